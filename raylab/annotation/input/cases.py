@@ -246,10 +246,7 @@ def read_cases(
         The cases in order. An error is raised when its row is reached.
 
     Raises:
-        DataError: The file cannot be read, holds no row, or a row cannot be used: no JSON object,
-            an id or description missing or empty, an id that is taken, too long or holds
-            characters that cannot be seen, gold that cannot be read, a value of a wrong type or
-            an unknown key.
+        DataError: The file cannot be read, holds no row, or a row cannot be used.
     """
     taken = set() if taken is None else taken
     before = len(taken)
