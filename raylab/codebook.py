@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal, Protocol, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from rapidfuzz.distance import Levenshtein
@@ -57,25 +57,20 @@ class Label:
         return self.parts[0][1]
 
     def __str__(self) -> str:
-        """Returns the canonical line."""
         return self.line
 
     def __eq__(self, other: object) -> bool:
-        """Returns True if both have the same canonical line."""
         return self.line == other.line if isinstance(other, Label) else NotImplemented
 
     def __hash__(self) -> int:
-        """Returns the hash of the canonical line."""
         return hash(self.line)
 
 
 class SetDistance(Protocol):
-    """A metric between two non-empty sets of categories, with values in [0, 1]."""
+    """A metric between two non-empty sets of categories, in [0, 1]; results record its version."""
 
     @property
-    def version(self) -> str:
-        """The name of the distance, recorded with results."""
-        ...
+    def version(self) -> str: ...
 
     def __call__(self, a: Categories, b: Categories, /) -> float: ...
 
@@ -105,13 +100,7 @@ class Agreement(Strict):
 
 
 def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
-    """Compares two labels; symmetric.
-
-    Args:
-        a: One label.
-        b: The other.
-        distance: Between sets of categories.
-    """
+    """Compares two labels by the measures of `Agreement`; symmetric."""
     exact, same_categories = a.composition == b.composition, a.categories == b.categories
     return Agreement(
         exact=exact,
@@ -266,11 +255,14 @@ class ReplyModel(BaseModel):
     """A reply; its validators read what comes in a `ReplyReading`, and note their repairs."""
 
     model_config = ConfigDict(frozen=True)
+    title: ClassVar[str]
+    """Suffix of the title of its schema."""
 
 
 class LabelReply(ReplyModel):
     """An annotator's answer."""
 
+    title = "classification"
     rationale: Text = ""
     label: Annotated[Any, BeforeValidator(_read_label)]
 
@@ -278,6 +270,7 @@ class LabelReply(ReplyModel):
 class ReportReply(ReplyModel):
     """An evaluator's answer: reasons, unmet criteria, score from 0 to 100, verdict."""
 
+    title = "evaluation"
     summary: Text = ""
     issues: Annotated[tuple[str, ...], BeforeValidator(_read_issues)] = ()
     score: Annotated[int, Field(ge=0, le=100, strict=True), BeforeValidator(_read_score)]
@@ -287,16 +280,10 @@ class ReportReply(ReplyModel):
 class ChoiceReply(ReplyModel):
     """An adjudicator's answer: one of the two labels shown, or a label of its own."""
 
+    title = "adjudication"
     rationale: Text = ""
     choice: Annotated[Choice | None, BeforeValidator(_read_name)] = None
     label: Annotated[Any, BeforeValidator(_read_label)] = None
-
-
-TITLES: dict[type[ReplyModel], str] = {
-    LabelReply: "classification",
-    ReportReply: "evaluation",
-    ChoiceReply: "adjudication",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,7 +333,7 @@ class AnswerForm:
         }
         keys = self.keys(kind)
         return {
-            "title": f"{self.name}_{TITLES[kind]}",
+            "title": f"{self.name}_{kind.title}",
             "type": "object",
             "properties": {key: schemas[name] for key, name in keys.items()},
             "required": list(keys),

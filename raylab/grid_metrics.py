@@ -33,8 +33,6 @@ RULES = {
 """Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
-TEST = "test_"
-"""Prefix of a metric on the test tasks, where runs are compared."""
 PUBLISHED = "published_"
 """Prefix of a metric by the definitions of the published logs."""
 
