@@ -13,43 +13,36 @@ from hypothesis import strategies as st
 
 from raylab.annotation.exchange import Import, ReviewRow, import_rows, write_rows
 from raylab.annotation.input.cases import Case
-from raylab.annotation.outcome import HumanDecision, Outcome, read_decision
+from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.annotation.protocol import annotate, draw_order
 from raylab.annotation.reviews import Reviews, Typed, draw_audit
 from raylab.annotation.worker import case_row
-from raylab.archive.records import AUDIT, DECISION
+from raylab.archive.records import AUDIT, DECISION, CaseRow
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.errors import DataError, RunError
 from raylab.opt.code import parse
-from tests.annotation.chats import (
-    AGREED,
-    BAD,
-    CASE,
-    DISPUTED,
-    FIELDS,
-    Script,
-    ScriptedChat,
-    settings_of,
-)
+from tests.annotation import chats
+from tests.annotation.chats import BAD, CASE, DISPUTED, FIELDS
 from tests.annotation.outcomes import CODEBOOK
 
 JUNK = "I would rather not say."
 FILLED = {"decision": "A", "justification": "the loop is closed", "reviewer": "Ada"}
-SCRIPTS: dict[str, Script] = {
+SCRIPTS: dict[str, chats.Script] = {
     **{f"case-{number}": {**DISPUTED, "evaluate-b": BAD} for number in range(4)},
     "unparsed": {**DISPUTED, "classify-b": JUNK, "classify-b-repair": JUNK},
     "unconfirmed": {**DISPUTED, "confirm": BAD},
-    "accepted": AGREED,
+    "accepted": chats.AGREED,
 }
 
 
-def outcome_of(name: str, script: Script) -> tuple[Case, Outcome]:
+def case_of(name: str, script: chats.Script) -> CaseRow:
     case = Case(name, CASE.description, gold="Swm/Sym", gold_label=parse("Swm/Sym"))
-    return case, asyncio.run(annotate(case, ScriptedChat(script), settings_of()))
+    chat, protocol = chats.ScriptedChat(script), chats.settings_of()
+    return case_row(case, asyncio.run(annotate(case, chat, protocol)))
 
 
-ROWS = [case_row(*outcome_of(name, script)) for name, script in SCRIPTS.items()]
+ROWS = [case_of(name, script) for name, script in SCRIPTS.items()]
 
 
 @pytest.fixture
@@ -77,11 +70,9 @@ def file_of(path: Path, *rows: object) -> Path:
 def exported(path: Path, reviews: Reviews, kind: str = "") -> dict[str, dict[str, Any]]:
     file = path / "review.jsonl"
     file.unlink(missing_ok=True)
-    rows = (
-        [json.loads(line) for line in file.read_text().splitlines()]
-        if write_rows(file, reviews, kind)
-        else []
-    )
+    written = write_rows(file, reviews, kind)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == written
     return {row["case"]: row for row in rows}
 
 
@@ -90,10 +81,7 @@ def decisions(run: RunArchive, kind: str = DECISION) -> list[HumanDecision]:
     return [read_decision(row.body, CODEBOOK) for row in rows]
 
 
-# The rows
-
-
-def test_a_row_shows_what_a_person_needs(tmp_path: Path, run: RunArchive, reviews: Reviews) -> None:
+def test_a_row_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> None:
     rows = exported(tmp_path, reviews)
     assert rows.keys() == SCRIPTS.keys() - {"accepted"}
     row = rows["unconfirmed"]
@@ -112,53 +100,41 @@ def test_a_row_shows_what_a_person_needs(tmp_path: Path, run: RunArchive, review
     }
     assert row["adjudicated"]["opt"] == f"OPT=Lrn+Ctl{FIELDS}"
     assert row["adjudicated"]["report"]["score"] == 40
-    unparsed = {one["name"]: one for one in rows["unparsed"]["candidates"]}
+    unparsed = {answer["name"]: answer for answer in rows["unparsed"]["candidates"]}
     assert unparsed["B"]["opt"] is None and unparsed["B"]["problem"]
     assert rows["unparsed"]["adjudicated"] is None
-
-
-def test_answers_stand_in_the_order_drawn_without_models_or_gold(
-    tmp_path: Path, run: RunArchive, reviews: Reviews
-) -> None:
-    orders: set[tuple[str, ...]] = set()
-    for name, row in exported(tmp_path, reviews).items():
-        order = tuple(candidate["name"] for candidate in row["candidates"])
-        assert order == draw_order(307, name)
-        orders.add(order)
-        for word in ("alpha", "beta", "gamma", "delta", "model-1", "Swm/Sym"):
-            assert word not in json.dumps(row)
-    assert len(orders) == 2
-
-
-def test_a_file_that_exists_is_not_overwritten(tmp_path: Path, reviews: Reviews) -> None:
-    file = file_of(tmp_path, {"case": "case-0", **FILLED})
+    orders = {name: tuple(one["name"] for one in row["candidates"]) for name, row in rows.items()}
+    assert orders == {name: draw_order(307, name) for name in rows}
+    for word in ("alpha", "beta", "gamma", "delta", "model-1", "Swm/Sym"):
+        assert word not in json.dumps(rows)
+    # Whoever filled the file in loses nothing.
     with pytest.raises(RunError, match="exists: archive the decisions in it by import="):
-        write_rows(file, reviews)
+        write_rows(tmp_path / "review.jsonl", reviews)
     with pytest.raises(RunError, match="cannot be written"):
         write_rows(tmp_path / "gone" / "review.jsonl", reviews)
-
-
-# Decisions
 
 
 def test_decisions_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews) -> None:
     rows = exported(tmp_path, reviews)
     filled = {
         "case-0": {},
-        "case-1": {"decision": "B"},
+        "case-1": {"decision": "B", "reviewer": ""},
         "case-2": {"decision": " Evo/Lrn "},
         "case-3": {"decision": "OPT=Sch+Lrn; Human=low", "insist": True},
         "unparsed": {"decision": "unclear"},
     }
-    file = file_of(tmp_path, *(rows[name] | FILLED | more for name, more in filled.items()))
-    assert import_rows(file, reviews) == Import(5, 5, 3, ())
+    short = ["", {"case": "case-2", "decision": None}, rows["unconfirmed"] | {"reviewer": "Ada"}]
+    decided = [rows[name] | FILLED | more for name, more in filled.items()]
+    file = file_of(tmp_path, *short, *decided)
+    assert import_rows(file, reviews, "Bo") == Import(5, 5, 3, ())
     made = decisions(run)
-    assert [(one.case, one.choice, one.insisted) for one in made] == [
-        ("case-0", "A", False),
-        ("case-1", "B", False),
-        ("case-2", "own", False),
-        ("case-3", "own", True),
-        ("unparsed", "unclear", False),
+    said = [(one.case, one.choice, one.insisted, one.reviewer) for one in made]
+    assert said == [
+        ("case-0", "A", False, "Ada"),
+        ("case-1", "B", False, "Bo"),
+        ("case-2", "own", False, "Ada"),
+        ("case-3", "own", True, "Ada"),
+        ("unparsed", "unclear", False, "Ada"),
     ]
     assert [str(one.classification.label) for one in made if one.classification] == [
         f"OPT=Ctl{FIELDS}",
@@ -166,29 +142,11 @@ def test_decisions_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews) 
         "OPT=Evo/Lrn",
         "OPT=Lrn+Sch; Human=low",
     ]
-    for one in made:
-        assert one.action == "decide" and one.confirmation is None and one.reviewer == "Ada"
-        assert one.justification == "the loop is closed" and one.decided.tzinfo is not None
+    assert {one.justification for one in made} == {"the loop is closed"}
     assert run.counts(now=True) == {"unconfirmed": 3, "accepted": 2, "unclear": 1, "human": 1}
     # A file that is imported again says nothing new.
-    assert import_rows(file, reviews) == Import(5, 0, 0, ())
+    assert import_rows(file, reviews, "Bo") == Import(5, 0, 0, ())
     assert exported(tmp_path, reviews).keys() == {"unconfirmed"}
-
-
-def test_rows_left_open_stay_open_and_short_ones_are_enough(
-    tmp_path: Path, run: RunArchive, reviews: Reviews
-) -> None:
-    rows = exported(tmp_path, reviews)
-    file = file_of(
-        tmp_path,
-        rows["case-0"],
-        "",
-        rows["case-1"] | {"reviewer": "Ada"},
-        {"case": "case-2", "decision": None},
-        {"case": "case-3", **FILLED, "reviewer": ""},
-    )
-    assert import_rows(file, reviews, "Bo") == Import(1, 1, 1, ())
-    assert [(one.case, one.reviewer) for one in decisions(run)] == [("case-3", "Bo")]
 
 
 def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
@@ -197,12 +155,11 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
     def imported(**filled: str) -> Import:
         return import_rows(file_of(tmp_path, {"case": "case-0", **FILLED, **filled}), reviews)
 
-    assert imported().new == 1
+    reviews.submit(1, "Ada", Typed(choice="A", justification="on the page"))
     left_out = imported(decision="B", reviewer="Bo")
     assert (left_out.new, left_out.left_out) == (0, ("case case-0 is decided by Ada",))
-    assert imported(decision="B").new == 1
-    assert imported(decision="Undo").new == 1
-    assert imported(decision="B", reviewer="Bo").new == 1
+    for decision, reviewer in (("B", "Ada"), ("Undo", "Ada"), ("B", "Bo")):
+        assert imported(decision=decision, reviewer=reviewer).new == 1
     said = [(one.action, one.choice, one.reviewer) for one in decisions(run)]
     assert said == [
         ("decide", "A", "Ada"),
@@ -212,16 +169,6 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
     ]
 
 
-def test_a_decision_on_the_page_stands_against_that_of_a_file(
-    tmp_path: Path, run: RunArchive, reviews: Reviews
-) -> None:
-    reviews.submit(1, "Bo", Typed(choice="B", justification="so"))
-    file = file_of(tmp_path, {"case": "case-0", **FILLED}, {"case": "case-1", **FILLED})
-    done = import_rows(file, reviews)
-    assert (done.read, done.new) == (2, 1)
-    assert done.left_out == ("case case-0 is decided by Bo",)
-
-
 PROBLEMS: list[tuple[object, str]] = [
     ({"case": "other", **FILLED}, "run r has no case 'other'"),
     ({**FILLED}, "case"),
@@ -229,9 +176,9 @@ PROBLEMS: list[tuple[object, str]] = [
     ({"case": "case-0", **FILLED, "justification": " "}, "case case-0: Say why"),
     ({"case": "case-0", "decision": "A", "justification": "so"}, "name has 1 to 60 letters"),
     ({"case": "case-0", "justification": "so"}, "has a justification and no decision"),
-    ({"case": "case-0", **FILLED, "decision": "C"}, "'C' is none of a, b, unclear, undo"),
+    ({"case": "case-0", **FILLED, "decision": "C"}, "'C' is none of A, B, unclear, undo"),
     ({"case": "case-0", **FILLED, "decision": "Evo/Lern"}, "Lern"),
-    ({"case": "case-0", **FILLED, "decision": "The answer is OPT=Evo"}, "is none of a, b"),
+    ({"case": "case-0", **FILLED, "decision": "The answer is OPT=Evo"}, "is none of A, B"),
     ({"case": "case-0", **FILLED, "decision": ["A"]}, "decision"),
     ({"case": "case-0", **FILLED, "reviewer": "A\0"}, "name has 1 to 60 letters"),
     ({"case": "case-0", **FILLED, "insist": "perhaps"}, "insist"),
@@ -260,13 +207,10 @@ def test_rows_that_cannot_be_used_are_named_and_none_is_taken(
         import_rows(file_of(tmp_path, *["{"] * 60), reviews)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path, reviews: Reviews) -> None:
-    with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
-        import_rows(tmp_path / "review.jsonl", reviews)
-
-
-def test_the_byte_order_mark_of_an_editor_is_passed_over(tmp_path: Path, reviews: Reviews) -> None:
+def test_a_file_of_an_editor_is_read_and_none_is_told(tmp_path: Path, reviews: Reviews) -> None:
     file = tmp_path / "review.jsonl"
+    with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
+        import_rows(file, reviews)
     file.write_text(json.dumps({"case": "case-0", **FILLED}) + "\r\n", encoding="utf-8-sig")
     assert import_rows(file, reviews).new == 1
 
@@ -287,9 +231,6 @@ def test_anything_filled_in_is_a_decision_or_a_problem(
         assert f"{file}:1: " in str(error)
     else:
         assert read == bool(decision.strip() or justification.strip())
-
-
-# The audit
 
 
 def test_drawn_cases_go_out_blind_and_come_back_as_codes(
