@@ -276,7 +276,7 @@ class RunReviews:
         held = select(LEASES).where(self._mine(LEASES), LEASES.c.expires > now, *where)
         return {row.sequence: Lease(row.reviewer, row.expires) for row in connection.execute(held)}
 
-    def _drawn(self) -> Select[tuple[str]]:
+    def _drawn(self) -> Select[str]:
         """Returns the query of the cases that are drawn."""
         of_audit = (DECISIONS.c.kind == AUDIT) & (DECISIONS.c.action == DRAW)
         return select(DECISIONS.c.case).where(self._mine(DECISIONS), of_audit)

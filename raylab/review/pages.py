@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -86,7 +86,8 @@ def _environment(codebook: Codebook) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"path": link, "roots": codebook.categories, "kinds": KINDS}
+    shared = cast(dict[str, Any], environment.globals)
+    shared.update(path=link, roots=codebook.categories, kinds=KINDS)
     return environment
 
 
