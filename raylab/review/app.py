@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
+from fastapi import Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
@@ -39,27 +39,6 @@ FAILED = "The page failed at this; its log says why. Nothing that was sent is lo
 LOGGER = logging.getLogger(__name__)
 
 
-def create_app(reviews: Reviews, access: Access) -> FastAPI:
-    """Returns the page as an ASGI application.
-
-    Args:
-        reviews: The cases of the run that wait for people.
-        access: Its hosts, token and cookie.
-    """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.reviews, app.state.access = reviews, access
-    app.include_router(PAGES)
-    for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _explain)
-    app.add_exception_handler(Exception, _fail)
-    access.guard(app)
-    return app
-
-
-def _reviews_of(request: Request) -> Reviews:
-    return request.app.state.reviews
-
-
 def _reviewer(request: Request) -> str:
     if "reviewer" not in request.session:
         raise HTTPException(401)
@@ -71,234 +50,225 @@ Number = Annotated[int, Path(ge=1, lt=2**63)]
 Place = Annotated[int, Query(ge=0, lt=2**63)]
 """The same in a query; 0 is none."""
 Kind = Annotated[str, Query(pattern=r"^[\w-]{0,60}$")]
-OfRun = Annotated[Reviews, Depends(_reviews_of)]
 Reviewer = Annotated[str, Depends(_reviewer)]
 Filled = Annotated[Typed, Form()]
-
-PAGES = APIRouter(default_response_class=HTMLResponse)
-
-
-# Signing in
+Text = Annotated[str, Form()]
 
 
-@PAGES.post("/sign-in")
-def sign_in(
-    request: Request,
-    name: Annotated[str, Form()] = "",
-    token: Annotated[str, Form()] = "",
-    then: Annotated[str, Form()] = "/",
-) -> Response:
-    """Begins a session of a reviewer, who gives a name and, where one is demanded, the token."""
-    then = then if OWN_PATH.fullmatch(then) else "/"
-    problems: dict[str, str] = {}
-    try:
-        name = check_name(name)
-    except DataError as error:
-        problems["name"] = f"{error}."
-    if not request.app.state.access.admits(token):
-        address = request.client.host if request.client else ""
-        LOGGER.warning("a wrong token was given for the review page, from %s", address)
-        problems["token"] = "This is not the token of this page."
-    if problems:
-        return _sign_in_form(request, then, problems, name)
-    request.session["reviewer"] = name
-    return RedirectResponse(then, 303)
+def create_app(reviews: Reviews, access: Access) -> FastAPI:
+    """Returns the page as an ASGI application.
+
+    Args:
+        reviews: The cases of the run that wait for people.
+        access: Its hosts, token and cookie.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.reviews = reviews
+    page, case = _Page(reviews, access), "/cases/{case}"
+    for path, answer in (
+        ("/", page.queue),
+        ("/next", page.next_case),
+        ("/decided", page.decided),
+        (case, page.case),
+        ("/static/{name}", page.static),
+    ):
+        app.get(path, response_class=HTMLResponse)(answer)
+    for path, answer in (
+        ("/sign-in", page.sign_in),
+        ("/sign-out", page.sign_out),
+        (f"{case}/keep", page.keep),
+        (f"{case}/skip", page.skip),
+        (f"{case}/decide", page.decide),
+        (f"{case}/undo", page.undo),
+    ):
+        app.post(path, response_class=HTMLResponse)(answer)
+    for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, page.explain)
+    app.add_exception_handler(Exception, _fail)
+    access.guard(app)
+    return app
 
 
-@PAGES.post("/sign-out")
-def sign_out(request: Request) -> Response:
-    """Ends the session of this browser."""
-    request.session.clear()
-    return RedirectResponse("/", 303)
+class _Page:
+    """What each path of the page answers."""
 
+    def __init__(self, reviews: Reviews, access: Access) -> None:
+        self._reviews, self._access = reviews, access
 
-# Queues
+    # Signing in
 
-
-@PAGES.get("/")
-def queue(
-    request: Request, reviews: OfRun, reviewer: Reviewer, kind: Kind = "", page: int = 1
-) -> Response:
-    """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
-    waiting = reviews.queue(AUDIT if kind == AUDIT else "")
-    chosen = [case for case in waiting if kind in ("", case.kind)]
-    pages = max(1, -(-len(chosen) // PAGE_LENGTH))
-    page = min(max(page, 1), pages)
-    made = reviews.made_by(reviewer) if kind != AUDIT else []
-    return render(
-        request,
-        "queue.html",
-        total=len(waiting),
-        drawn=reviews.archived.count_drawn() if kind == AUDIT else 0,
-        counts=sorted(Counter(case.kind for case in waiting).items()),
-        kind=kind,
-        cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
-        page=page,
-        pages=pages,
-        leases=reviews.leases(),
-        unconfirmed=sum(decision.waits for decision in made),
-        refused=[decision for decision in made if decision.refused],
-    )
-
-
-@PAGES.get("/next")
-def next_case(
-    reviews: OfRun, reviewer: Reviewer, kind: Kind = "", after: Place = 0
-) -> RedirectResponse:
-    """Goes on to the next case that waits and nobody works on."""
-    return _to_next(reviews, reviewer, kind, after)
-
-
-@PAGES.get("/decided")
-def decided(request: Request, reviews: OfRun, reviewer: Reviewer, done: Place = 0) -> Response:
-    """Shows the reviewer's latest decisions, and what has become of them."""
-    decisions, codes = reviews.made_by(reviewer), reviews.made_by(reviewer, AUDIT)
-    return render(request, "decided.html", decisions=decisions, codes=codes, done=done)
-
-
-# A case
-
-
-@PAGES.get("/cases/{case}")
-def case(
-    request: Request,
-    reviews: OfRun,
-    reviewer: Reviewer,
-    case: Number,
-    kind: Kind = "",
-    done: Place = 0,
-) -> Response:
-    """Shows a case, and keeps it for the reviewer while nobody else works on it."""
-    opened = reviews.open(case, reviewer)
-    return _case_page(request, opened, opened.retyped(reviewer), kind, done=done)
-
-
-@PAGES.post("/cases/{case}/keep")
-def keep(
-    request: Request, reviews: OfRun, reviewer: Reviewer, case: Number, typed: Filled
-) -> Response:
-    """Keeps a case for the reviewer, and says how the code reads that is being typed."""
-    return render(request, "state.html", **_state(reviews, reviews.open(case, reviewer), typed))
-
-
-@PAGES.post("/cases/{case}/skip")
-def skip(reviews: OfRun, reviewer: Reviewer, case: Number, kind: Kind = "") -> RedirectResponse:
-    """Leaves a case to others and goes on to the next."""
-    reviews.archived.give_back(case, reviewer)
-    return _to_next(reviews, reviewer, kind, case)
-
-
-@PAGES.post("/cases/{case}/decide")
-def decide(
-    request: Request,
-    reviews: OfRun,
-    reviewer: Reviewer,
-    case: Number,
-    typed: Filled,
-    kind: Kind = "",
-) -> Response:
-    """Archives a decision, or the code of a drawn case, and goes on to the next case."""
-    try:
-        reviews.submit(case, reviewer, typed)
-    except UndecidedError as error:
-        return _case_page(request, reviews.look(case), typed, kind, 422, error.problems)
-    except LeaseError as error:
-        return _case_page(request, reviews.look(case), typed, kind, 409, lost=str(error))
-    return _to_next(reviews, reviewer, kind, case, done=case)
-
-
-@PAGES.post("/cases/{case}/undo")
-def undo(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
-    """Takes the reviewer's own decision back and opens the case again."""
-    reviews.undo(case, reviewer)
-    return RedirectResponse(f"/cases/{case}", 303)
-
-
-@PAGES.get("/static/{name}")
-def static(name: str) -> Response:
-    """Returns a style sheet or the script; there is no other file."""
-    if name not in STATIC:
-        raise HTTPException(404, "There is no such file.")
-    return FileResponse(str(STATIC[name] / name))
-
-
-# Content of pages
-
-
-def _case_page(
-    request: Request,
-    opened: Opened,
-    typed: Typed,
-    kind: str,
-    status: int = 200,
-    problems: Mapping[str, str] | None = None,
-    lost: str = "",
-    done: int = 0,
-) -> Response:
-    reviews, outcome = _reviews_of(request), opened.outcome
-    order = () if opened.blind else draw_order(reviews.seed, opened.case.case)
-    return render(
-        request,
-        "case.html",
-        status,
-        description=description_markup(opened.case.description, is_source(outcome.meta)),
-        source=is_source(outcome.meta),
-        sides=[side for side in order if side in outcome.answers],
-        differences=list(differences(outcome.label_of("A"), outcome.label_of("B"))),
-        seconds=reviews.lease.total_seconds(),
-        kind=AUDIT if opened.blind else kind,
-        problems=problems or {},
-        lost=lost,
-        done=done,
-        **_state(reviews, opened, typed),
-    )
-
-
-def _state(reviews: Reviews, opened: Opened, typed: Typed) -> dict[str, Any]:
-    """Returns the part of a case's page that changes while a reviewer types."""
-    label, misread = None, ""
-    if typed.code.strip() and (opened.blind or typed.choice == "own"):
+    def sign_in(
+        self, request: Request, name: Text = "", token: Text = "", then: Text = "/"
+    ) -> Response:
+        """Begins a session of a reviewer, who gives a name and, where it is demanded, the token."""
+        then = then if OWN_PATH.fullmatch(then) else "/"
+        problems: dict[str, str] = {}
         try:
-            label = reviews.codebook.parse_own(typed.code.strip())
-        except LabelError as error:
-            misread = str(error)
-    return {"opened": opened, "typed": typed, "label": label, "misread": misread}
+            name = check_name(name)
+        except DataError as error:
+            problems["name"] = f"{error}."
+        if not self._access.admits(token):
+            address = request.client.host if request.client else ""
+            LOGGER.warning("a wrong token was given for the review page, from %s", address)
+            problems["token"] = "This is not the token of this page."
+        if problems:
+            return self._sign_in_form(request, then, problems, name)
+        request.session["reviewer"] = name
+        return RedirectResponse(then, 303)
 
+    def sign_out(self, request: Request) -> Response:
+        """Ends the session of this browser."""
+        request.session.clear()
+        return RedirectResponse("/", 303)
 
-def _to_next(
-    reviews: Reviews, reviewer: str, kind: str, after: int, done: int = 0
-) -> RedirectResponse:
-    case = reviews.take_next(reviewer, kind, after)
-    path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
-    return RedirectResponse(link(path, kind=kind, done=done), 303)
+    # Queues
 
+    def queue(
+        self, request: Request, reviewer: Reviewer, kind: Kind = "", page: int = 1
+    ) -> Response:
+        """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
+        waiting = self._reviews.queue(AUDIT if kind == AUDIT else "")
+        chosen = [case for case in waiting if kind in ("", case.kind)]
+        pages = max(1, -(-len(chosen) // PAGE_LENGTH))
+        page = min(max(page, 1), pages)
+        made = self._reviews.made_by(reviewer) if kind != AUDIT else []
+        return render(
+            request,
+            "queue.html",
+            total=len(waiting),
+            drawn=self._reviews.archived.count_drawn() if kind == AUDIT else 0,
+            counts=sorted(Counter(case.kind for case in waiting).items()),
+            kind=kind,
+            cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
+            page=page,
+            pages=pages,
+            leases=self._reviews.leases(),
+            unconfirmed=sum(decision.waits for decision in made),
+            refused=[decision for decision in made if decision.refused],
+        )
 
-def _sign_in_form(
-    request: Request, then: str, problems: Mapping[str, str], name: str = ""
-) -> Response:
-    with_token = request.app.state.access.token is not None
-    content = {"then": then, "name": name, "problems": problems, "with_token": with_token}
-    return render(request, "sign_in.html", 401, **content)
+    def next_case(self, reviewer: Reviewer, kind: Kind = "", after: Place = 0) -> Response:
+        """Goes on to the next case that waits and nobody works on."""
+        return self._to_next(reviewer, kind, after)
 
+    def decided(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
+        """Shows the reviewer's latest decisions, and what has become of them."""
+        decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
+        return render(request, "decided.html", decisions=decisions, codes=codes, done=done)
 
-def _explain(request: Request, error: Exception) -> Response:
-    """Returns a page with the error's message, or the form of signing in that leads back."""
-    match error:
-        case HTTPException(status_code=401):
-            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return _sign_in_form(request, target if request.method == "GET" else "/", {})
-        case HTTPException():
-            status, message = error.status_code, str(error.detail)
-        case LeaseError():
-            status, message = 409, f"{error}."
-        case DataError():
-            status, message = 404, f"{error}."
-        case ArchiveError():
-            LOGGER.error("%s", error)
-            status, message = 503, f"{error}. Nothing that was sent is lost."
-        case _:
-            status, message = 400, "The address cannot be read."
-    return render(request, "message.html", status, message=message)
+    # A case
+
+    def case(
+        self, request: Request, reviewer: Reviewer, case: Number, kind: Kind = "", done: Place = 0
+    ) -> Response:
+        """Shows a case, and keeps it for the reviewer while nobody else works on it."""
+        opened = self._reviews.open(case, reviewer)
+        return self._case_page(request, opened, opened.retyped(reviewer), kind, done=done)
+
+    def keep(self, request: Request, reviewer: Reviewer, case: Number, typed: Filled) -> Response:
+        """Keeps a case for the reviewer, and says how the code reads that is being typed."""
+        state = self._state(self._reviews.open(case, reviewer), typed)
+        return render(request, "state.html", **state)
+
+    def skip(self, reviewer: Reviewer, case: Number, kind: Kind = "") -> Response:
+        """Leaves a case to others and goes on to the next."""
+        self._reviews.archived.give_back(case, reviewer)
+        return self._to_next(reviewer, kind, case)
+
+    def decide(
+        self, request: Request, reviewer: Reviewer, case: Number, typed: Filled, kind: Kind = ""
+    ) -> Response:
+        """Archives a decision, or the code of a drawn case, and goes on to the next case."""
+        try:
+            self._reviews.submit(case, reviewer, typed)
+        except UndecidedError as error:
+            opened, problems = self._reviews.look(case), error.problems
+            return self._case_page(request, opened, typed, kind, 422, problems)
+        except LeaseError as error:
+            opened = self._reviews.look(case)
+            return self._case_page(request, opened, typed, kind, 409, lost=str(error))
+        return self._to_next(reviewer, kind, case, done=case)
+
+    def undo(self, reviewer: Reviewer, case: Number) -> Response:
+        """Takes the reviewer's own decision back and opens the case again."""
+        self._reviews.undo(case, reviewer)
+        return RedirectResponse(f"/cases/{case}", 303)
+
+    def static(self, name: str) -> Response:
+        """Returns a style sheet or the script; there is no other file."""
+        if name not in STATIC:
+            raise HTTPException(404, "There is no such file.")
+        return FileResponse(str(STATIC[name] / name))
+
+    def explain(self, request: Request, error: Exception) -> Response:
+        """Returns a page with the error's message, or the form of signing in that leads back."""
+        match error:
+            case HTTPException(status_code=401):
+                target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return self._sign_in_form(request, target if request.method == "GET" else "/", {})
+            case HTTPException():
+                status, message = error.status_code, str(error.detail)
+            case LeaseError():
+                status, message = 409, f"{error}."
+            case DataError():
+                status, message = 404, f"{error}."
+            case ArchiveError():
+                LOGGER.error("%s", error)
+                status, message = 503, f"{error}. Nothing that was sent is lost."
+            case _:
+                status, message = 400, "The address cannot be read."
+        return render(request, "message.html", status, message=message)
+
+    def _case_page(
+        self,
+        request: Request,
+        opened: Opened,
+        typed: Typed,
+        kind: str,
+        status: int = 200,
+        problems: Mapping[str, str] | None = None,
+        lost: str = "",
+        done: int = 0,
+    ) -> Response:
+        outcome, source = opened.outcome, is_source(opened.outcome.meta)
+        order = () if opened.blind else draw_order(self._reviews.seed, opened.case.case)
+        return render(
+            request,
+            "case.html",
+            status,
+            description=description_markup(opened.case.description, source),
+            source=source,
+            sides=[side for side in order if side in outcome.answers],
+            differences=list(differences(outcome.label_of("A"), outcome.label_of("B"))),
+            seconds=self._reviews.lease.total_seconds(),
+            kind=AUDIT if opened.blind else kind,
+            problems=problems or {},
+            lost=lost,
+            done=done,
+            **self._state(opened, typed),
+        )
+
+    def _state(self, opened: Opened, typed: Typed) -> dict[str, Any]:
+        """Returns the part of a case's page that changes while a reviewer types."""
+        label, misread = None, ""
+        if typed.code.strip() and (opened.blind or typed.choice == "own"):
+            try:
+                label = self._reviews.codebook.parse_own(typed.code.strip())
+            except LabelError as error:
+                misread = str(error)
+        return {"opened": opened, "typed": typed, "label": label, "misread": misread}
+
+    def _to_next(self, reviewer: str, kind: str, after: int, done: int = 0) -> Response:
+        case = self._reviews.take_next(reviewer, kind, after)
+        path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
+        return RedirectResponse(link(path, kind=kind, done=done), 303)
+
+    def _sign_in_form(
+        self, request: Request, then: str, problems: Mapping[str, str], name: str = ""
+    ) -> Response:
+        with_token = self._access.token is not None
+        content = {"then": then, "name": name, "problems": problems, "with_token": with_token}
+        return render(request, "sign_in.html", 401, **content)
 
 
 def _fail(request: Request, error: Exception) -> Response:

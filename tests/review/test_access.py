@@ -15,7 +15,6 @@ from raylab.annotation.reviews import Reviews
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.review.access import HEADERS, LARGEST_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
-from raylab.review.app import PAGES
 from tests.review.office import BASE, FROM_HERE, Browser, Office
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -46,9 +45,9 @@ def refusal(**keys: object) -> str:
     return str(raised.value)
 
 
-def paths(method: str) -> list[str]:
+def paths(browser: Browser, method: str) -> list[str]:
     """Every path of the page, with a case in place of parameters."""
-    routes = [route for route in PAGES.routes if isinstance(route, APIRoute)]
+    routes = [route for route in browser.app.routes if isinstance(route, APIRoute)]
     found = [route.path for route in routes if method in (route.methods or ())]
     return [path.replace("{case}", "1") for path in found if "{name}" not in path]
 
@@ -76,11 +75,11 @@ def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch)
 
 def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None:
     browser = office.browser()
-    for path in paths("GET"):
+    for path in paths(browser, "GET"):
         answer = browser.get(path)
         assert answer.status_code == 401 and browser.text("#name-hint")
         assert "pool" not in answer.text and "valve" not in answer.text
-    posts = set(paths("POST")) - {"/sign-in", "/sign-out"}
+    posts = set(paths(browser, "POST")) - {"/sign-in", "/sign-out"}
     assert len(posts) == 4
     for path in posts:
         assert browser.post(path, **FILLED).status_code == 401
@@ -210,7 +209,7 @@ FORGED = [
 
 def test_forged_forms_are_refused(office: Office) -> None:
     browser = office.browser("Ada")
-    posts = paths("POST")
+    posts = paths(browser, "POST")
     assert len(posts) == 6
     for path, headers in itertools.product(posts, FORGED):
         assert browser.post(path, headers, **FILLED).status_code == 403
