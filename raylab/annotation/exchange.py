@@ -237,8 +237,9 @@ def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, Hu
     try:
         return opened, reviews.decide(opened, check_name(row.reviewer or reviewer), typed)
     except UndecidedError as error:
+        choices = ", ".join(CHOICES.values())
         if reason := error.problems.get("code"):
-            reason = f"{row.decision!r} is none of {', '.join(CHOICES.values())} and not {label}: {reason}"
+            reason = f"{row.decision!r} is none of {choices} and not {label}: {reason}"
         raise DataError(f"case {row.case}: {reason or error}") from error
 
 
