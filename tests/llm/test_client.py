@@ -15,7 +15,7 @@ from unittest.mock import call as mock_call
 import pytest
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import ChatModel, Endpoint, Lane, Limits, Price, ReplyFormat
+from raylab.config.llm import ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.errors import (
     CallError,
     ConfigError,
@@ -130,24 +130,14 @@ def config(
     base_url: str,
     form: ReplyFormat = ReplyFormat.JSON_SCHEMA,
     key_env: str | None = None,
-    prices: dict[str, Price] | None = None,
-    lane: Lane = Lane.STANDARD,
-    **limits: Any,
+    **settings: Any,
 ) -> LlmConfig:
+    limits = {name: settings.pop(name) for name in Limits.model_fields.keys() & settings.keys()}
     endpoint = Endpoint(
         base_url=base_url, api_key_env=key_env, reply_format=form, limits=Limits(**limits)
     )
-    one = ChatModel(model="m", endpoint="main")
-    other = one.model_copy(update={"seed": 2})
-    return LlmConfig(
-        endpoints={"main": endpoint},
-        annotator_a=one,
-        annotator_b=other,
-        evaluator=one,
-        adjudicator=one,
-        prices=prices or {},
-        lane=lane,
-    )
+    evaluator = ChatModel(model="m", endpoint="main")
+    return LlmConfig(endpoints={"main": endpoint}, evaluator=evaluator, **settings)
 
 
 def request(text: str = "hello", **changes: Any) -> ChatRequest:

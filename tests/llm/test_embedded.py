@@ -47,9 +47,8 @@ def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) 
 
 async def answers(served: EndpointAccess, *requests: ChatRequest) -> list[Reply]:
     limits = {"concurrency": 2, "timeout": 300, "deadline": 9}
-    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
-    models = {role: {"model": EMBEDDED, "seed": seed} for seed, role in enumerate(roles)}
-    llm = LlmConfig.model_validate({"endpoints": {"default": {"limits": limits}}, **models})
+    endpoints = {"default": {"limits": limits}}
+    llm = LlmConfig.model_validate({"endpoints": endpoints, "evaluator": {"model": EMBEDDED}})
     async with Client(llm, Notebook(), embedded=served) as chat:
         return await asyncio.gather(*(chat.complete(each, "hash", "role") for each in requests))
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.llm.client import Client
 from raylab.llm.limits import (
@@ -238,22 +237,12 @@ def test_who_waits_is_let_through_in_time(calls: int, tokens: int, sizes: list[i
         before = size
 
 
-def models(**endpoints: Limits) -> LlmConfig:
-    """Two annotators at endpoint `main`, the other two roles at `judge`."""
-    a, b = (ChatModel(model="m", endpoint="main", seed=seed) for seed in (1, 2))
-    other = ChatModel(model="m", endpoint="judge")
-    return LlmConfig(
-        endpoints={name: Endpoint(limits=limits) for name, limits in endpoints.items()},
-        annotator_a=a,
-        annotator_b=b,
-        evaluator=other,
-        adjudicator=other,
-    )
-
-
 def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
-    free, rated = Limits(), Limits(tokens_per_minute=9, concurrency=64)
-    assert limited_endpoints(models(main=free, judge=free, unused=rated)) == set()
-    llm = models(main=free, judge=rated, unused=rated)
-    assert limited_endpoints(llm) == {"judge"}
+    llm = config("http://h/v1")
+    rated = Endpoint(limits=Limits(tokens_per_minute=9, concurrency=64))
+    llm = llm.model_copy(update={"endpoints": {**llm.endpoints, "other": rated}})
+    assert limited_endpoints(llm) == set()
+    other = ChatModel(model="m", endpoint="other")
+    llm = llm.model_copy(update={"annotator_a": other})
+    assert limited_endpoints(llm) == {"other"}
     assert calls_at_once(llm) == (20, 100)
