@@ -311,7 +311,7 @@ def require_writable(path: Path) -> None:
     """
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise RunError(f"{path} cannot be written: {nearest} refuses new files to this user")
+        raise RunError(f"{path} cannot be written: {nearest} is no directory, or refuses new files")
 
 
 def make_directory(path: Path) -> None:
