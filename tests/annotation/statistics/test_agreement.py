@@ -103,15 +103,6 @@ def test_the_interval_of_many_cases_is_that_of_resampled_ones():
     assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.006)
 
 
-def test_full_agreement_leaves_room_for_disagreement():
-    # 15 of each: kappa is 1 - d / e. The share d that differs has a Beta(.5, 30.5) posterior, whose
-    # 97.5 % quantile is .080; e is near .5.
-    low, high = cohen_kappa({(LRN, LRN): 15, (EVO, EVO): 15}, draws=20_000).interval or (0, 0)
-    # The truth may be 1 too; below, the quantile is Student's of 30 cases, 2.0 %: .084 of Beta's.
-    assert high == 1.0
-    assert low == pytest.approx(1 - 0.084 / 0.5, abs=0.015)
-
-
 def test_intervals_depend_on_the_seed_and_shrink_with_the_cases():
     counts = {(roots(LRN), roots(LRN)): 30, (roots(LRN), roots(EVO)): 9, (roots(EVO),) * 2: 21}
     found = krippendorff_alpha(counts, PACKAGED)

@@ -41,20 +41,6 @@ def test_mean_of_zeros_and_ones_has_jeffreys_interval():
     assert full.interval == pytest.approx(stats.beta(40.5, 0.5).ppf([0.025, 0.975]), abs=4e-3)
 
 
-@pytest.mark.parametrize("equal", [0.5, 0.9, 0.98])
-def test_interval_of_a_mean_share_covers_it(equal: float):
-    values, others = (0.0, 0.5, 0.8, 1.0), (0.4, 0.4, 0.2)
-    shares = [*((1 - equal) * share for share in others), equal]
-    true = float(np.dot(values, shares))
-    held = 0
-    for seed, drawn in enumerate(np.random.default_rng(1).multinomial(20, shares, 400).tolist()):
-        interval = share_mean(dict(zip(values, drawn, strict=True)), seed, draws=400).interval
-        assert interval is not None
-        held += interval[0] <= true <= interval[1]
-    # Three standard errors of a share of 400 are .033.
-    assert 0.91 <= held / 400 <= 0.99
-
-
 def test_mean_of_even_amounts_has_students_interval():
     # Without skewness nothing is corrected: 30 of 1 and of 3, standard deviation 1 times 60 / 59.
     half = stats.t.ppf(0.975, 59) * math.sqrt(60 / 59 / 60)
