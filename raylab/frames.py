@@ -3,9 +3,6 @@
 Runs and score trees are given by directory or URI, as `runs/one`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
@@ -35,15 +32,13 @@ def epochs(run: str) -> pd.DataFrame:
         RunError: The run has no epochs, or its files cannot be used.
         DataError: A file cannot be read.
     """
-    place = Run.at(run)
+    place, trainings = Run.at(run), dict[str, TrainingMetrics]()
     job = _job_of(place)
-    if job == PipelineConfig.job:
-        pipeline = place.read_record(PipelineMetrics)
-        trainings: Mapping[str, TrainingMetrics] = {} if pipeline is None else pipeline.models
-    else:
-        training = place.read_record(TrainingMetrics) if job == TrainConfig.job else None
-        trainings = {} if training is None else {place.name: training}
-    rows = [{"model": name, **row} for name, of in trainings.items() for row in of.rows]
+    if job == PipelineConfig.job and (pipeline := place.read_record(PipelineMetrics)):
+        trainings |= pipeline.models
+    if job == TrainConfig.job and (training := place.read_record(TrainingMetrics)):
+        trainings[place.name] = training
+    rows = [{"model": name, **row} for name, training in trainings.items() for row in training.rows]
     if not rows:
         raise RunError(f"{run} has no epochs: give a training or a pipeline that finished one")
     return pd.DataFrame(rows)
@@ -63,16 +58,12 @@ def trials(sweep: str) -> pd.DataFrame:
     metrics = place.read_record(SweepMetrics) if _job_of(place) == TuneConfig.job else None
     if metrics is None:
         raise RunError(f"{sweep} has no ranked trials: give a finished run of jobs/tune.py")
-    rows: list[dict[str, Any]] = [
-        {
-            "trial": trial.trial,
-            "failure": trial.failure,
-            **(trial.drawn or {}),
-            **({} if trial.trained is None else trial.trained.model_dump()),
-        }
+    return pd.DataFrame(
+        {"trial": trial.trial, "failure": trial.failure}
+        | dict(trial.drawn or {})
+        | ({} if trial.trained is None else trial.trained.model_dump())
         for trial in metrics.trials
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
@@ -84,13 +75,13 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     Raises:
         DataError: The tree is missing or holds no models.
     """
-    (found,) = find_trees(str(Place.at(tree)), (), layout)
-    rows: list[tuple[str, str, str, float | None, str | None]] = []
-    for unit in found.units:
-        for name, outcome in read_files(unit):
-            reason = outcome if isinstance(outcome, str) else None
-            accuracy = None if isinstance(outcome, str) else outcome
-            rows.append((unit.model, unit.generation, name, accuracy, reason))
+    (read,) = find_trees(str(Place.at(tree)), (), layout)
+    rows = [
+        (unit.model, unit.generation, name, *((None, score) if failed else (score, None)))
+        for unit in read.units
+        for name, score in read_files(unit)
+        for failed in [isinstance(score, str)]
+    ]
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from raylab.annotation.decisions import decision_row, make_decision
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
-from raylab.annotation.statistics.audit import DECIDED, is_drawn
+from raylab.annotation.statistics.accuracy import DECIDED, is_drawn
 from raylab.archive.records import (
     AUDIT,
     DECISION,

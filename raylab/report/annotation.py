@@ -12,10 +12,9 @@ from raylab.annotation.outcome import (
     classify_stage,
     evaluate_stage,
 )
+from raylab.annotation.statistics.accuracy import NAMES, AuditReport, ConfusionPanel
 from raylab.annotation.statistics.agreement import NONE, AgreementReport
-from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.gold import NAMES, ConfusionPanel
 from raylab.annotation.statistics.report import STATUSES, AnnotationReport
 from raylab.annotation.statistics.usage import CallUsage, Seconds
 from raylab.report.page import Block, Page, Section, block, provenance

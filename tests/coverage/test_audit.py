@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from raylab.annotation.statistics.audit import predicted_share
+from raylab.annotation.statistics.accuracy import predicted_share
 from raylab.annotation.statistics.estimates import proportion
 from tests.coverage.table import COVERAGE, Hits
 

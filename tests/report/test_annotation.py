@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.audit import AuditReport
+from raylab.annotation.statistics.accuracy import AuditReport, ConfusionPanel
 from raylab.annotation.statistics.drift import ArchivedRun, Drift, compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.gold import ConfusionPanel
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.llm.embedded import SMOKE_NOTICE

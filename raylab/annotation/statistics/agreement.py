@@ -23,7 +23,7 @@ from raylab.annotation.statistics.estimates import (
     share_mean,
     share_of,
 )
-from raylab.annotation.statistics.frame import Tables, tally
+from raylab.annotation.statistics.frame import Frame, Tables, tally
 from raylab.codebook import Categories
 from raylab.runs.records import Measure, Part
 
@@ -215,7 +215,7 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
     wait for a person come before failed ones; ties are in the order of ids.
     """
     cases = tables.cases[tables.cases.exact.eq(False)]
-    rows = pd.DataFrame(
+    rows: Frame = pd.DataFrame(
         {
             "case": cases.case.astype(str),
             "distance": 1.0 - cases.weighted,

@@ -227,11 +227,11 @@ def _latest(
     name: str, side: str, earlier: Sequence[ArchivedRun], run: ArchivedRun
 ) -> tuple[DriftChange, Counts] | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
-    sides = [annotator for annotator in SIDES if side in (annotator, BOTH)]
-    models = [run.models.get(annotator) for annotator in sides]
+    sides: list[Side] = [own for own in SIDES if side in (own, BOTH)]
+    models = [run.models.get(own) for own in sides]
     first = None
     for before in reversed(earlier if all(models) else ()):
-        if [before.models.get(annotator) for annotator in sides] == models:
+        if [before.models.get(own) for own in sides] == models:
             compared = _compare(name, side, sides, before, run)
             if compared[0].cases:
                 return compared
@@ -246,7 +246,7 @@ def _compare(
     tables = after.tables
     rows = _shared(before.tables.cases, tables.cases)
     first, second = results = [_results(tables, shared, name, sides) for shared in rows]
-    used = first.known & first.fresh & second.known & second.fresh
+    used = first.decided & first.fresh & second.decided & second.fresh
     counts = Counter(zip(first.right[used], second.right[used], strict=True))
     changed = [*_changed(*rows, name, sides)]
     if before.taxonomy != after.taxonomy:
@@ -258,7 +258,7 @@ def _compare(
     change = DriftChange(
         measure=name,
         side=side,
-        models=tuple(after.models[annotator] for annotator in sides),
+        models=tuple(after.models[own] for own in sides),
         before=before.name,
         after=after.name,
         changed=tuple(changed),
@@ -283,23 +283,22 @@ def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
 def _results(tables: Tables, rows: Frame, name: str, sides: Sequence[Side]) -> Frame:
     """Returns a measure of each case.
 
-    Its columns are truths: `right`, whether the case is right, passed or the same; `known`, whether
+    Its columns are truths: `right`, that the case is right, passed or the same; `decided`, whether
     that can be said; `fresh`, whether a model was asked anew, for a result from the journal is that
     of an earlier run.
     """
     own, other = (view(rows, side.lower()) for side in (sides[0], sides[-1]))
-    fresh, answered = ~(own.cached.eq(True) & other.cached.eq(True)), own.format.notna()
+    fresh = ~(own.cached.eq(True) & other.cached.eq(True))
     if name == "exact":
         right = tables.equal(own.code, other.code, "composition")
-        known = own.code.notna() & other.code.notna()
+        decided = own.code.notna() & other.code.notna()
     elif name == "roots":
         right = tables.equal(own.code, rows.gold_code, "categories")
-        known = answered & rows.gold_code.notna()
+        decided = own.format.notna() & rows.gold_code.notna()
     else:
-        right = own.verdict.ne(Verdict.FAIL)
-        known = answered & own.verdict.notna()
+        right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()
         fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
-    return pd.DataFrame({"right": right, "known": known, "fresh": fresh})
+    return pd.DataFrame({"right": right, "decided": decided, "fresh": fresh})
 
 
 def _changed(before: Frame, after: Frame, name: str, sides: Sequence[Side]) -> Iterator[str]:
@@ -317,7 +316,7 @@ def _why_nothing(name: str, rows: Frame, results: Sequence[Frame], runs: Sequenc
     if name == "roots" and rows.gold_code.isna().all():
         return f"none of the {len(rows)} shared cases has gold"
     for run, result in zip(runs[::-1], results[::-1], strict=True):
-        if result.known.any() and not (result.known & result.fresh).any():
+        if result.decided.any() and not (result.decided & result.fresh).any():
             return f"the journal answered for {run}: annotate with fresh=true to ask anew"
     return f"none of the {len(rows)} shared cases was answered in both"
 

@@ -111,6 +111,11 @@ class Tables:
             self._labels[line] = self.codebook.read(line)
         return self._labels[line]
 
+    def labels(self, column: str) -> list[Label]:
+        """Returns the labels in a column of codes, without the missing ones."""
+        labels = map(self.label, self.cases[column])
+        return [label for label in labels if label is not None]
+
     def equal(self, first: Any, second: Any, name: str) -> Any:
         """Returns where two columns of codes are equal in an attribute, such as `categories`."""
         pairs = zip(map(self.label, first), map(self.label, second), strict=True)

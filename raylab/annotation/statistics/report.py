@@ -5,12 +5,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
+from raylab.annotation.statistics.accuracy import (
+    CODES,
+    GIVERS,
+    AuditReport,
+    Confusion,
+    GoldReport,
+    JudgeReport,
+    audit_report,
+    confusion_report,
+    gold_reports,
+    judge_report,
+)
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
     DisagreementReport,
     measure_agreement,
 )
-from raylab.annotation.statistics.audit import AuditReport, audit_report
 from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.figures import (
@@ -23,17 +34,7 @@ from raylab.annotation.statistics.figures import (
     case_report,
     trap_report,
 )
-from raylab.annotation.statistics.frame import Tables, ranked, tally
-from raylab.annotation.statistics.gold import (
-    CODES,
-    GIVERS,
-    Confusion,
-    GoldReport,
-    JudgeReport,
-    confusion_report,
-    gold_reports,
-    judge_report,
-)
+from raylab.annotation.statistics.frame import Tables, ranked
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.annotation.statistics.usage import (
     DecisionReport,
@@ -127,13 +128,20 @@ def batch_report(
         seed: Seed of the draws for intervals.
     """
     cases, any_reviewed = case_report(tables), bool(standing_decisions(decisions))
+    final = tables.labels("code")
     return BatchReport(
         smoke=smoke,
         notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
         distance=tables.codebook.distance.version,
         cases=cases,
-        codes=tuple(_final_codes(tables)),
-        roots=_final_roots(tables),
+        codes=tuple(
+            FinalCode(code=code, share=proportion(count, len(final)))
+            for code, count in ranked(Counter(label.composition for label in final))
+        ),
+        roots={
+            root: proportion(sum(root in label.categories for label in final), len(final))
+            for root in tables.codebook.categories
+        },
         annotators={side: annotator_report(tables, side) for side in SIDES},
         agreement=measure_agreement(tables, seed),
         gold=gold_reports(tables, any_reviewed),
@@ -152,32 +160,6 @@ def _notices(cases: CaseReport) -> Iterator[str]:
         yield PROPOSED.format(proposed=cases.proposed_gold, gold=cases.with_gold)
     if cases.open_book:
         yield OPEN_BOOK.format(cases=cases.open_book)
-
-
-def _final_labels(tables: Tables) -> Iterator[tuple[Label, int]]:
-    """Yields the labels in force, with the cases of each."""
-    for line, cases in tally(tables.cases, "code").items():
-        if (label := tables.label(line)) is not None:
-            yield label, cases
-
-
-def _final_codes(tables: Tables) -> Iterator[FinalCode]:
-    counts = Counter[str]()
-    for label, cases in _final_labels(tables):
-        counts[label.composition] += cases
-    for code, cases in ranked(counts):
-        yield FinalCode(code=code, share=proportion(cases, counts.total()))
-
-
-def _final_roots(tables: Tables) -> dict[str, Estimate]:
-    labels = dict(_final_labels(tables))
-    return {
-        root: proportion(
-            sum(cases for label, cases in labels.items() if root in label.categories),
-            sum(labels.values()),
-        )
-        for root in tables.codebook.categories
-    }
 
 
 class ArchiveHead(Part):

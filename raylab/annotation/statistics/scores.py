@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -89,16 +90,20 @@ def score_tree(
         ConfigError: Two generations have the same name.
     """
     cases, categories = tables.cases, tables.codebook.categories
-    scored = cases[cases.held_out]
-    for side in names:
-        scored = scored[scored[f"format_{side.lower()}"].notna()]
-    scored = scored.assign(gold=[tables.label(line) for line in scored.gold_code])
-    scored["root"] = [gold.primary for gold in scored.gold]
+    answered = [cases[f"format_{side.lower()}"].notna() for side in names]
+    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
+    gold = scored.labels("gold_code")
+    scored = scored.cases.assign(gold=gold, root=[label.primary for label in gold])
     groups = list(_groups(scored, generations))
     counts = {name: Counter(rows.root) for name, _, rows in groups}
     kept = [root for root in categories if all(n[root] for n in counts.values())]
     logs = [
-        _log(tables, rows[rows.root == root], side, names[side], name, kind, root, created)
+        EvalLog(
+            model=names[side],
+            task=root,
+            created=created,
+            **_scored(tables, rows[rows.root == root], side, name, kind),
+        )
         for side, (name, kind, rows), root in product(names, groups, kept)
     ]
     report = ScoreTreeReport(
@@ -123,43 +128,38 @@ def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[s
         yield name, FILE, cases[cases.generation.eq(name)]
 
 
-def _log(
-    tables: Tables,
-    cases: Frame,
-    side: Side,
-    annotator: str,
-    generation: str,
-    kind: str,
-    root: str,
-    created: str,
-) -> EvalLog:
+def _scored(tables: Tables, cases: Frame, side: Side, name: str, kind: str) -> dict[str, Any]:
+    """Returns the fields of a log on these cases of a generation."""
     codebook, codes = tables.codebook, cases[f"code_{side.lower()}"]
-    return EvalLog(
-        model=annotator,
-        task=root,
-        dataset=f"{codebook.name}/{generation}",
-        samples=len(cases),
-        metrics=_metrics(map(tables.label, codes), cases.gold, codebook.distance),
-        created=created,
-        metadata={
+    return {
+        "dataset": f"{codebook.name}/{name}",
+        "samples": len(cases),
+        "metrics": _metrics(map(tables.label, codes), cases.gold, codebook.distance),
+        "metadata": {
             "annotator": side,
-            "generation": generation,
+            "generation": name,
             "generation_kind": kind,
             "accuracy_of": "set of roots",
             "distance": codebook.distance.version,
             "unparsable": int(codes.isna().sum()),
         },
-    )
+    }
 
 
 def _metrics(
     labels: Iterable[Label | None], golds: Sequence[Label], distance: SetDistance
 ) -> dict[str, float]:
     rows = [
-        (a.categories == b.categories, one.exact, a.primary == b.primary, one.jaccard, one.weighted)
-        for a, b in zip(labels, golds, strict=True)
-        if a is not None
-        for one in [compare(a, b, distance)]
+        (
+            label.categories == gold.categories,
+            agreement.exact,
+            label.primary == gold.primary,
+            agreement.jaccard,
+            agreement.weighted,
+        )
+        for label, gold in zip(labels, golds, strict=True)
+        if label is not None
+        for agreement in [compare(label, gold, distance)]
     ]
     sums = map(sum, zip(*rows, strict=True)) if rows else [0.0] * len(METRICS)
     metrics = {n: min(1.0, total / len(golds)) for n, total in zip(METRICS, sums, strict=True)}

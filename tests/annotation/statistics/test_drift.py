@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-from raylab.annotation.outcome import Outcome, Side, Verdict
+from raylab.annotation.outcome import SIDES, Outcome, Side, Verdict
 from raylab.annotation.statistics.drift import (
     ArchivedRun,
     Drift,
@@ -143,19 +143,18 @@ def test_what_cannot_be_compared_says_why():
 
 def right(one: Outcome, measure: str, side: str, gold: Any) -> bool | None:
     """The result of a case, None if there is none or no model was asked anew for it."""
-    sides: list[Side] = [own for own in ("A", "B") if own in side.split(" and ")]
-    given = [one.classification(own) for own in sides]
-    if None in given:
+    sides: list[Side] = [own for own in SIDES if own in side.split(" and ")]
+    given = [answer for own in sides if (answer := one.classification(own)) is not None]
+    labels = [label for own in sides if (label := one.label_of(own)) is not None]
+    fresh = not all(x.calls and all(c.reply.cached for c in x.calls) for x in given)
+    if len(given) < len(sides):
         return None
-    fresh = not all(x and x.calls and all(c.reply.cached for c in x.calls) for x in given)
-    labels = [one.label_of(own) for own in sides]
     if measure == "exact":
-        if None in labels or not fresh:
-            return None
-        return labels[0].composition == labels[1].composition if all(labels) else None
+        a, b = labels if len(labels) == 2 and fresh else (None, None)
+        return None if a is None or b is None else a.composition == b.composition
     if measure == "roots":
-        found = labels[0] is not None and labels[0].categories == (gold and gold.categories)
-        return found if fresh and gold is not None else None
+        same = [label.categories for label in labels] == [gold and gold.categories]
+        return same if fresh and gold is not None else None
     judged = one.evaluation(sides[0])
     if judged is None or not (fresh or judged.calls):
         return None

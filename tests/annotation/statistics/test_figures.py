@@ -19,10 +19,10 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
+from raylab.annotation.statistics.accuracy import ConfusionPanel
 from raylab.annotation.statistics.agreement import set_confusion
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending
-from raylab.annotation.statistics.gold import ConfusionPanel
 from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.annotation.statistics.usage import times
 from raylab.codebook import Categories, Codebook, Label
