@@ -148,7 +148,8 @@ def caveats(report: PipelineReport) -> Iterator[str]:
         yield from _training_caveats(report)
     for name, quality in report.quality.items():
         if skipped := quality.files.skipped:
-            yield f"{pluralize(skipped, 'file')} of {name} could not be used; the list is below."
+            files = pluralize(skipped, "file")
+            yield f"{files} of {name} could not be used; `quality.json` has the reasons."
 
 
 def _training_caveats(report: PipelineReport) -> Iterator[str]:

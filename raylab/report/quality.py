@@ -21,8 +21,8 @@ from raylab.report.table import (
     shades,
 )
 
-LOGGED_FILES, SHOWN_FILES = 5, 200
-"""Most unusable files that the terminal and a page name."""
+LOGGED_FILES = 5
+"""Most unusable files that the terminal names."""
 
 
 def log_quality(quality: TreeQuality) -> None:
@@ -102,15 +102,6 @@ def quality_section(
     if not any(quality.generations.values()):
         blocks.append("The tree has no generations, so no accuracies stand by generation.")
     blocks.append(f"Score files: {_count_files(quality)}.")
-    if files := quality.skipped[:SHOWN_FILES]:
-        table = Table(
-            f"Skipped files of {name}",
-            ["file", Column("reason", text=True)],
-            [[file.path, file.reason] for file in files],
-            f"The first {len(files)} with the reason.",
-        )
-        title = f"Files that could not be used ({quality.files.skipped:,})"
-        blocks.append(block("fold", title, [table]))
     title, short = f"Quality of {name} as a benchmark", f"Quality of {name}"
     return Section(f"quality-{place}", title, blocks, short)
 

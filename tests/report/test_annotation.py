@@ -1,6 +1,5 @@
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,6 @@ from tests.report.pages import Page, rows_of
 from tests.report.runs import content, full_cases
 from tests.runs.records import run_record
 
-EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
 RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/annotate.py",))
 
 
@@ -264,39 +262,28 @@ def test_the_tables_of_drift():
     assert by_measure["passed, B"][6:] == ["1", "1", "0 of 10", "-"]
 
 
-# Foreign text and size
+# Size
 
 
-def test_what_people_and_models_wrote_is_inert_and_bounded():
-    long = EVIL * 2000
-    calls = [call(response_model=long, model=long, prompt=long, prompt_hash=long)]
-    case = outcome(
-        long, answer("Evo", calls, rationale=long), answer("Ctl", calls, rationale=long),
-        status=Status.HUMAN, reason=long, path=(f"human:{long}-unreadable",),
-        evaluation_a=report(summary=long, calls=calls), evaluation_b=report(summary=long),
-        adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
-    )  # fmt: skip
-    made = decision(long, "Swm", justification=long, reviewer=long)
-    shown = content([case] * 50, [made])
-    html = html_of(shown, full=full_cases(shown, [case], [made], long))
+def test_long_texts_and_many_cases_fit_in_three_megabytes():
+    long = "<img src=x onerror=alert(1)>" * 2000
+
+    def case(name: str, n: int) -> Outcome:
+        calls = [
+            call(response_model=f"{side}-{n % 9}{long}", model=long, prompt=long, prompt_hash=long)
+            for side in "mn"
+        ]
+        return outcome(
+            name, answer("Evo+Lrn", calls[:1], rationale=long), answer("Ctl", calls[1:]),
+            gold="Sym", generation=f"g-{n % 5}", status=Status.HUMAN, reason=long, trap=True,
+            path=(f"human:{n % 9}-unreadable",), evaluation_a=report(summary=long, calls=calls),
+            adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
+        )  # fmt: skip
+
+    cases = [case(f"case-{n}", n) for n in range(300)]
+    made = decision("case-1", "Swm", justification=long, reviewer=long)
+    shown = content(cases, [made])
+    html = html_of(shown, full=full_cases(shown, cases, [made], long))
     page = Page(html)
-    assert not {"script", "img"} & set(page.tags)
-    assert "<script>alert" in page.text
-    assert len(html.encode()) < 3_000_000
-
-
-def test_a_page_of_many_cases_and_models_fits_in_three_megabytes():
-    def many(name: str, n: int) -> Any:
-        return answer("Evo+Lrn", [call(response_model=f"{name}-{n % 9}")], rationale="r" * 5000)
-
-    cases = [
-        outcome(
-            f"case-{n}", many("m", n), many("n", n), gold="Sym", generation=f"g-{n % 5}",
-            status=Status.HUMAN, reason="x" * 5000, path=(f"human:{n % 9}",), trap=True,
-        )
-        for n in range(300)
-    ]  # fmt: skip
-    shown = content(cases)
-    html = html_of(shown, full=full_cases(shown, cases, description="d" * 100_000))
-    assert "300 cases" in html
+    assert not {"script", "img"} & set(page.tags) and "300 cases" in page.text
     assert len(html.encode()) < 3_000_000

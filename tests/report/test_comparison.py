@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from raylab.config.jobs import BenchmarkConfig, QualityConfig, ReportConfig, TrainConfig
+from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
 from raylab.report.comparison import (
     Comparison,
@@ -24,7 +24,7 @@ from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.fuzzing import COUNT, altered, altered_values, limits
 from tests.report.pages import Page
-from tests.report.runs import CASES, annotate, benchmark, content, every_kind, left, train
+from tests.report.runs import CASES, annotate, content, every_kind, left, train
 
 
 def compared(storage: Path, *names: str) -> Comparison:
@@ -165,43 +165,33 @@ def test_altered_runs_never_end_the_comparison(tmp_path: Path):
             file.write_bytes(files[file])
 
 
-def test_provenance_marks_what_differs(tmp_path: Path):
-    runs = [train(tmp_path, name, 0.5) for name in "ab"]
-    for run, commit in zip(runs, ("c1", "c2"), strict=True):
+def test_runs_are_told_apart_by_name_or_place_and_provenance_marks_what_differs(tmp_path: Path):
+    runs = [train(tmp_path / storage, "a", 0.5) for storage in ("x", "y")]
+    runs.append(train(tmp_path / "x", "b", 0.5))
+    for run, commit in zip(runs, ("c1", "c2", "c2"), strict=True):
         git = Checkout(commit=commit, dirty=False)
         run.write_record(run.record.model_copy(update={"git": git}))
-    page = page_of(compared(tmp_path, "a", "b"))
-    assert ["commit *", "c1", "c2"] in page.rows
-    assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
-
-
-def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path: Path):
-    for storage in ("x", "y"):
-        train(tmp_path / storage, "a", 0.5)
-    train(tmp_path / "x", "b", 0.5)
     given = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
-    labels = list(find_runs(given, str(tmp_path / "x")))
-    assert labels == [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
+    found = find_runs(given, str(tmp_path / "x"))
+    assert list(found) == [*given[:2], "b"]
+    page = page_of(compare(found))
+    assert ["commit *", "c1", "c2", "c2"] in page.rows
+    assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
+    with pytest.raises(RunError, match="is given 2 times"):
+        find_runs(["b", str(tmp_path / "x" / "b")], str(tmp_path / "x"))
 
 
-@pytest.mark.parametrize("text", ["absent", "/absent/run", "file:///absent/run"])
+@pytest.mark.parametrize("text", ["absent", "file:///absent/run"])
 def test_a_run_that_does_not_exist_is_refused_with_the_places_looked_at(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
+    storage = str(tmp_path / "s")
     with pytest.raises(RunError, match="give in runs= its name") as caught:
-        find_runs([text], "/storage")
-    places = [f"/storage/{text}", str(tmp_path / text)] if text == "absent" else [text]
+        report_runs(ReportConfig(storage=storage, runs=(text,)))
+    places = [f"{storage}/{text}", str(tmp_path / text)] if text == "absent" else [text]
     assert all(place in str(caught.value) for place in places)
-    with pytest.raises(RunError):
-        report_runs(ReportConfig(storage=str(tmp_path / "s"), runs=(text,)))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
-    train(tmp_path, "a", 0.5)
-    with pytest.raises(RunError, match="is given 2 times"):
-        find_runs(["a", str(tmp_path / "a")], str(tmp_path))
 
 
 def test_twenty_runs_stay_readable(tmp_path: Path):
@@ -221,15 +211,6 @@ def test_twenty_runs_stay_readable(tmp_path: Path):
     printed = out.getvalue()
     assert all(printed.count(f" {name} ") >= 3 for name in names)
     assert "…" not in printed.partition("Provenance")[0]
-
-
-def test_a_benchmark_that_lacks_a_figure_stands_beside_one_that_has_it(tmp_path: Path):
-    whole = benchmark(0.25)
-    lacking = whole.model_copy(update={"figures": {"difficulty": whole.figures["difficulty"]}})
-    for name, quality in (("a", whole), ("b", lacking)):
-        left(QualityConfig(storage=str(tmp_path), name=name), quality)
-    page = page_of(compared(tmp_path, "a", "b"))
-    assert ["separability", "0.250", "-"] in page.rows
 
 
 def test_a_comparison_is_a_run_that_can_be_made_anew(

@@ -10,7 +10,6 @@ import pytest
 from raylab.arc.records import AttemptScore, EvaluationMetrics, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.jobs import EvaluateConfig, TrainConfig
-from raylab.quality.record import SkippedFile
 from raylab.report import page as content_of
 from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
@@ -49,7 +48,6 @@ def pipeline(_: Path) -> content_of.Page:
     tree = quality(
         figures={"novelty": figure(None, reason=HOSTILE)},
         warnings=(HOSTILE,),
-        skipped=(SkippedFile(path=HOSTILE, reason=HOSTILE),),
         models={HOSTILE: 0.5},
         generations={HOSTILE: {HOSTILE: 0.5}},
         priors={HOSTILE: {HOSTILE: 0.5}},

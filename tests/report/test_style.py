@@ -40,25 +40,14 @@ def test_contrast_is_that_of_the_standard():
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_root_can_be_read_on_its_colour(scheme: str):
-    found = colours(scheme)
-    chips = dict(re.findall(r"\.root-(\w+) \{ --root: var\(--([\w-]+)\)", CSS))
-    assert tuple(chips) == ROOTS
-    assert len({found[name] for name in chips.values()}) == len(ROOTS)
-    for name in chips.values():
-        assert contrast(found[name], found["card"]) >= LEAST_CONTRAST
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_on_what_lies_behind_it(scheme: str):
-    found = colours(scheme)
+    shown = colours(scheme)
+    chips = dict(re.findall(r"\.root-(\w+) \{ --root: var\(--([\w-]+)\)", CSS))
+    assert tuple(chips) == ROOTS and len({shown[name] for name in chips.values()}) == len(ROOTS)
     pairs = [("ink", "page"), ("ink", "card"), ("muted", "page"), ("muted", "card")]
     pairs += [("good", "card"), ("good", "good-soft"), ("warn", "warn-soft"), ("bad", "card")]
     pairs += [("ink", "soft"), ("accent", "page"), ("accent", "card")]
-    for text, behind in pairs:
-        assert contrast(found[text], found[behind]) >= LEAST_CONTRAST, (text, behind)
-
-
-def test_the_colours_of_charts_are_those_of_the_style():
-    found = colours("light")
-    assert tuple(found[f"series-{place}"] for place in range(len(SERIES))) == SERIES
+    for text, behind in [*pairs, *((name, "card") for name in chips.values())]:
+        assert contrast(shown[text], shown[behind]) >= LEAST_CONTRAST, (text, behind)
+    charts = tuple(shown[f"series-{place}"] for place in range(len(SERIES)))
+    assert scheme == "dark" or charts == SERIES
