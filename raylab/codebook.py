@@ -129,17 +129,15 @@ class Criterion:
         name: Name in reports and archives.
         cap: Highest score of a label that does not meet it; None does not limit the score.
         synonyms: Other names that models use, in lower case.
-        asked: True if the evaluator judges it; otherwise it is computed.
     """
 
     name: str
     cap: int | None = None
     synonyms: tuple[str, ...] = ()
-    asked: bool = True
 
 
-FORMAT = Criterion("format", asked=False)
-"""The criterion met by labels that need no repair; every codebook includes it."""
+FORMAT = Criterion("format")
+"""The criterion met by labels that need no repair, which no evaluator is asked about."""
 
 
 # Replies
@@ -234,14 +232,14 @@ def _read_score(value: object, info: ValidationInfo) -> object:
 
 
 def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
-    """Reads the unmet criteria, in the order of reports, without unknown and computed ones."""
+    """Reads the unmet criteria, in the order of reports, without unknown ones."""
     reading = _reading(info)
     items = re.split(r"[,;|\n]", value) if isinstance(value, str) else value
     names = [str(item) for item in cast(list[object], items)] if isinstance(items, list) else []
-    asked = [criterion for criterion in reading.form.criteria if criterion.asked]
-    meant = {name: each.name for each in asked for name in (each.name, *each.synonyms)}
+    criteria = reading.form.criteria
+    meant = {name: each.name for each in criteria for name in (each.name, *each.synonyms)}
     unmet = {meant.get(name.strip(" \t\"'*").lower()) for name in names}
-    issues = tuple(criterion.name for criterion in asked if criterion.name in unmet)
+    issues = tuple(criterion.name for criterion in criteria if criterion.name in unmet)
     if value != names or set(names) != set(issues):
         reading.repairs.append(f"issues {quoted(value)} read as {', '.join(issues) or 'none'}")
     return issues
@@ -295,7 +293,7 @@ class AnswerForm:
         key: Key of a label in replies.
         label: JSON schema of a label.
         read: Reads a label in a text, and adds its repairs to a list; raises LabelError.
-        criteria: Criteria by which an evaluator judges.
+        criteria: Criteria that an evaluator is asked about, in the order of reports.
         reason: Key of the reasons for a label.
         text: JSON schema of reasons and summaries.
         show: Returns a label as it is shown to models.
@@ -321,7 +319,7 @@ class AnswerForm:
 
     def schema(self, kind: type[ReplyModel]) -> Schema:
         """Returns the JSON schema of the replies of a kind, as the endpoint is asked for."""
-        issues = [criterion.name for criterion in self.criteria if criterion.asked]
+        issues = [criterion.name for criterion in self.criteria]
         schemas: dict[str, Schema] = {
             "rationale": self.text,
             "summary": self.text,

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "printable"},
     {"log", "urls", "background", "grid_metrics", "memory"},

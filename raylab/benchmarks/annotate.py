@@ -1,24 +1,26 @@
 """Speed of annotation, against a bare loop that makes the same calls."""
 
+import asyncio
 import contextlib
 import os
 import statistics
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
+from openai import AsyncOpenAI
 from rich.table import Table
 
 from raylab.annotation.input.cases import read_cases
+from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location, open_annotation
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import chunks_of
-from raylab.background import running
-from raylab.benchmarks.bare_calls import bare_seconds, protocol_calls
-from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, chat_server, write_cases
+from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, answer_of, chat_server, write_cases
 from raylab.benchmarks.figures import local_directory, timed, told
 from raylab.cluster.annotation.driver import Pool, drive
 from raylab.cluster.session import session
@@ -26,6 +28,7 @@ from raylab.config.annotation import CasesConfig, LlmConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import AnnotateConfig, BenchmarkConfig
 from raylab.config.llm import ChatModel, Endpoint, Limits
+from raylab.llm.chat import ChatRequest, Reply
 from raylab.log import log_line, log_tables
 from raylab.report.progress import AnnotationProgress
 from raylab.runs.records import Part, Record
@@ -51,7 +54,7 @@ class AnnotationRound(Part):
     calls_per_second: float
     milliseconds_per_case: float
     memory_mb: float
-    """Largest memory of this process and the actors, in MiB."""
+    """Memory of this process and the actors at the end, in MiB."""
     bare_calls_per_second: float | None = None
     """Calls per second of the bare loop; None if it is left out."""
     ratio: float | None = None
@@ -80,8 +83,8 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     rounds: list[AnnotationRound] = []
     with chat_server(config.latency) as url, session(ClusterConfig()):
         for number in range(config.rounds):
-            annotation = annotation_of(config, run, url, str(number))
-            figures = annotate_cases(annotation, config.cases)
+            annotation = _annotation(config, run, url, str(number))
+            figures = _annotate_cases(annotation, config.cases)
             if config.bare_loop:
                 bare = _bare_calls_per_second(config, annotation)
                 ratio = figures.calls_per_second / bare
@@ -96,7 +99,7 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
+def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
     """Writes new cases into the run; returns their annotation by the chat server at `url`."""
     path = Path(run.path) / f"cases-{number}.jsonl"
     write_cases(path, config.cases + WARM_UP_CASES, number)
@@ -117,7 +120,7 @@ def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> A
     )
 
 
-def annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
+def _annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
     """Annotates `total` cases with warm actors; returns the speed and memory."""
     run, codebook = Run.open(config, config.job), choose_codebook(config.protocol)
     with ExitStack() as stack:
@@ -127,9 +130,9 @@ def annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
         pool = stack.enter_context(Pool(annotation))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
-        memory = stack.enter_context(_Memory().sampled())
         progress = AnnotationProgress(total)
         seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
+        memory = _resident_bytes()
         statuses = annotation.archived.counts()
     tally = progress.tally
     assert statuses == {"accepted": total + WARM_UP_CASES}
@@ -140,25 +143,8 @@ def annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
         seconds=seconds,
         calls_per_second=tally.sent / seconds,
         milliseconds_per_case=1000 * seconds / ended,
-        memory_mb=memory.most / 2**20,
+        memory_mb=memory / 2**20,
     )
-
-
-class _Memory:
-    """Sampler of the peak memory of this process and its Ray workers, once per second."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self._over = threading.Event()
-
-    @contextmanager
-    def sampled(self) -> Generator["_Memory"]:
-        with running(self._watch, stop=self._over.set):
-            yield self
-
-    def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            self.most = max(self.most, _resident_bytes())
 
 
 def _resident_bytes() -> int:
@@ -177,9 +163,53 @@ def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) 
     """Times the bare loop on the calls that the protocol makes for other cases."""
     path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
     write_cases(path, config.cases, f"bare-{annotation.name}")
-    cases = read_cases(str(path), choose_codebook(annotation.protocol))
-    requests = protocol_calls(cases, annotation)
-    return len(requests) / bare_seconds(requests, config.concurrency)
+    codebook, recorder = choose_codebook(annotation.protocol), _Recorder()
+    settings = protocol_settings(annotation, "", codebook)
+
+    async def record() -> None:
+        for case in read_cases(str(path), codebook):
+            await annotate(case, recorder, settings)
+
+    asyncio.run(record())
+    seconds = asyncio.run(_bare_loop(recorder.requests, config.concurrency))
+    return len(recorder.requests) / seconds
+
+
+class _Recorder:
+    """A chat that answers immediately like the server, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[ChatRequest] = []
+
+    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
+        self.requests.append(request)
+        text = answer_of(tuple((request.schema or {})["properties"]), request.model)
+        return Reply(request.key, text, "benchmark", "stop", 1000, 50, None, 0.0, 1)
+
+
+async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float:
+    """Returns the seconds that one process takes for the calls, with asyncio and the openai SDK."""
+    slots = asyncio.Semaphore(concurrency)
+    async with AsyncOpenAI(api_key="none", base_url=requests[0].base_url, max_retries=0) as sdk:
+
+        async def call(request: ChatRequest) -> str | None:
+            messages: Any = [{"role": m.role, "content": m.content} for m in request.messages]
+            schema = {"name": "reply", "strict": True, "schema": request.schema}
+            form: Any = {"type": "json_schema", "json_schema": schema}
+            async with slots:
+                completion = await sdk.chat.completions.create(
+                    model=request.model,
+                    messages=messages,
+                    response_format=form,
+                    seed=request.seed,
+                    **request.parameters,
+                )
+            return completion.choices[0].message.content
+
+        await call(requests[0])
+        since = time.perf_counter()
+        await asyncio.gather(*map(call, requests))
+        return time.perf_counter() - since
 
 
 def _table(config: BenchmarkConfig, rounds: Sequence[AnnotationRound]) -> Table:

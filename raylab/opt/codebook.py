@@ -124,14 +124,14 @@ CODE_ANSWERS = AnswerForm(
     key="opt",
     label={"type": "string", "pattern": code_pattern()},
     read=read_code,
-    criteria=CRITERIA,
+    criteria=CRITERIA[1:],
 )
 WORD_ANSWERS = AnswerForm(
     name="opt",
     key="word",
     label=names_schema(WORDS),
     read=read_word,
-    criteria=CRITERIA,
+    criteria=CRITERIA[1:],
     reason="reason",
     text={"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"},
     show=_show_word,

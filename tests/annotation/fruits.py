@@ -47,7 +47,7 @@ FORM = AnswerForm(
     key="fruit",
     label={"type": "string"},
     read=read_answer,
-    criteria=(FORMAT, SIZE),
+    criteria=(SIZE,),
     reason="why",
     show="the fruit {}".format,
 )
