@@ -243,7 +243,7 @@ class Ledger:
         others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
         for run_id, owner in sorted(others):
             if not _is_owned(connection, self._database, run_id):
-                _leave(connection, run_id, owner)
+                _give(connection, run_id, former=owner)
         return _states(connection, keys) if others else rows
 
     def _covers(self, cost: Cost) -> bool:
@@ -308,7 +308,7 @@ class Ownership:
             return False
         mine = self.token, _this_process()
         try:
-            self._database.write(lambda connection: _own(connection, self._run.id, *mine))
+            self._database.write(lambda connection: _give(connection, self._run.id, *mine))
         except BaseException:
             self._release()
             raise
@@ -321,7 +321,8 @@ class Ownership:
             ArchiveError: The archive fails; the run is free all the same.
         """
         try:
-            self._database.write(lambda connection: _leave(connection, self._run.id, self.token))
+            mine = {"former": self.token}
+            self._database.write(lambda connection: _give(connection, self._run.id, **mine))
         finally:
             if self._release is not None:
                 self._release()
@@ -336,22 +337,23 @@ def _this_process() -> str:
     return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
-def _own(connection: Connection, run_id: int, owner: str, holder: str) -> None:
-    """Gives a run to an owner, and ends the claims of former ones; what they held is uncertain."""
-    _drop_claims(connection, _lock_run(connection, run_id), owner=owner, holder=holder)
+def _give(
+    connection: Connection,
+    run_id: int,
+    owner: str | None = None,
+    holder: str = "",
+    former: str | None = None,
+) -> None:
+    """Gives a run to an owner or to nobody, and ends the claims on it; what they held is uncertain.
 
-
-def _leave(connection: Connection, run_id: int, owner: str) -> None:
-    """Takes a run from an owner, and ends its claims; does nothing if the run has another one."""
+    With a `former` owner does nothing if the run has another one.
+    """
     run = _lock_run(connection, run_id)
-    if run.owner == owner:
-        _drop_claims(connection, run, owner=None, holder="")
-
-
-def _drop_claims(connection: Connection, run: AnyRow, **owner: str | None) -> None:
-    cost = cost_of(run)
-    connection.execute(_DROP_CLAIMS, {"of_run": run.id})
-    _set_cost(connection, run.id, cost.settle(cost.held, uncertain=cost.held), **owner)
+    if former in (None, run.owner):
+        cost = cost_of(run)
+        connection.execute(_DROP_CLAIMS, {"of_run": run_id})
+        after = cost.settle(cost.held, uncertain=cost.held)
+        _set_cost(connection, run_id, after, owner=owner, holder=holder)
 
 
 def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:

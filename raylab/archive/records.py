@@ -51,7 +51,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class CallRow:
-    """A completed call to a model, stored before its reply is read.
+    """A completed call to a model, stored before its reply is read; see `raylab.llm.chat.Reply`.
 
     Attributes:
         key: SHA-256 of the request's content; unique in an archive.
@@ -59,19 +59,8 @@ class CallRow:
         role: purpose of the call.
         endpoint: address of the server; empty for the embedded model.
         model: model as requested.
-        response_model: model as the server names it.
-        seed: seed of the call.
         parameters: sampling parameters.
-        text: the reply as received.
-        finish_reason: reason why the server stopped.
-        prompt_tokens: tokens of the request.
-        completion_tokens: tokens of the reply, reasoning included.
-        cached_prompt_tokens: those of the request that the server had cached.
-        reasoning_tokens: those of the reply that are reasoning.
         lane: in which the call was answered.
-        cost: price in the configured currency; None without a price.
-        seconds: duration of the successful attempt.
-        attempts: attempts made.
         created: time of the reply, UTC.
     """
 

@@ -118,7 +118,6 @@ class RunReviews:
         taking = self._database.dialect.insert(LEASES).on_conflict_do_update(
             index_elements=["run_id", "sequence"], set_=lease
         )
-        # Few cases are read: those that others hold are left out by an index of their own.
         held = select(LEASES.c.sequence).where(
             self._mine(LEASES), LEASES.c.expires > now, LEASES.c.reviewer != reviewer
         )

@@ -93,16 +93,16 @@ class RunArchive:
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
             heads = find_heads(connection, run, [row.case for row in rows])
-            hashes = {case: head.description_hash for case, head in heads.items()}
-            new = {row.case: row for row in reversed(rows) if row.case not in hashes}
+            new: dict[str, CaseRow] = {}
             for row in rows:
-                if row.description_hash != hashes.setdefault(row.case, row.description_hash):
+                there = heads.get(row.case) or new.setdefault(row.case, row)
+                if there.description_hash != row.description_hash:
                     raise ArchiveError(
                         f"run {self.name} of archive {self._database.place} has case {row.case!r} "
                         "with another description: give each case of a run its own id and keep "
                         "its description; for changed descriptions choose another name="
                     )
-            append(connection, run, [*reversed(new.values())], now)
+            append(connection, run, list(new.values()), now)
 
         self._database.write(work)
 

@@ -109,11 +109,15 @@ def a_former_owner_may_claim() -> Patches:
 
 @_plant
 def claims_of_the_dead_never_end() -> Patches:
-    def keep(connection: Any, row: Any, **owner: str | None) -> None:
-        ledger._set_cost(connection, row.id, ledger.cost_of(row), **owner)
+    def keep(
+        connection: Any, run: int, owner: str = "", holder: str = "", former: str = ""
+    ) -> None:
+        row = ledger._lock_run(connection, run)
+        if former in ("", row.owner):
+            ledger._set_cost(connection, run, ledger.cost_of(row), owner=owner, holder=holder)
 
     yield patch.object(Ledger, "void", lambda *_: None)
-    yield patch.object(ledger, "_drop_claims", keep)
+    yield patch.object(ledger, "_give", keep)
 
 
 @_plant
