@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
@@ -280,7 +281,7 @@ class RunReviews:
         of_audit = (DECISIONS.c.kind == AUDIT) & (DECISIONS.c.action == DRAW)
         return select(DECISIONS.c.case).where(self._mine(DECISIONS), of_audit)
 
-    def _on_case(self, case: str) -> Select[tuple[object, ...]]:
+    def _on_case(self, case: str) -> Select[Any]:
         """Returns the query of the decisions on a case, in order."""
         on_it = select(DECISIONS).where(self._mine(DECISIONS), DECISIONS.c.case == case)
         return on_it.order_by(DECISIONS.c.sequence)
