@@ -45,14 +45,10 @@ from raylab.runs.run_record import RECORD, RunRecord
 
 COLUMNS = 6
 """Most columns of a table on the terminal; the rest continue in further tables."""
-LONGEST_VALUE, LONGEST_FACT = 60, 26
-"""Most characters shown of a configuration value, and of a fact about a run."""
+LONGEST_STATE, LONGEST_VALUE, LONGEST_FACT = 400, 60, 26
+"""Most characters shown of a run's state, a configuration value, and another fact about a run."""
 SHELL_KEYS = {"storage", "name", "resume", "log"}
 """Keys of a configuration that do not change what a run does."""
-MODELS_NOTE = (
-    "Each model at its best validation epoch, beside the rules that learn nothing on the same "
-    "tasks. In brackets the skill, (model - best rule) / (1 - best rule)."
-)
 R = TypeVar("R", bound=Record)
 Values = dict[str, dict[str, Any]]
 """JSON values by a key and the label of a run."""
@@ -69,6 +65,12 @@ class RunState(Part):
     """Time when the whole run was done; None before that."""
     problem: str | None = None
     """The reason why nothing or not all of it can be compared; None if all can."""
+
+    @property
+    def state(self) -> str:
+        """Whether it is finished, and the problem."""
+        state = "finished" if self.finished else "not finished"
+        return f"{state}: {self.problem}" if self.problem else state
 
 
 class ComparisonReport(Record):
@@ -314,10 +316,13 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
 
 
 def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Section]:
-    yield Section("runs", "Runs", [_run_table(report)])
+    runs = {
+        "job": {label: run.job for label, run in report.runs.items()},
+        "state": {label: run.state for label, run in report.runs.items()},
+    }
+    yield Section("runs", "Runs", [_value_table("Runs", runs, LONGEST_STATE)])
     if models := comparison.models:
-        blocks = [MODELS_NOTE, comparison_table(models).arranged]
-        yield Section("models", "Trained models", blocks)
+        yield Section("models", "Trained models", [comparison_table(models).arranged])
     if report.scores:
         table = _figure_table("Scores by generation", Measure(""), report.scores)
         yield Section("scores", "Scores", [table])
@@ -345,17 +350,6 @@ def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Sect
     }
     table = _value_table("Provenance; * marks facts that differ", marked, LONGEST_FACT)
     yield Section("provenance", "Provenance", [table])
-
-
-def _run_table(report: ComparisonReport) -> Table:
-    """Returns the kind and the state of each run, with the reason if it cannot be compared."""
-    rows: list[Sequence[str]] = []
-    for label, run in report.runs.items():
-        state = "finished" if run.finished else "not finished"
-        rows.append([label, run.job or "-", f"{state}: {run.problem}" if run.problem else state])
-    columns = ["", Column("job", text=True), Column("state", text=True)]
-    notes = "Each run with its state. A run that is not finished is shown as far as it came."
-    return Table("Runs", columns, rows, notes)
 
 
 def _figure_table(

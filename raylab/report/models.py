@@ -80,17 +80,7 @@ def comparison_table(models: Models) -> Table:
         for metric, definition in GRID_METRICS.items()
         if definition.compared and any(metric in of.reported.metrics for of in models.values())
     ]
-    facts = {
-        "measured on": [model.reported.name for model in models.values()],
-        "best epoch": [str(model.best.epoch) for model in models.values()],
-        "loss": [number(model.reported.metrics.get(LOSS)) for model in models.values()],
-        "train loss": [number(model.best.train_loss) for model in models.values()],
-        "samples/s in training": [f"{of.last.samples_per_second:.1f}" for of in models.values()],
-        "parameters": [f"{model.parameters:,}" for model in models.values()],
-    }
-    if len({*facts["measured on"]}) < 2:
-        del facts["measured on"]
-    rows += [[label, *cells, *["-"] * len(others)] for label, cells in facts.items()]
+    rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
     marked = f"; {MARK} by the published definitions" if published else ""
     all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
     return Table(
@@ -99,6 +89,19 @@ def comparison_table(models: Models) -> Table:
         ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
     )
+
+
+def _facts(models: Models) -> dict[str, list[str]]:
+    """Returns the rows that are about our models alone."""
+    of_all = list(models.values())
+    sides = [model.reported.name for model in of_all]
+    return ({"measured on": sides} if len({*sides}) > 1 else {}) | {
+        "best epoch": [str(model.best.epoch) for model in of_all],
+        "loss": [number(model.reported.metrics.get(LOSS)) for model in of_all],
+        "train loss": [number(model.best.train_loss) for model in of_all],
+        "samples/s in training": [f"{model.last.samples_per_second:.1f}" for model in of_all],
+        "parameters": [f"{model.parameters:,}" for model in of_all],
+    }
 
 
 def group_table(models: Models) -> Table:
