@@ -114,7 +114,7 @@ def opened_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
         DataError: It is no zip, or broken.
         OSError: It cannot be read.
     """
-    with _broken(where):
+    with _data_errors(where):
         archive = zipfile.ZipFile(file)
     with archive:
         yield archive
@@ -134,7 +134,7 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
         raise DataError(f"{where}: zip method {method} is not read: write it with deflate")
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)
-    with _broken(where):
+    with _data_errors(where):
         if method == ZSTANDARD:
             content = _zstandard(archive, member, where, most)
         else:
@@ -162,7 +162,7 @@ def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, mo
 
 
 @contextmanager
-def _broken(where: str) -> Generator[None]:
+def _data_errors(where: str) -> Generator[None]:
     """Turns errors of zipfile and pyarrow for broken content into a `DataError`."""
     # A RuntimeError is an encrypted member, or a NotImplementedError for an unknown feature.
     broken = (EOFError, ValueError, RuntimeError, OverflowError, struct.error, zlib.error)

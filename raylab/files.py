@@ -58,7 +58,7 @@ class Place:
             return cls(path, fs.LocalFileSystem(), path)
         base, mark, query = location.partition("?")
         uri = f"{base.rstrip('/')}{mark}{query}"
-        return cls(uri, *_opened(uri))
+        return cls(uri, *_open_uri(uri))
 
     def __truediv__(self, name: str) -> "Place":
         """Returns the place of a relative name, with `/` between directories."""
@@ -190,7 +190,7 @@ class Place:
         with self._errors_as("written", RunError):
             make_directory(Path(self.path).parent)
             try:
-                with _moved(Path(self.path), _link) as file:
+                with _new_file(Path(self.path), _link) as file:
                     file.write(content)
             except FileExistsError:
                 return False
@@ -199,7 +199,7 @@ class Place:
     @contextmanager
     def replaced(self) -> Generator[BinaryIO]:
         """Opens a new file that replaces this one, as `write` does, when the block ends well."""
-        write = _moved(Path(self.path), os.replace) if self.is_local else self._uploaded()
+        write = _new_file(Path(self.path), os.replace) if self.is_local else self._upload()
         with self._errors_as("written", RunError), write as file:
             yield file
 
@@ -223,7 +223,7 @@ class Place:
             self.filesystem.delete_dir(self.path)
 
     @contextmanager
-    def _uploaded(self) -> Generator[BinaryIO]:
+    def _upload(self) -> Generator[BinaryIO]:
         # Closing a stream to an object store early would leave a truncated object.
         with tempfile.NamedTemporaryFile() as file:
             yield cast(BinaryIO, file)
@@ -256,7 +256,7 @@ def places_of(text: str, storage: str) -> list[Place]:
 
 
 @lru_cache(OPENED_URIS)
-def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+def _open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)
     except (OSError, ValueError) as error:
@@ -276,7 +276,7 @@ def is_temporary(name: str) -> bool:
 
 
 @contextmanager
-def _moved(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
+def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
     """Opens a temporary file beside another, which is stored and moved there at the end."""
     make_directory(final.parent)
     temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")

@@ -29,15 +29,8 @@ WITHOUT = (
     *("postgresql://user@host:5432/db?sslmode=require", "postgresql:///db?passfile=~/.pgpass"),
     *("postgresql://user@[::1]:5432/db?sslkey=/home/me/client.key", "postgresql://host:5432/db"),
     *("https://host:8443/v1", "abfs://box@account.dfs.core.windows.net/runs", "hdfs://me@host/x"),
-    *(
-        "file:///srv/a:b/c",
-        "https://host/v1?key=",
-        "s3://b/key=5/x",
-        "postgresql://user:@host/db",
-        "",
-        "://",
-        "100%25",
-    ),
+    *("file:///srv/a:b/c", "https://host/v1?key=", "s3://b/key=5/x", "postgresql://user:@host/db"),
+    *("", "://", "100%25"),
 )
 
 
@@ -52,14 +45,18 @@ def test_other_urls_hold_none(url: str) -> None:
     assert redacted(f"see {url} there") == f"see {url} there"
 
 
-def test_urls_with_secrets_are_cut_in_a_text() -> None:
-    text = 'given {"a": "ftp://u:secret@h", "b": "s3://b/x"} and https://h?token=secret'
-    assert redacted(text) == 'given {"a": "ftp://*** "b": "s3://b/x"} and https://***'
-
-
-def test_secret_parameters_are_blanked_without_a_scheme_too() -> None:
-    text = "given h/v1?key=hunter2&scheme=http;secret_key=hunter2#x"
-    assert redacted(text) == "given h/v1?key=***&scheme=http;secret_key=***#x"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            '{"a": "ftp://u:secret@h"} and https://h?token=secret',
+            '{"a": "ftp://*** and https://***',
+        ),
+        ("h/v1?key=a&scheme=http;secret_key=b#x", "h/v1?key=***&scheme=http;secret_key=***#x"),
+    ],
+)
+def test_secrets_are_cut_from_a_text(text: str, shown: str) -> None:
+    assert redacted(text) == shown
 
 
 @pytest.mark.timeout(60)

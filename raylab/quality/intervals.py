@@ -130,10 +130,10 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     distance = float(np.abs(pattern).mean())
     if len(values) == 2 and not distance:
         pattern = np.array([-0.5, 0.5])
-    one = float(np.abs(pattern).mean())
+    unit = float(np.abs(pattern).mean())
     estimated = _along(
         distance,
-        lambda scale: scale * one,
+        lambda scale: scale * unit,
         lambda scale: np.abs(scale * pattern + moved).mean(axis=1),
     )
     if len(values) != 2 or estimated is None:
@@ -155,15 +155,15 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     moved = noise - noise.mean(axis=-1, keepdims=True)
     deviation = float(measured.std(axis=-1, ddof=1).mean())
 
-    def estimated(path: Path) -> Estimated | None:
+    def estimate(path: Path) -> Estimated | None:
         return _along(
             deviation,
             lambda scale: float(path(scale).std(axis=-1, ddof=1).mean()),
             lambda scale: (path(scale) + moved).std(axis=-1, ddof=1).mean(axis=-1),
         )
 
-    least = estimated(_few_moves(measured, moved))
-    most = estimated(_many_moves(measured, moved))
+    least = estimate(_few_moves(measured, moved))
+    most = estimate(_many_moves(measured, moved))
     if least is None or most is None:
         return least or most
     corrected = ((least.corrected or 0.0) + (most.corrected or 0.0)) / 2

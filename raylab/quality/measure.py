@@ -105,7 +105,7 @@ def measure(
         key=lambda scores: (scores.unit.tree, scores.unit.model, scores.unit.generation),
     )
     if config.strict and any(scores.skipped for scores in units):
-        raise DataError(f"{_left_out(units)}; fix or remove them, or set strict=false")
+        raise DataError(f"{_why_skipped(units)}; fix or remove them, or set strict=false")
     tables = [
         _table(tree, [scores for scores in units if scores.unit.tree == number], config)
         for number, tree in enumerate(trees)
@@ -163,7 +163,7 @@ def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) 
         if not usable[model]:
             raise DataError(
                 f"model {model} of {tree.location} has no usable score file: "
-                f"{_left_out(list(members.values()))}; add its scores or remove the directory"
+                f"{_why_skipped(list(members.values()))}; add its scores or remove the directory"
             )
     every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
     if common != every and (config.on_missing_generation == "error" or not common):
@@ -186,7 +186,7 @@ def _different_generations(
     ]
     return DataError(
         f"the models of {tree.location} have different generations: {_first(lacking, '; ')}. "
-        f"{_left_out(units)}. Add the scores, set on_missing_generation=drop to use the {common} "
+        f"{_why_skipped(units)}. Add scores, set on_missing_generation=drop to use the {common} "
         "that every model has, or layout=flat if the directories are no generations"
     )
 
@@ -216,14 +216,14 @@ def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
     if reason := metric.why_not(accuracies):
         return QualityFigure(reason=reason)
     value = metric.compute(accuracies)
-    estimated = _estimated(metric, accuracies, noise)
+    estimated = _estimate(metric, accuracies, noise)
     if isinstance(estimated, str):
         return QualityFigure(value=value, no_interval=estimated)
     low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
     return QualityFigure(value=value, corrected=estimated.corrected, interval=(low, high))
 
 
-def _estimated(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     """Returns the interval of a figure, or the reason why it has none."""
     if isinstance(metric.estimate, str):
         return metric.estimate
@@ -244,7 +244,7 @@ def _skipped(units: Iterable[UnitScores]) -> Iterator[SkippedFile]:
         yield from scores.skipped
 
 
-def _left_out(units: Sequence[UnitScores]) -> str:
+def _why_skipped(units: Sequence[UnitScores]) -> str:
     """Returns the number of files that cannot be used, with the commonest reasons and examples."""
     reasons = Counter(file.reason.partition(":")[0] for file in _skipped(units))
     counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(NAMED))

@@ -91,7 +91,7 @@ def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    return float(1.0 - _checked(accuracies).max())
+    return float(1.0 - _finite_array(accuracies).max())
 
 
 def compute_benchmark_separability(accuracies: Accuracies) -> float:
@@ -103,7 +103,7 @@ def compute_benchmark_separability(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    array = _checked(accuracies)
+    array = _finite_array(accuracies)
     return float(np.abs(array - array.mean()).mean())
 
 
@@ -124,7 +124,7 @@ def compute_benchmark_consistency(accuracies: Mapping[Any, Iterable[float]]) -> 
     if not accuracies:
         raise ValueError("consistency of no models: give one model or more")
     rows = {
-        name: _checked(values, f"accuracy of {name!r}, generation")
+        name: _finite_array(values, f"accuracy of {name!r}, generation")
         for name, values in accuracies.items()
     }
     expected = len(next(iter(rows.values())))
@@ -154,7 +154,7 @@ def compute_benchmark_novelty(
         ValueError: There are no models or no priors, the models differ, an accuracy is outside
             [0, 1] or NaN, or a prior figure is not finite.
     """
-    actual = _checked(current)
+    actual = _finite_array(current)
     if not priors:
         raise ValueError("novelty against no prior benchmark: give one or more")
     columns: list[Array] = []
@@ -162,7 +162,7 @@ def compute_benchmark_novelty(
         if difference := model_difference(current, prior):
             raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
         figures = {name: prior[name] for name in current}
-        columns.append(_checked(figures, f"figure of prior {number},", bounded=False))
+        columns.append(_finite_array(figures, f"figure of prior {number},", bounded=False))
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
     return _novelty(actual, columns)
@@ -210,7 +210,7 @@ def _why_no_consistency(accuracies: MeanAccuracies) -> str:
     return f"{only} is the only generation, it needs two" if only else "the tree has no generations"
 
 
-def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     best = float(accuracies.models.max())
     count = accuracies.tasks * accuracies.benchmark.shape[-1]
     if count * min(best, 1 - best) < LEAST_WRONG:
@@ -222,11 +222,11 @@ def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated
     return Estimated((1 - high, 1 - low))
 
 
-def _estimated_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     return mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks) or ALIKE
 
 
-def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     deviation = mean_deviation(accuracies.benchmark, noise)
     if deviation is None:
         return ALIKE
@@ -237,7 +237,7 @@ def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimate
 METRICS = {
     "difficulty": QualityMetric(
         compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
-        estimate=_estimated_difficulty,
+        estimate=_estimate_difficulty,
         better=None,
         meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
         "gets anything right.",
@@ -245,7 +245,7 @@ METRICS = {
     ),
     "separability": QualityMetric(
         compute=lambda accuracies: compute_benchmark_separability(accuracies.models),
-        estimate=_estimated_separability,
+        estimate=_estimate_separability,
         contrasts=lambda models, generations: models - 1,
         meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
         "0.5.",
@@ -256,7 +256,7 @@ METRICS = {
             dict(enumerate(accuracies.benchmark))
         ),
         why_not=_why_no_consistency,
-        estimate=_estimated_consistency,
+        estimate=_estimate_consistency,
         contrasts=lambda models, generations: models * (generations - 1),
         meaning="How steady a model's accuracy stays from generation to generation: 1 if it never "
         "moves. The chance of the tasks drawn lowers it; the corrected figure is without that.",
@@ -280,7 +280,7 @@ METRICS = {
 """Every metric by its name, in the order in which they are shown."""
 
 
-def _checked(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:
+def _finite_array(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:
     """Returns finite values, in [0, 1] if they are bounded; errors begin with `what`."""
     named = accuracies if isinstance(accuracies, Mapping) else dict(enumerate(accuracies))
     if not named:
