@@ -163,7 +163,7 @@ def quoted(value: object) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
-def without_asides(text: str) -> str:
+def drop_asides(text: str) -> str:
     """Returns a reply without thoughts, finished or not, and copies of shown material."""
     tags = list(ASIDE.finditer(text))
     closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}

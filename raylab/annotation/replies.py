@@ -25,8 +25,8 @@ from raylab.codebook import (
     ReportReply,
     Verdict,
     clean,
+    drop_asides,
     quoted,
-    without_asides,
 )
 from raylab.config.annotation import ProtocolConfig
 
@@ -220,7 +220,7 @@ def _find_object(
         whole = DECODER.decode(text)
         if isinstance(whole, dict):
             return text, whole
-    answer = without_asides(text).strip()
+    answer = drop_asides(text).strip()
     if answer != text.strip():
         repairs.append("thoughts or quoted material ignored")
     objects = [values for values in _objects(answer) if set(keys) & values.keys()]

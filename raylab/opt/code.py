@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from raylab.codebook import Label, without_asides
+from raylab.codebook import Label, drop_asides
 from raylab.errors import OptCodeError
 from raylab.opt.notation import (
     ALL_NAMES,
@@ -32,9 +32,9 @@ from raylab.opt.notation import (
     Repair,
     Root,
     begins_operand,
-    escaped,
-    leftovers,
-    ordered,
+    escape,
+    repairs_by_dropping,
+    sort_repairs,
 )
 
 LONGEST_TEXT = 200_000
@@ -97,7 +97,7 @@ def parse(text: str, strict: bool = False) -> Label:
             f"{LONGEST_TEXT:,} are read"
         )
     plain = text.replace("\r\n", "\n").translate(PLAIN)
-    own = without_asides(_with_object_as_line(plain))
+    own = drop_asides(_put_object_as_line(plain))
     unquoted = QUOTATION.sub("\n", own)
     code, repairs = _search(unquoted), {Repair.AROUND} if unquoted != plain else set[Repair]()
     if code is None and own != unquoted:
@@ -105,9 +105,9 @@ def parse(text: str, strict: bool = False) -> Label:
     if code is None:
         raise OptCodeError(
             "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
-            f"Data=sim; Time=gen; Human=low', found '{escaped(text.strip())}'"
+            f"Data=sim; Time=gen; Human=low', found '{escape(text.strip())}'"
         )
-    return _repaired(code, repairs | ({Repair.CHARACTERS} if plain != text else set()))
+    return _add_repairs(code, repairs | ({Repair.CHARACTERS} if plain != text else set()))
 
 
 def bare(text: str) -> Label:
@@ -128,7 +128,7 @@ def read_canonical(line: str) -> Label:
     match = CANONICAL.fullmatch(line)
     start = _read_start(match[1]) if match else None
     if match is None or start is None or start.line != match[1]:
-        raise OptCodeError(f"no canonical line: '{escaped(line)}'")
+        raise OptCodeError(f"no canonical line: '{escape(line)}'")
     pairs = (field.partition("=") for field in match[2].split("; ")[1:])
     return replace(start, line=line, written=line, fields={key: value for key, _, value in pairs})
 
@@ -146,19 +146,19 @@ def _read_line(text: str, marker: re.Pattern[str]) -> Label:
         )
     start = marker.match(text)
     if start is None:
-        raise OptCodeError(f"column 1: expected 'OPT=', found '{escaped(text)}'")
-    return Reader(text, start.end()).label()
+        raise OptCodeError(f"column 1: expected 'OPT=', found '{escape(text)}'")
+    return Reader(text, start.end()).read()
 
 
-def _repaired(code: Label, repairs: set[Repair]) -> Label:
-    return replace(code, repairs=ordered({*code.repairs, *repairs}))
+def _add_repairs(code: Label, repairs: set[Repair]) -> Label:
+    return replace(code, repairs=sort_repairs({*code.repairs, *repairs}))
 
 
-def _with_object_as_line(text: str) -> str:
+def _put_object_as_line(text: str) -> str:
     """Returns the text with its JSON object, if that holds a code, as a line."""
     start, end = text.find("{"), text.rfind("}") + 1
     try:
-        values = _flattened(json.loads(text[start:end], strict=False), {})
+        values = _flatten(json.loads(text[start:end], strict=False), {})
     except (ValueError, RecursionError):
         return text
     codes = (values[key] for key in CODE_KEYS if key in values)
@@ -175,11 +175,11 @@ def _with_object_as_line(text: str) -> str:
     return f"{text[:start]}\n{line}\n{text[end:]}"
 
 
-def _flattened(document: Any, values: dict[str, Any]) -> dict[str, Any]:
+def _flatten(document: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of a JSON object and of the objects in it; the outer ones hold."""
     if isinstance(document, dict):
         for value in reversed(document.values()):
-            _flattened(value, values)
+            _flatten(value, values)
         values |= {re.sub("[_ ]", "-", key.casefold()): value for key, value in document.items()}
     return values
 
@@ -200,26 +200,30 @@ def _search(text: str) -> Label | None:
     if not chosen:
         return _search_bare(text)
     if not genuine:
-        shown = escaped(text[chosen[-1].end() :].strip())
+        shown = escape(text[chosen[-1].end() :].strip())
         raise OptCodeError(f"expected roots behind OPT=, found only the placeholder '{shown}'")
     marker = genuine[-1]
     end = next((other.start() for other in every if other.start() > marker.start()), len(text))
     code, rest = _read_part(text[marker.end() : end], ALL_NAMES)
     begin = text.rfind("\n", 0, marker.start()) + 1
-    repairs = leftovers(text[:begin]) | leftovers(rest) | leftovers(text[end:])
+    repairs = (
+        repairs_by_dropping(text[:begin])
+        | repairs_by_dropping(rest)
+        | repairs_by_dropping(text[end:])
+    )
     if text[begin : marker.start()].strip(" \t"):
         repairs.add(Repair.MARKUP if _leads(text, marker) else Repair.AROUND)
     if not EXACT_MARKER.fullmatch(marker[0]):
         repairs.add(Repair.MARKER)
     if len(markers) > 1:
         repairs.add(Repair.SEVERAL)
-    return _repaired(code, repairs)
+    return _add_repairs(code, repairs)
 
 
 def _read_part(text: str, names: dict[str, Root]) -> tuple[Label, str]:
     """Reads the code at the start of a text, and returns it with the text behind it."""
     reader = Reader(f"OPT={text[:LONGEST_LINE]}", 4, names)
-    return reader.label(), reader.rest
+    return reader.read(), reader.rest
 
 
 def _search_bare(text: str) -> Label | None:
@@ -236,8 +240,8 @@ def _search_bare(text: str) -> Label | None:
         except OptCodeError:
             continue
         if Repair.AROUND not in code.repairs:
-            around = {Repair.MARKER} | leftovers(text[:start]) | leftovers(rest)
-            codes.setdefault(code.composition, _repaired(code, around))
+            around = {Repair.MARKER} | repairs_by_dropping(text[:start]) | repairs_by_dropping(rest)
+            codes.setdefault(code.composition, _add_repairs(code, around))
     if len(codes) > 1 or len(lines) > BARE_TRIES:
         shown = ", ".join([*codes][:3])
         raise OptCodeError(f"expected one OPT= line, found several codes without it: {shown}")

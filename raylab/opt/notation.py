@@ -69,13 +69,13 @@ Step = tuple[str, Root]
 """A root and the operator before it; for the first root this is `+`, which is not written."""
 
 
-def ordered(repairs: Iterable[str]) -> tuple[Repair, ...]:
+def sort_repairs(repairs: Iterable[str]) -> tuple[Repair, ...]:
     """Returns repairs, each once, in the order of `Repair`."""
     made = {*repairs}
     return tuple(repair for repair in Repair if repair in made)
 
 
-def _canonical(steps: list[Step]) -> list[Step]:
+def _canonicalise(steps: list[Step]) -> list[Step]:
     """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
     distinct: dict[Root, str] = {}
     for operator, root in steps:
@@ -153,12 +153,12 @@ UNFIT = re.compile(r"[^A-Za-z0-9+_.,-]+")
 HTML_TAG = re.compile(r"</?[A-Za-z]{1,10}>")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Returns the first characters of a text, with unprintable ones such as NUL as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:SHOWN])
 
 
-def leftovers(text: str) -> set[Repair]:
+def repairs_by_dropping(text: str) -> set[Repair]:
     """Returns the repairs that dropping a text around a code is."""
     left = HTML_TAG.sub("|", text.strip())
     if any(character.isalnum() for character in left):
@@ -208,19 +208,19 @@ class Reader:
     _repairs: set[Repair] = field(default_factory=set[Repair])
     _written: list[str] = field(default_factory=list[str])
 
-    def label(self) -> Label:
+    def read(self) -> Label:
         """Reads the code.
 
         Raises:
             OptCodeError: The text does not begin with an expression, continues unreadably or, if
                 read strictly, needs a repair; the message points at the column.
         """
-        steps = _folded(self._expression("", 0))
+        steps = _fold(self._expression("", 0))
         roots = {root for _, root in steps}
         if len(roots) < len(steps):
             self._repair(Repair.OPERATORS, 0)
         self._refuse_broken(roots)
-        (_, first), *others = _canonical(steps)
+        (_, first), *others = _canonicalise(steps)
         parts = (("", first), *others)
         fields = self._fields()
         keys = [key for key in FIELDS if key in fields] + sorted(fields.keys() - set(FIELDS))
@@ -230,7 +230,7 @@ class Reader:
             written=f"OPT={''.join(self._written)}{tail}",
             parts=parts,
             fields={key: fields[key] for key in keys},
-            repairs=ordered(self._repairs),
+            repairs=sort_repairs(self._repairs),
         )
 
     def _repair(self, repair: Repair, position: int) -> None:
@@ -240,7 +240,7 @@ class Reader:
         self._repairs.add(repair)
 
     def _unexpected(self, token: _Token, expected: str) -> OptCodeError:
-        name = f"'{escaped(token.text)}'" if token.text else "the end"
+        name = f"'{escape(token.text)}'" if token.text else "the end"
         return OptCodeError(f"column {token.start + 1}: expected {expected}, found {name}")
 
     def _peek(self) -> _Token:
@@ -287,8 +287,8 @@ class Reader:
             self._take(token, root, Repair.NAMES)
             steps = [("+", root)]
             if self._peek().text == "{":
-                branches = [_folded(branch) for branch in self._bracketed(",", depth)]
-                branches.sort(key=lambda steps: [RANK[root] for _, root in _canonical(steps)])
+                branches = [_fold(branch) for branch in self._bracketed(",", depth)]
+                branches.sort(key=lambda steps: [RANK[root] for _, root in _canonicalise(steps)])
                 steps = _join("/", [steps, _join("+", branches)])
             return [("+", steps)]
         if token.text not in CLOSERS:
@@ -296,7 +296,7 @@ class Reader:
         place = len(self._written)
         stages = self._bracketed("→" if token.text == "[" else "", depth)
         if len(stages) > 1:
-            return [("+", _join("/", [_folded(stage) for stage in stages]))]
+            return [("+", _join("/", [_fold(stage) for stage in stages]))]
         self._repair(Repair.OPERATORS, token.start)
         self._written[place] = self._written[-1] = ""
         return stages[0]
@@ -315,9 +315,7 @@ class Reader:
             expressions.append(self._expression(separator, depth + 1))
         closer = CLOSERS[opening.text]
         if (token := self._peek()).text != closer:
-            raise self._unexpected(
-                token, f"',' or '{closer}'" if separator == "," else f"'{closer}'"
-            )
+            raise self._unexpected(token, f"'{closer}'")
         self._take(token, closer)
         return expressions
 
@@ -361,7 +359,7 @@ class Reader:
         self.rest = "\n".join(lines)
         keys = [key for key in LOOSE_KEY.finditer(body) if _is_field(body, key)]
         starts = [key.start() for key in keys] + [len(body)]
-        self._repairs |= leftovers(body[: starts[0]])
+        self._repairs |= repairs_by_dropping(body[: starts[0]])
         for key, end in zip(keys, starts[1:], strict=True):
             self._repairs.add(Repair.FIELDS)
             name = KEYS.get(key[1].casefold(), key[1])
@@ -378,13 +376,13 @@ class Reader:
         begun = text.lstrip(f"{MARKS} \t\n")
         end = VALUE_END.search(begun)
         body = begun[: end.start()] if end else begun
-        self._repairs |= leftovers(begun[len(body) :])
+        self._repairs |= repairs_by_dropping(begun[len(body) :])
         ascii_only = unicodedata.normalize("NFKD", body).encode("ascii", "ignore").decode()
         unmarked = ascii_only.strip(f"{MARKS}, \t\n")
         return UNFIT.sub("-", unmarked).lstrip("+_.,-").rstrip(".,-")
 
 
-def _folded(parts: list[Part]) -> list[Step]:
+def _fold(parts: list[Part]) -> list[Step]:
     """Returns the roots of parts, grouped from the left.
 
     Since the canonical notation groups from the left only, composed operands of `+` are moved to

@@ -240,7 +240,7 @@ def test_replies(text: str, composition: str):
         ("OPT=Lrn=a", "column 8: .*found '='"),
         ("OPT=Evo(Lrn)", "column 8"),
         ("OPT=none", "column 5: expected .*a root"),
-        ("OPT=Sym{Lrn; Rep=a", "column 12: expected ',' or.*found ';'"),
+        ("OPT=Sym{Lrn; Rep=a", "column 12: expected '}', found ';'"),
         ("OPT=; Rep=a", "column 5: expected .*found ';'"),
         ('{"opt": null}', "no OPT-Code"),
     ],
