@@ -34,7 +34,6 @@ class CallEvent:
         endpoint: name of the endpoint in the configuration.
         model: model as requested.
         outcome: result of the attempt.
-        retried: True if another attempt follows.
         seconds: time from sending to the end of the answer.
         reply: the answer; None without one.
     """
@@ -42,7 +41,6 @@ class CallEvent:
     endpoint: str
     model: str
     outcome: AttemptOutcome
-    retried: bool
     seconds: float
     reply: Reply | None = None
 
@@ -231,15 +229,21 @@ class Client:
         if call.attempts == 1:
             call.since = started
         if isinstance(result, Failure):
+            self._tell(call, result.outcome)
             await self._journal.end(claim, paid=result.billed)
             return result
         reply = self._priced(call, result)
-        self._tell(call, AttemptOutcome.OK, False, reply)
+        self._tell(call, AttemptOutcome.OK, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         call.stored = self._finish(self._keep(stored))
         if tokens := reply.prompt_tokens + reply.completion_tokens:
             await call.connection.settle(call.most.tokens - tokens)
         return reply
+
+    def _tell(self, call: _Call, outcome: AttemptOutcome, reply: Reply | None = None) -> None:
+        if self._on_call is not None:
+            endpoint, model = call.request.endpoint, call.request.model
+            self._on_call(CallEvent(endpoint, model, outcome, call.seconds, reply))
 
     def _priced(self, call: _Call, reply: Reply) -> Reply:
         cost = self._prices.cost(
@@ -267,9 +271,7 @@ class Client:
         if failure.outcome is AttemptOutcome.QUEUE_FULL:
             call.since += call.seconds + pause
         is_late = self._timing.clock() + pause >= call.since + call.connection.deadline
-        ends = is_late or failure.outcome in FINAL
-        self._tell(call, failure.outcome, not ends)
-        if ends:
+        if is_late or failure.outcome in FINAL:
             raise call.connection.failed(failure, call.request.model, call.attempts)
         return pause
 
@@ -288,10 +290,3 @@ class Client:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task
-
-    def _tell(
-        self, call: _Call, outcome: AttemptOutcome, retried: bool, reply: Reply | None = None
-    ) -> None:
-        if self._on_call is not None:
-            endpoint, model = call.request.endpoint, call.request.model
-            self._on_call(CallEvent(endpoint, model, outcome, retried, call.seconds, reply))
