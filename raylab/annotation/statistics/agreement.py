@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from raylab.annotation.statistics.estimates import (
     share_of,
 )
 from raylab.annotation.statistics.frame import Frame, Tables, tally
-from raylab.codebook import Categories
+from raylab.codebook import Categories, SetDistance
 from raylab.runs.records import Measure, Part
 
 TOLERANCE = 1e-9
@@ -37,9 +37,6 @@ SHOWN = 10
 """Most disagreements in a report."""
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
-Category = TypeVar("Category", bound=str)
-SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
-"""A distance of two non-empty sets of categories, in [0, 1]; a metric."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -118,9 +115,7 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
 
 
 def cohen_kappa(
-    counts: Mapping[tuple[Category | None, Category | None], int],
-    draws: int = DRAWS,
-    seed: int = 307,
+    counts: Mapping[tuple[Any, Any], int], draws: int = DRAWS, seed: int = 307
 ) -> Estimate:
     """Computes Cohen's kappa (1960) of two annotators' primary categories.
 
@@ -145,8 +140,8 @@ def cohen_kappa(
 
 
 def krippendorff_alpha(
-    counts: Mapping[tuple[frozenset[Category] | None, frozenset[Category] | None], int],
-    distance: SetDistance[Category],
+    counts: Mapping[tuple[Any, Any], int],
+    distance: SetDistance,
     draws: int = DRAWS,
     seed: int = 307,
 ) -> Estimate:
@@ -175,9 +170,7 @@ def krippendorff_alpha(
     return agreement(table, alpha, draws, seed)
 
 
-def set_confusion(
-    counts: Mapping[tuple[Categories | None, Categories | None], int], categories: Sequence[str]
-) -> Matrix:
+def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[str]) -> Matrix:
     """Returns the numbers of roots, for codes that may name several.
 
     A root that both name counts 1 on the diagonal. The roots that only one side names are matched

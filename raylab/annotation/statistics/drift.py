@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import product
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -31,12 +32,10 @@ FACTS = {
     "model": "response_model of {side}",
     "prompt_hash": "prompt of {side}",
     "seed": "seed of {side}",
-}
-"""Facts of an annotator that may explain a change, by column."""
-EVALUATOR_FACTS = {
     "evaluator": f"response_model of {EVALUATOR}",
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
+"""Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
 MEASURES = (*((name, side) for name in ("roots", "pass_rate") for side in SIDES), ("exact", BOTH))
 """The measures of shared cases, of one side or of both; each is one of `SourceReport`."""
 Counts = Counter[tuple[bool, bool]]
@@ -151,16 +150,6 @@ class ArchivedRun:
         """Its outcomes, read once."""
         return self.read()
 
-    def summary(self) -> DriftRun:
-        """Returns the run in the form of the report."""
-        return DriftRun(
-            run=self.name,
-            started=self.started.isoformat(),
-            taxonomy=self.taxonomy,
-            cases=len(self.tables.cases),
-            sources={side: tuple(source_reports(self.tables, side)) for side in SIDES},
-        )
-
 
 def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
     """Compares runs over time.
@@ -182,7 +171,16 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
     comparisons = [change for family in families.values() for change in family]
     return Drift(
         level=level,
-        runs=tuple(run.summary() for run in ordered),
+        runs=tuple(
+            DriftRun(
+                run=run.name,
+                started=run.started.isoformat(),
+                taxonomy=run.taxonomy,
+                cases=len(run.tables.cases),
+                sources={side: tuple(source_reports(run.tables, side)) for side in SIDES},
+            )
+            for run in ordered
+        ),
         comparisons=tuple(comparisons),
         alarms=tuple(alarms(comparisons)),
         notes=tuple(
@@ -302,12 +300,11 @@ def _results(tables: Tables, rows: Frame, name: str, sides: Sequence[Side]) -> F
 
 
 def _changed(before: Frame, after: Frame, name: str, sides: Sequence[Side]) -> Iterator[str]:
-    facts = FACTS | (EVALUATOR_FACTS if name == "pass_rate" else {})
-    for side in sides:
-        for column, fact in facts.items():
-            values = (rows[f"{column}_{side.lower()}"].dropna() for rows in (before, after))
-            if len({frozenset(each) for each in values}) > 1:
-                yield fact.format(side=side)
+    for side, (column, fact) in product(sides, FACTS.items()):
+        values = (rows[f"{column}_{side.lower()}"].dropna() for rows in (before, after))
+        counts = name == "pass_rate" or EVALUATOR not in column
+        if counts and len({frozenset(each) for each in values}) > 1:
+            yield fact.format(side=side)
 
 
 def _why_nothing(name: str, rows: Frame, results: Sequence[Frame], runs: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from scipy import stats
 from raylab.annotation.outcome import OTHER, Side, Status, Verdict
 from raylab.annotation.statistics.estimates import Estimate, proportion, share_of
 from raylab.annotation.statistics.frame import (
-    ADJUDICATED,
     SEPARATOR,
     Frame,
     Tables,
@@ -139,10 +138,6 @@ class AdjudicationReport(Part):
     """Share of the choices between A and B that took the first shown."""
     first_shown_p_value: Annotated[float | None, Measure("p that the order is no cause", "number")]
     """p-value of the exact two-sided test that the order has no effect; None without a choice."""
-    format: FormatReport
-    """Format of the adjudicator's answers."""
-    confirmation: JudgementReport
-    """The evaluator's judgement of its codes."""
 
 
 def case_report(tables: Tables) -> CaseReport:
@@ -161,54 +156,18 @@ def case_report(tables: Tables) -> CaseReport:
     )
 
 
-def _endings(cases: Frame) -> dict[str, Ending]:
-    path = cases.path.astype(str)
-    last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
-    reasons = cases.assign(last=last)[cases.reason.notna()].drop_duplicates("last")
-    examples = {
-        ending: f"{case}: {reason}"[:EXAMPLES]
-        for ending, case, reason in zip(reasons["last"], reasons.case, reasons.reason, strict=True)
-    }
-    return {
-        ending: Ending(cases=count, example=examples.get(ending))
-        for ending, count in ranked(Counter(last))
-    }
-
-
 def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
     """Returns the figures of one annotator's answers."""
     answers = view(tables.cases, side.lower())
-    return AnnotatorReport(
-        format=format_report(answers),
-        evaluation=judgement_report(answers, tables.codebook),
-        sources=tuple(source_reports(tables, side)),
-    )
-
-
-def format_report(answers: Frame) -> FormatReport:
-    """Returns the form of answers, given as a `view` of all cases that could have one."""
     forms = answers.format.dropna()
-    return FormatReport(
-        answers=len(forms),
-        missing=len(answers) - len(forms),
-        **{form: share_of(forms.eq(form)) for form in ("strict", "repaired", "unparsable")},
-    )
-
-
-def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
-    """Returns the evaluator's judgement of answers, given as a `view` of the cases."""
-    judged = answers[answers.verdict.notna()]
-    verdicts, read = tally(judged, "verdict"), judged[judged.raw_verdict.notna()]
-    issues = Counter(judged.issues.astype(str).str.split(SEPARATOR).explode())
-    return JudgementReport(
-        evaluated=len(judged),
-        pass_rate=share_of(judged.verdict.ne(Verdict.FAIL)),
-        acceptable=share_of(judged.acceptable),
-        execution_issue=proportion(issues[codebook.execution_criterion], len(read)),
-        contradictory=proportion(int(judged.contradictory.sum()), len(read)),
-        verdicts={verdict: verdicts[verdict] for verdict in Verdict},
-        issues={criterion.name: issues[criterion.name] for criterion in codebook.criteria},
-        mean_score=float(judged.score.mean()) if len(judged) else None,
+    return AnnotatorReport(
+        format=FormatReport(
+            answers=len(forms),
+            missing=len(answers) - len(forms),
+            **{form: share_of(forms.eq(form)) for form in ("strict", "repaired", "unparsable")},
+        ),
+        evaluation=_judgement(answers, tables.codebook),
+        sources=tuple(source_reports(tables, side)),
     )
 
 
@@ -259,7 +218,6 @@ def trap_report(tables: Tables, codes: str) -> TrapReport:
 def adjudication_report(tables: Tables) -> AdjudicationReport:
     """Returns the adjudicator's choices on the cases where the annotators differ."""
     settled = tables.cases[tables.cases.choice.notna()]
-    answers = view(settled, ADJUDICATED)
     choices = tally(settled, "choice")
     chosen = choices["A"] + choices["B"]
     first = int((settled.choice.astype(str) == settled.shown_first.astype(str)).sum())
@@ -268,6 +226,34 @@ def adjudication_report(tables: Tables) -> AdjudicationReport:
         choices={name: choices[name] for name in ("A", "B", "synthesis")},
         first_shown=proportion(first, chosen),
         first_shown_p_value=float(stats.binomtest(first, chosen).pvalue) if chosen else None,
-        format=format_report(answers),
-        confirmation=judgement_report(answers, tables.codebook),
     )
+
+
+def _judgement(answers: Frame, codebook: Codebook) -> JudgementReport:
+    judged = answers[answers.verdict.notna()]
+    verdicts, read = tally(judged, "verdict"), judged[judged.raw_verdict.notna()]
+    issues = Counter(judged.issues.astype(str).str.split(SEPARATOR).explode())
+    return JudgementReport(
+        evaluated=len(judged),
+        pass_rate=share_of(judged.verdict.ne(Verdict.FAIL)),
+        acceptable=share_of(judged.acceptable),
+        execution_issue=proportion(issues[codebook.execution_criterion], len(read)),
+        contradictory=proportion(int(judged.contradictory.sum()), len(read)),
+        verdicts={verdict: verdicts[verdict] for verdict in Verdict},
+        issues={criterion.name: issues[criterion.name] for criterion in codebook.criteria},
+        mean_score=float(judged.score.mean()) if len(judged) else None,
+    )
+
+
+def _endings(cases: Frame) -> dict[str, Ending]:
+    path = cases.path.astype(str)
+    last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
+    reasons = cases.assign(last=last)[cases.reason.notna()].drop_duplicates("last")
+    examples = {
+        ending: f"{case}: {reason}"[:EXAMPLES]
+        for ending, case, reason in zip(reasons["last"], reasons.case, reasons.reason, strict=True)
+    }
+    return {
+        ending: Ending(cases=count, example=examples.get(ending))
+        for ending, count in ranked(Counter(last))
+    }

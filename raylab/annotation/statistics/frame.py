@@ -118,9 +118,11 @@ class Tables:
 
     def equal(self, first: Any, second: Any, name: str) -> Any:
         """Returns where two columns of codes are equal in an attribute, such as `categories`."""
-        pairs = zip(map(self.label, first), map(self.label, second), strict=True)
-        values = [bool(a and b and getattr(a, name) == getattr(b, name)) for a, b in pairs]
-        return pd.Series(values, first.index, bool)
+        columns = [column.astype(object) for column in (first, second)]
+        labels = {line: self.label(line) for column in columns for line in column.dropna().unique()}
+        values = {line: getattr(label, name) for line, label in labels.items()}
+        a, b = (column.map(values) for column in columns)
+        return a.eq(b) & a.notna()
 
 
 def tabulate(
