@@ -1,13 +1,11 @@
 """Pages and tables as their tests see them."""
 
-from html.parser import HTMLParser
 from io import StringIO
 
+from bs4 import BeautifulSoup
 from rich.console import Console
 
 from raylab.report.table import Table, as_rich
-
-VOID = {"meta", "link", "br", "wbr"}
 
 
 def rows_of(table: Table) -> list[list[str]]:
@@ -18,54 +16,26 @@ def rows_of(table: Table) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
 
 
-class Page(HTMLParser):
-    """The text, tables, ids and links of a page, and whether its elements close in order."""
+class Page:
+    """The text, tables, ids and links of a page."""
 
     def __init__(self, html: str) -> None:
-        super().__init__()
-        self._cells: list[list[str]] = []
-        self.ids: list[str] = []
-        self.loads: list[str] = []
-        self.targets: list[str] = []
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.sections: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-        self.close()
-
-    @property
-    def rows(self) -> list[list[str]]:
-        return [[" ".join(cell.split()) for cell in row] for row in self._cells]
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.tags.append(tag)
-        self.ids += [values["id"]] if "id" in values else []
-        self.sections += [values["id"]] if tag == "section" else []
-        for name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
-            if name in values:
-                (self.targets if values[name].startswith("#") else self.loads).append(values[name])
-        if tag == "tr":
-            self._cells.append([])
-        elif tag in ("td", "th"):
-            self._cells[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.words.append(data)
-        if {"td", "th"} & set(self.open):
-            self._cells[-1][-1] += data
+        page = BeautifulSoup(html, "html.parser")
+        for style in page.select("style"):
+            style.decompose()
+        elements = page.find_all(True)
+        self.tags = [element.name for element in elements]
+        self.ids = [str(element["id"]) for element in elements if element.has_attr("id")]
+        self.sections = [str(section["id"]) for section in page.select("section")]
+        self.words = list(page.stripped_strings)
+        self.text = " ".join(" ".join(self.words).split())
+        self.rows = [
+            [" ".join(cell.get_text().split()) for cell in row.select("td, th")]
+            for row in page.select("tr")
+        ]
+        names = ("src", "href", "xlink:href", "srcset", "data", "action", "poster")
+        links = [
+            str(element[name]) for element in elements for name in names if name in element.attrs
+        ]
+        self.targets = [link for link in links if link.startswith("#")]
+        self.loads = [link for link in links if not link.startswith("#")]
