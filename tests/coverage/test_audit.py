@@ -44,7 +44,7 @@ def test_intervals_of_an_audit_hold_the_share(
         labels = truth[sample].astype(float)
         found = predicted_share(labels, scores[sample], scores)[0].interval
         alone = proportion(int(labels.sum()), len(labels)).interval
-        assert alone is not None
+        assert found is not None and alone is not None
         hit.add(found, share)
         widths += [high - low for low, high in (found, alone)]
     record_property(COVERAGE, hit.row("audited share"))
