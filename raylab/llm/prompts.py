@@ -75,7 +75,6 @@ class PromptFile:
             keep_trailing_newline=True,
             autoescape=False,
         )
-        environment.globals.update(fenced=fenced)
         return environment.get_template(f"{self.name}.j2")
 
     def messages(self, **content: object) -> tuple[Message, ...]:
@@ -87,7 +86,8 @@ class PromptFile:
         Raises:
             jinja2.UndefinedError: A variable is missing.
         """
-        blocks, context = self._template.blocks, self._template.new_context(content)
+        blocks = self._template.blocks
+        context = self._template.new_context({**content, "fenced": fenced})
         return tuple(
             Message(role, "".join(blocks[role](context)).strip())
             for role in ("system", "user")

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
 NAMES = ("learning", "evolution", "rules", "probability", "search", "control", "swarm")
-WORDS = dict(zip(ROOTS, NAMES, strict=True))
+WORDS: dict[str, str] = dict(zip(ROOTS, NAMES, strict=True))
 FIELDS = "Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 MARK = re.compile(r"\[\[([^\[\]]*=[^\[\]]*)\]\]")
 SIDE = re.compile(r"said by (a|b|adj)\b")
