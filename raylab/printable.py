@@ -1,7 +1,19 @@
-"""Foreign text made safe to print: what a terminal or a reader would obey becomes visible."""
+"""What may be shown: text without what a terminal would obey, and URLs without their secrets."""
 
 import re
+from urllib.parse import unquote
 
+SECRET_NAME = re.compile(
+    r"secret|passw|passphrase|token|signature|credential|api-?key|.-key$"
+    r"|^(key|pass|pwd|sig|auth|authorization)$"
+)
+"""Names of parameters whose values are secrets, in lower case with `-` for `_`."""
+ADDRESS_NAME = "endpoint-override"
+"""Name of a parameter whose value is an address, which may hold a key even without a scheme."""
+KEYED_SCHEMES = ("s3", "http", "https", "ftp", "ftps")
+"""Schemes whose user, even without a password, is a key."""
+PARAMETER = re.compile(r"(?<=[?&;#])(?P<name>[^\s=?&;#]{1,60})=[^\s&;#\"']+")
+URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://\S+")
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # Control characters: of a terminal, and of ISO 6429.
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Direction of writing.
@@ -28,3 +40,40 @@ def printable(text: str, breaks: bool = True) -> str:
 
 def _escape(character: re.Match[str]) -> str:
     return character[0].encode("unicode_escape").decode("ascii")
+
+
+def secret_in(url: str) -> str | None:
+    """Returns the place of a secret in a URL, such as `a password`; None if it holds none.
+
+    Escapes such as `%77` are decoded first, also repeated ones, as those who open a URL may do.
+    """
+    while (decoded := unquote(url)) != url:
+        url = decoded
+    scheme, _, rest = url.partition("://") if "://" in url else ("", "", url)
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+    user, at, _ = authority.rpartition("@")
+    # A password may hold slashes, which end the authority for some readers.
+    before = rest.partition("@")[0] if "@" in rest else ""
+    if user.partition(":")[2] or before.partition(":")[2]:
+        return "a password"
+    if at and scheme.lower() in KEYED_SCHEMES:
+        return "a key"
+    for parameter in re.split("[?&;#]", rest)[1:]:
+        name, _, value = parameter.partition("=")
+        name = name.strip().lower().replace("_", "-")
+        if value and SECRET_NAME.search(name):
+            return f"the parameter {name}"
+        if "@" in value and name == ADDRESS_NAME:
+            return "a password"
+    return None
+
+
+def redacted(text: str) -> str:
+    """Returns a text in which URLs with secrets are cut to their scheme.
+
+    Secret parameters of an address without a scheme are blanked.
+    """
+    text = URL.sub(lambda url: f"{url['scheme']}://***" if secret_in(url[0]) else url[0], text)
+    return PARAMETER.sub(
+        lambda part: f"{part['name']}=***" if secret_in(f"?{part[0]}") else part[0], text
+    )

@@ -3,7 +3,7 @@
 jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
 -> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, working_directory} -> bounded
--> {log, urls, background, grid_metrics, memory} -> {errors, printable}
+-> {log, background, grid_metrics, memory} -> {errors, printable}
 """
 
 import ast
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors", "printable"},
-    {"log", "urls", "background", "grid_metrics", "memory"},
+    {"log", "background", "grid_metrics", "memory"},
     {"bounded"},
     {"files", "working_directory"},
     {"config"},

@@ -1,10 +1,12 @@
-"""Foreign text made safe to print."""
+"""Foreign text made safe to print, and secrets in URLs."""
 
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from raylab.printable import printable
+from raylab.printable import printable, redacted, secret_in
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,73 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
 
 
 BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+WITH_SECRETS = {
+    "ftp://u:secret@host/x": "a password",
+    "postgresql://user:secret@host:5432/db": "a password",
+    "postgresql://user%3Asecret@host/db": "a password",
+    "postgresql://user%253Asecret%2540host/db": "a password",
+    "postgresql://user@corp:secret@host/db": "a password",
+    "s3://key:with/slash@bucket/x": "a password",
+    "u:secret@host": "a password",
+    "s3://key@bucket/x": "a key",
+    "https://token@host/v1": "a key",
+    "https://host/v1?pass%77ord=x": "the parameter password",
+    "https://host/v1?a=1&API_Key=x": "the parameter api-key",
+    "https://host/v1#access_token=x": "the parameter access-token",
+    "https://host/v1?a=1;sig=x": "the parameter sig",
+    "https://host/x?X-Amz-Signature=x": "the parameter x-amz-signature",
+    "s3://b/x?secret_key=x": "the parameter secret-key",
+    "s3://b/x?endpoint_override=key@host": "a password",
+    "s3://b/x?endpoint_override=http%3A%2F%2Fkey%3Asecret%40host": "a password",
+    "postgresql://host/db?sslpassword=x": "the parameter sslpassword",
+}
+WITHOUT = (
+    *("s3://bucket/runs?endpoint_override=127.0.0.1:9000&scheme=http", "gs://anonymous@b/x"),
+    *("postgresql://user@host:5432/db?sslmode=require", "postgresql:///db?passfile=~/.pgpass"),
+    *("postgresql://user@[::1]:5432/db?sslkey=/home/me/client.key", "postgresql://host:5432/db"),
+    *("https://host:8443/v1", "abfs://box@account.dfs.core.windows.net/runs", "hdfs://me@host/x"),
+    *("file:///srv/a:b/c", "https://host/v1?key=", "s3://b/key=5/x", "postgresql://user:@host/db"),
+    *("", "://", "100%25"),
+)
+
+
+@pytest.mark.parametrize(("url", "place"), WITH_SECRETS.items())
+def test_place_of_a_secret(url: str, place: str) -> None:
+    assert secret_in(url) == place
+
+
+@pytest.mark.parametrize("url", WITHOUT)
+def test_other_urls_hold_none(url: str) -> None:
+    assert secret_in(url) is None
+    assert redacted(f"see {url} there") == f"see {url} there"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            '{"a": "ftp://u:secret@h"} and https://h?token=secret',
+            '{"a": "ftp://*** and https://***',
+        ),
+        ("h/v1?key=a&scheme=http;secret_key=b#x", "h/v1?key=***&scheme=http;secret_key=***#x"),
+    ],
+)
+def test_secrets_are_cut_from_a_text(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ["%25", "://", ":", "@", "a:", "&", "?a=", "s3://a:b@c "])
+def test_hostile_url_is_checked_in_linear_time(piece: str) -> None:
+    text = "s3://" + piece * (200_000 // len(piece))
+    secret_in(text)
+    redacted(text)
+
+
+@given(st.text(alphabet="aA:/?#@%253A40&=;[]\\ ") | st.text())
+def test_any_text_is_checked(text: str) -> None:
+    secret_in(text)
+    assert secret_in(f"ftp://u:hunter2@{text}") == "a password"
+    assert "hunter2" not in redacted(f"ftp://u:hunter2@{text}")

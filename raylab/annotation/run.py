@@ -19,9 +19,9 @@ from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.schema import problems_of
 from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
+from raylab.printable import redacted
 from raylab.runs.run import Run
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
-from raylab.urls import redacted
 
 ARCHIVE = "archive.db"
 

@@ -27,7 +27,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from raylab.archive.tables import AnyRow, ForeignContentError
 from raylab.errors import ArchiveError
-from raylab.urls import secret_in
+from raylab.printable import secret_in
 
 PATIENCE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from raylab.urls import secret_in
+from raylab.printable import secret_in
 
 
 class Strict(BaseModel):

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from raylab.config.base import Scalar, Strict, Text
-from raylab.urls import secret_in
+from raylab.printable import secret_in
 
 SECRET_FIELD = re.compile(
     r"secret|passw|credential|authorization|bearer|cookie|(api|access|private)-?key"

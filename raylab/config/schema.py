@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from raylab.urls import redacted
+from raylab.printable import redacted
 
 LONGEST_VALUE = 200
 """Most characters of a wrong value or key that an error shows."""
