@@ -12,34 +12,19 @@ from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
-from raylab.codebook import Agreement
 from raylab.errors import ArchiveError, ConfigError, RunError
 from raylab.opt.code import bare
-from tests.annotation.outcomes import CODEBOOK, adjudication, answer, call, outcome, report
+from tests.annotation.outcomes import CODEBOOK, answer, call, outcome
 from tests.archive.rows import NOON, canonical, execute, sha256
 
 WHOLE = outcome(
     "whole",
-    answer("Lrn", [call(response_model="old"), call(response_model="m-1")]),
+    answer("Lrn", [call(response_model="m-1")]),
     answer("Evo", [call(response_model="m-2")], format="repaired"),
     status=Status.HUMAN,
     gold="Evo",
-    trap=True,
     reason="unlike codes",
     meta={"source": "é\0", "n": [1, None]},
-    evaluation_b=report("WEAK_PASS", 72),
-    agreement=Agreement(
-        exact=False,
-        jaccard=0.0,
-        levenshtein=3,
-        levenshtein_normalised=0.5,
-        weighted=0.2,
-        composition=0.0,
-        distance=CODEBOOK.distance.version,
-    ),
-    adjudication=adjudication(("A", "B"), "B", "Evo", report("FAIL", 40)),
-    prompt_tokens=100,
-    completion_tokens=20,
     cost=0.125,
     started=datetime(2026, 3, 1, 12, tzinfo=UTC),
     finished=datetime.fromisoformat("2026-03-01T14:00:01.5+02:00"),
@@ -62,20 +47,12 @@ FLAT = {
     "run_code": None,
     "gold": "Evo",
     "generation": "published",
-    "trap": True,
     "reason": "unlike codes",
     "reviewer": "ada",
     "code_a": "OPT=Lrn",
     "format_b": "repaired",
-    "model_a": "old",
-    "verdict_b": "WEAK_PASS",
+    "model_a": "m-1",
     "score_a": 90,
-    "acceptable_b": True,
-    "jaccard": 0.0,
-    "levenshtein": 3,
-    "choice": "B",
-    "code_adjudicated": "OPT=Evo",
-    "score_adjudicated": 40,
     "cost": 0.125,
     "description_hash": SYSTEM,
     "description": "a system",
