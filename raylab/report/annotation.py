@@ -1,4 +1,4 @@
-"""The page of an annotation run, whose tables the terminal prints too, and tables of drift."""
+"""The page of an annotation run, whose tables the terminal prints too."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -209,7 +209,7 @@ def _endings(report: AnnotationReport) -> Section:
         *([*row, ""] for row in spent),
     ]
     summary = Table(
-        f"{pluralize(cases.total, 'case')}, intervals of 95 %",
+        pluralize(cases.total, "case"),
         ["", "cases", "share"],
         rows,
         "As the protocol left the cases, with their 95 % intervals; what people decided; and what "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from raylab.arc.sweep import SweepMetrics
 from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill
 from raylab.report.charts import History
-from raylab.report.page import Page, Section, block, curves, provenance
+from raylab.report.page import Block, Page, Section, block, curves, provenance
 from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, pluralize
 from raylab.runs.run_record import RunRecord
 
@@ -36,32 +36,20 @@ def sweep_page(
     """
     trained = [trial.trial for trial in sweep.trials if trial.trained]
     drawn = {trial: histories[trial] for trial in trained[:SHOWN_CURVES]}
-    fewer = f"Of {len(trained)} trials the first {len(drawn)} are drawn."
+    lines: list[Block] = [curves(drawn, monitor)]
+    if len(drawn) < len(trained):
+        lines.append(f"Of {len(trained)} trials the first {len(drawn)} are drawn.")
     again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
-    return Page(
-        "sweep",
-        record.name,
-        uri,
-        list(_summarize(sweep, monitor)),
-        [
-            Section("trials", "Trials by rank", [sweep_table(sweep, monitor)], "Trials"),
-            Section(
-                "curves",
-                "Learning curves",
-                [*([fewer] if len(drawn) < len(trained) else []), curves(drawn, monitor)],
-            ),
-            Section(
-                "best",
-                "Best configuration",
-                [
-                    "To train it in full:",
-                    block("code", again),
-                    block("fold", "best.yaml", [block("code", best)]),
-                ],
-            ),
-            provenance(uri, record),
-        ],
-    )
+    whole = block("fold", "best.yaml", [block("code", best)])
+    sections = [
+        Section("trials", "Trials by rank", [sweep_table(sweep, monitor)], "Trials"),
+        Section("curves", "Learning curves", lines),
+        Section(
+            "best", "Best configuration", ["To train it in full:", block("code", again), whole]
+        ),
+        provenance(uri, record),
+    ]
+    return Page("sweep", record.name, uri, list(_summarize(sweep, monitor)), sections)
 
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
