@@ -31,7 +31,13 @@ FLAGS = (
     "--disable-sync",
 )
 PIPELINE = ("pipeline", "name=pictures", "scale=demo")
-ANNOTATION = ("annotate", "name=pictures-annotation", "cases.every=4", "cases.take=12")
+ANNOTATION = (
+    "annotate",
+    "name=pictures-review",
+    "cases.every=4",
+    "cases.take=12",
+    "protocol.adjudicator=human",
+)
 
 
 def take_pictures() -> None:
