@@ -107,7 +107,7 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         f"{settled if report.adjudication.cases else ''}."
     )
     if report.codes:
-        codes = [f"{final.share.cases:,} {final.code}" for final in report.codes]
+        codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
         yield f"Final codes: {join_names(codes)}."
     if report.audit is not None:
         yield _summarize_audit(report.audit)
@@ -168,7 +168,7 @@ def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> It
 
 def _code_table(report: AnnotationReport) -> Table:
     """Returns the codes in force, the most frequent first, and how often each root is named."""
-    codes = [[final.code, *_count_cells(final.share)] for final in report.codes]
+    codes = [[code, *_count_cells(share)] for code, share in report.codes.items()]
     roots = [
         [_root_cell(root), *_count_cells(share)]
         for root, share in report.roots.items()

@@ -66,15 +66,6 @@ STATUSES = {
 NOTHING_UNCERTAIN = UncertainUsage()
 
 
-class FinalCode(Part):
-    """A code in force, without its fields."""
-
-    code: str
-    """Its composition."""
-    share: Estimate
-    """Share of the cases with a code."""
-
-
 class BatchReport(Part):
     """The quality of a batch of outcomes."""
 
@@ -85,8 +76,9 @@ class BatchReport(Part):
     distance: str
     """Version of the distance between sets of roots."""
     cases: CaseReport
-    codes: tuple[FinalCode, ...]
-    """The codes in force, people's decisions included, the most frequent first."""
+    codes: dict[str, Estimate]
+    """Share of the cases with a code by the composition of the code in force, people's decisions
+    included, the most frequent first."""
     roots: dict[str, Estimate]
     """Share of the cases with a code that name each root; one may name several."""
     annotators: dict[Side, AnnotatorReport]
@@ -134,10 +126,10 @@ def batch_report(
         notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
         distance=tables.codebook.distance.version,
         cases=cases,
-        codes=tuple(
-            FinalCode(code=code, share=proportion(count, len(final)))
+        codes={
+            code: proportion(count, len(final))
             for code, count in ranked(Counter(label.composition for label in final))
-        ),
+        },
         roots={
             root: proportion(sum(root in label.categories for label in final), len(final))
             for root in tables.codebook.categories

@@ -394,7 +394,7 @@ def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categorie
 def test_final_codes_and_their_roots_include_peoples_decisions():
     found = quality(DOZEN, decision("8", "Sym", confirmed=True))
     # Lrn in 1, 2 and 12; 3; 4; 5; and the person's.
-    assert [(one.code, share(one.share)) for one in found.codes] == [
+    assert [(code, share(one)) for code, one in found.codes.items()] == [
         ("Lrn", (3, 7)), ("Evo", (1, 7)), ("Evo/Lrn", (1, 7)), ("Sch", (1, 7)), ("Sym", (1, 7))
     ]  # fmt: skip
     roots = {root: share(one)[0] for root, one in found.roots.items()}
