@@ -258,7 +258,7 @@ def test_nothing_keeps_people_out(visit: Callable[..., Page], scheme: str, size:
     assert_accessible(page)
     open_case(page, f"checked {scheme}")
     press(page, "p", "c", "Control+a", "=Evo+")
-    expect(page.locator("#reading")).to_contain_text("Evo+")
+    expect(page.locator("#reading")).to_contain_text("expected a root")
     assert_accessible(page)
     page.get_by_label("Why?").fill("Bred.")
     press(page, "Control+Enter")
