@@ -253,7 +253,7 @@ def _agreement(agreement: AgreementReport) -> Section:
         "intervals, about 95 hold the true figure. By convention an alpha of 0.8 or more is "
         "reliable, and one from 0.667 good for tentative conclusions.",
     )
-    return Section("agreement", "Agreement of the annotators", [table], "Agreement")
+    return Section("agreement", "Agreement of the annotators", [table])
 
 
 def _annotators(report: AnnotationReport) -> Section:
@@ -281,7 +281,7 @@ def _annotators(report: AnnotationReport) -> Section:
         blocks.append(_part_table("Traps", report.sensitivity, notes))
     else:
         blocks.append("No case of this run is a trap; `cases.packaged=proposed` has some.")
-    return Section("annotators", "The annotators, as the evaluator saw them", blocks, "Annotators")
+    return Section("annotators", "Annotators, as the evaluator saw them", blocks)
 
 
 def _gold(report: AnnotationReport) -> Section:
@@ -325,7 +325,7 @@ def _confusion(report: AnnotationReport) -> Section:
     )
     labels, title = report.confusion.labels, "Which roots are mistaken for which"
     tables = [confusion_table(panel, labels) for panel in report.confusion.panels.values()]
-    return Section("confusion", title, [text, *tables], "Confusion", page_only=True)
+    return Section("confusion", title, [text, *tables], page_only=True)
 
 
 def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
@@ -353,8 +353,7 @@ def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Secti
         "disagreement to learn from."
     )
     drawn = block("disagreements", zip(shown, cases, strict=True), STATUSES, CHOICES)
-    title, short = "The most instructive disagreements", "Instructive disagreements"
-    return Section("disagreements", title, [text, drawn], short)
+    return Section("disagreements", "The most instructive disagreements", [text, drawn])
 
 
 def _cost(report: AnnotationReport) -> Section:

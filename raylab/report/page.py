@@ -39,14 +39,12 @@ class Section:
         id: Its place in links.
         title: Its heading.
         blocks: Its content.
-        short: Its title in the list of contents; empty for the same.
         page_only: True if the terminal leaves its tables out.
     """
 
     id: str
     title: str
     blocks: Sequence[Block]
-    short: str = ""
     page_only: bool = False
 
 

@@ -180,19 +180,18 @@ def _sections(report: PipelineReport) -> Iterator[Section]:
         table = comparison_table(models)
         marked = any(column.label.endswith(MARK) for column in table.head)
         text = f"{METRICS_TEXT} {PUBLISHED_TEXT}" if marked else METRICS_TEXT
-        title = "Metrics beside rules that learn nothing"
-        yield Section("metrics", title, [text, table], "Metrics")
+        yield Section("metrics", "Metrics beside rules that learn nothing", [text, table])
         histories = {name: model.rows for name, model in models.items()}
         drawn = curves(histories, report.config.training.monitor)
         yield Section("curves", "Learning curves", [drawn])
     if any(model.reported.groups for model in models.values()):
         blocks = [COMPOSITIONAL_GAP, group_table(models)]
-        yield Section("groups", "By category of task", blocks, "Categories")
+        yield Section("groups", "By category of task", blocks)
     tuned = [fine_tuning_table(name, model) for name, model in models.items()]
     if any(tuned):
         lead = "The checkpoint that the training started from, and its best one: before → after."
         blocks = [lead, *filter(None, tuned)]
-        yield Section("tuning", "Before and after fine-tuning", blocks, "Fine-tuning")
+        yield Section("tuning", "Before and after fine-tuning", blocks)
     if report.examples:
         yield _examples_section(report)
     rules = {
@@ -232,7 +231,7 @@ def _examples_section(report: PipelineReport) -> Section:
         "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
         "cells are wrong."
     )
-    return Section("tasks", "Answers of the models", [text, block("pictures", tasks)], "Tasks")
+    return Section("tasks", "Answers of the models", [text, block("pictures", tasks)])
 
 
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:

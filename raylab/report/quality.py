@@ -102,8 +102,7 @@ def quality_section(
     if not any(quality.generations.values()):
         blocks.append("The tree has no generations, so no accuracies stand by generation.")
     blocks.append(f"Score files: {_count_files(quality)}.")
-    title, short = f"Quality of {name} as a benchmark", f"Quality of {name}"
-    return Section(f"quality-{place}", title, blocks, short)
+    return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
 
 
 def _figure_cells(figure: QualityFigure) -> Row:

@@ -42,7 +42,7 @@ def sweep_page(
     again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
     whole = block("fold", "best.yaml", [block("code", best)])
     sections = [
-        Section("trials", "Trials by rank", [sweep_table(sweep, monitor)], "Trials"),
+        Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
         Section("curves", "Learning curves", lines),
         Section(
             "best", "Best configuration", ["To train it in full:", block("code", again), whole]
