@@ -53,7 +53,7 @@ class PostgresServer:
             self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(directory, nobody.pw_uid, nobody.pw_gid)
             self._programs = self._reachable(self._programs)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._initialise()
 
     @property
@@ -89,7 +89,7 @@ class PostgresServer:
         command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
         with (self.directory / "log").open("ab") as log:
             # Of a session of its own: an interrupt of the tests must not stop it before they do.
-            self._process = subprocess.Popen(
+            process: subprocess.Popen[Any] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -97,9 +97,10 @@ class PostgresServer:
                 start_new_session=True,
                 **self._account,
             )
+        self._process = process
         deadline = time.monotonic() + SECONDS_TO_START
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL does not start:\n{self.log[-2000:]}")
             time.sleep(0.02)
 

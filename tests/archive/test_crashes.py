@@ -2,7 +2,7 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -138,7 +138,7 @@ def test_operations_outlive_connections_that_are_lost(postgres: PostgresServer):
 
 
 @contextmanager
-def holding_the_run(location: str) -> Iterator[threading.Event]:
+def holding_the_run(location: str) -> Generator[threading.Event]:
     """Holds the lock of the run until an event that it yields."""
     held, free = threading.Event(), threading.Event()
 

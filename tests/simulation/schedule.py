@@ -32,12 +32,9 @@ RIVALS = 0.15
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a schedule.
+    """The end of a schedule: the first invariant that does not hold, and all events.
 
-    Attributes:
-        seed: the seed that replays it.
-        problem: the first invariant that does not hold; None if all do.
-        events: what happened: virtual time, process, event.
+    An event is a virtual time, a process and what happened.
     """
 
     seed: int

@@ -31,13 +31,9 @@ class Stuck(Exception):
 
 
 class Process:
-    """A simulated process.
+    """A simulated process, of which no callback runs before `frozen_until`.
 
-    Attributes:
-        name: name in traces.
-        alive: False once it was killed.
-        frozen_until: virtual time until which none of its callbacks run.
-        watchers: called when it is killed.
+    Its watchers are called when it is killed.
     """
 
     def __init__(self, name: str) -> None:
