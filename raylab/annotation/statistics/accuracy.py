@@ -278,14 +278,7 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple
     size = float(n)
     if variance > 0 and 0 < value < 1:
         size = min(max(value * (1 - value) / float(variance), n), total)
-    return estimate(value, total, wilson_interval(value, size)), weight
-
-
-def wilson_interval(share: float, size: float) -> tuple[float, float]:
-    """Returns Wilson's 95 % score interval of a share for a size that need not be whole."""
-    centre = (share + Z * Z / (2 * size)) / (1 + Z * Z / size)
-    half = Z / (1 + Z * Z / size) * math.sqrt(share * (1 - share) / size + (Z / (2 * size)) ** 2)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    return estimate(value, total, _wilson(value, size)), weight
 
 
 def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
@@ -320,3 +313,10 @@ def _naming(sets: Mapping[tuple[Any, Any], int], root: str) -> Estimate:
         if root in (first or ()):
             named[root in (second or ())] += cases
     return proportion(named[True], named.total())
+
+
+def _wilson(share: float, size: float) -> tuple[float, float]:
+    """Returns Wilson's 95 % score interval of a share for a size that need not be whole."""
+    centre = (share + Z * Z / (2 * size)) / (1 + Z * Z / size)
+    half = Z / (1 + Z * Z / size) * math.sqrt(share * (1 - share) / size + (Z / (2 * size)) ** 2)
+    return max(centre - half, 0.0), min(centre + half, 1.0)

@@ -10,7 +10,6 @@ from raylab.annotation.statistics.accuracy import (
     is_drawn,
     judge_report,
     predicted_share,
-    wilson_interval,
 )
 from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.frame import tabulate
@@ -119,13 +118,6 @@ def test_predictions_without_information_get_no_weight() -> None:
     assert found.interval == pytest.approx(proportion(3, 4).interval)
 
 
-def test_wilson_interval_is_that_of_proportions() -> None:
-    for right, trials in ((0, 5), (3, 7), (20, 20)):
-        assert wilson_interval(right / trials, trials) == pytest.approx(
-            proportion(right, trials).interval
-        )
-
-
 def counted(codes: dict[str, str | None], outcomes: list[Outcome]) -> AuditReport:
     """The report of an audit of drawn cases, with the code of each, None if it has none."""
     labels = {case: None if code is None else parse(code) for case, code in codes.items()}
@@ -144,9 +136,6 @@ def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
     assert found.judged == pytest.approx(0.9)
     assert (found.right.value, found.right.count) == (0.5, 2)
     assert found.corrected.value == pytest.approx(0.5) and found.corrected.count == 2
-
-
-def test_audit_without_codes_has_no_estimate() -> None:
     found = counted({"a": None}, [])
     assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")
 
