@@ -78,12 +78,12 @@ def report_drift(config: ReportConfig) -> None:
 
 def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
-    roles = row.config.get("llm", {}).get("roles", {})
+    llm = row.config.get("llm", {})
     return ArchivedRun(
         row.name,
         row.started,
         row.versions.get("taxonomy"),
-        {side: roles[role]["model"] for side, role in ANNOTATORS.items() if role in roles},
+        {side: llm[role]["model"] for side, role in ANNOTATORS.items() if llm.get(role)},
         lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
     )
 

@@ -20,11 +20,13 @@ from raylab.config.llm import Budget
 from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
+from raylab.runs.run_record import identity_of
 from raylab.taxonomies import choose_codebook
 from tests.annotation.outcomes import PACKAGED, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
+MODELS = {name: {**LLM["annotator_a"], "model": name} for name in "mn"}
 CANARIES = PACKAGED["gold"][:10]
 
 
@@ -68,8 +70,7 @@ class Storage:
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
         run = Run.open(config, config.job)
-        roles = {"annotator_a": {"model": "m"}, "annotator_b": {"model": "n"}}
-        self.archive.start_run(name, {"llm": {"roles": roles}}, {}, run.id)
+        self.archive.start_run(name, identity_of(config), {}, run.id)
         self.archive.run(name).add_cases(list(rows))
         self.archive.run(name).finish()
         run.finish()
@@ -87,7 +88,7 @@ class Storage:
             {
                 "storage": str(self.path),
                 "name": name,
-                "llm": LLM,
+                "llm": {**LLM, "annotator_a": MODELS["m"], "annotator_b": MODELS["n"]},
                 "generations": ["published"],
                 "protocol": self.protocol,
             }
