@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -18,7 +19,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
-from yaml import YAMLError
 
 import raylab
 from raylab.bounded import read_all
@@ -28,10 +28,12 @@ from raylab.errors import ConfigError, DataError
 
 YAML_BYTES = 1 << 18
 """Longest file that is read."""
+YAML_NODES = 1 << 13
+"""Most nodes of a file, those of aliases counted at each use."""
 UNUSABLE = (
     HydraException,
     OmegaConfBaseException,
-    YAMLError,
+    yaml.YAMLError,
     ValueError,
     TypeError,
     RecursionError,
@@ -123,6 +125,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
+        if _count_nodes(text) > YAML_NODES:
+            raise DataError(f"{path} has more than {YAML_NODES:,} YAML nodes: write fewer aliases")
         document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except DataError as error:
         raise ConfigError(str(error)) from error
@@ -131,6 +135,31 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path} holds no mapping of keys to values")
     return cast(dict[str, Any], document)
+
+
+def _count_nodes(text: str) -> int:
+    """Counts the nodes of a document, up to `YAML_NODES` and those of an alias at its end.
+
+    An alias within its own anchor counts as too many.
+    """
+    anchors: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    count = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            count += anchors.get(event.anchor, YAML_NODES)
+        elif isinstance(event, yaml.NodeEvent):
+            count += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, start = opened.pop()
+            anchors[anchor or ""] = count - start + 1
+        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+            anchors[event.anchor] = 1
+        if count > YAML_NODES:
+            break
+    return count
 
 
 def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:

@@ -11,6 +11,10 @@ from tests.config.test_config import needed
 from tests.fuzzing import COUNT, try_altered
 from tests.memory import memory
 
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+"""380 bytes that stand for 3.5 billion nodes."""
 REFERENCES = "".join(
     [f"a0: {'x' * 100}\n", *(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}\n" for n in range(1, 30))]
 )
@@ -20,9 +24,10 @@ REFERENCES = "".join(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
+        (ALIASES, "more than 8,192 YAML nodes"),
         (REFERENCES, "is not read in a file: write the value itself"),
-        ("a: &a [*a]", "cannot be read as YAML"),
-        ("[" * 100_000, "cannot be read as YAML"),
+        ("a: &a [*a]", "more than 8,192 YAML nodes"),
+        ("[" * 100_000, "more than 8,192 YAML nodes"),
         (f"a: {'x' * 300_000}", "more than 262,144 bytes"),
         ("name: M\xfcller", "cannot be read as YAML"),
         ("seed: !!int x", "cannot be read as YAML"),

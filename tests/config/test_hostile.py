@@ -43,6 +43,7 @@ def test_a_huge_override_is_refused_in_few_words(override: str, message: str) ->
     [
         (f"training: {{epochs: {LONG}}}", "cannot be read as YAML: Exceeds the limit"),
         (f"training: {{epochs: 0x{'f' * 5000}}}", "a value is of no type of JSON"),
+        ("x: &x {a: 1, b: 2}\ny:\n" + "  <<: *x\n" * 8000, "more than 8,192 YAML nodes"),
     ],
 )
 def test_a_huge_file_is_refused_in_few_words(content: str, message: str, tmp_path: Path) -> None:
