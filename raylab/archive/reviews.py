@@ -12,7 +12,18 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from raylab.archive.database import Database
 from raylab.archive.records import (
@@ -119,21 +130,18 @@ class RunReviews:
         taking = self._database.dialect.insert(LEASES).on_conflict_do_update(
             index_elements=["run_id", "sequence"], set_=lease
         )
-        held = select(LEASES.c.sequence).where(
-            self._mine(LEASES), LEASES.c.expires > now, LEASES.c.reviewer != reviewer
-        )
-        place, waits = CASES.c.sequence, self._waits
-        every = select(place).where(self._mine(CASES))
+        values = {"now": now, "reviewer": reviewer, "after": after}
+        held, waiting, following = self._turns
 
         def work(connection: Connection) -> int | None:
             self._lock(connection)
             if cases is None:
-                opened = every.where(waits[DECISION], place.not_in(held)).order_by(place).limit(1)
-                turn = (opened.where(where) for where in (place > after, place < after))
+                turn = (connection.scalar(query, values) for query in following)
             else:
-                others, waiting = set(connection.scalars(held)), every.where(or_(*waits.values()))
-                turn = (waiting.where(place == case) for case in cases if case not in others)
-            case = next(filter(None, map(connection.scalar, turn)), None)
+                others = set(connection.scalars(held, values))
+                free = (case for case in cases if case not in others)
+                turn = (connection.scalar(waiting, {"place": case}) for case in free)
+            case = next(filter(None, turn), None)
             if case is not None:
                 connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
             return case
@@ -289,6 +297,24 @@ class RunReviews:
     def _last(self, connection: Connection, case: str, kind: str) -> AnyRow | None:
         of_kind = [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
         return of_kind[-1] if of_kind else None
+
+    @cached_property
+    def _turns(self) -> tuple[Select[int], Select[int], tuple[Select[int], Select[int]]]:
+        """The queries of a turn, made once, which takes longer than executing them.
+
+        They are: the cases that others hold; whether a case waits; and the first open case that is
+        free after another, and before it.
+        """
+        place, after = CASES.c.sequence, bindparam("after")
+        held = select(LEASES.c.sequence).where(
+            self._mine(LEASES),
+            LEASES.c.expires > bindparam("now"),
+            LEASES.c.reviewer != bindparam("reviewer"),
+        )
+        every = select(place).where(self._mine(CASES))
+        opened = every.where(self._waits[DECISION], place.not_in(held)).order_by(place).limit(1)
+        waiting = every.where(or_(*self._waits.values()), place == bindparam("place"))
+        return held, waiting, (opened.where(place > after), opened.where(place < after))
 
     @cached_property
     def _waits(self) -> dict[str, ColumnElement[bool]]:
