@@ -122,7 +122,7 @@ def settle(
         for choice, candidate in shown.items()
         if label == candidate or (reply.choice in (None, choice) and _restates(label, candidate))
     ]
-    final: Choice = next(iter(equal), "synthesis")
+    final: Choice = equal[0] if equal else "synthesis"
     if reply.choice in equal:
         final = reply.choice
     compositions = {candidate.composition for candidate in shown.values()}
