@@ -117,7 +117,7 @@ def settle(
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
         return reply.model_copy(update={"label": named}), [*repairs, note]
-    equal = [
+    equal: list[Choice] = [
         choice
         for choice, candidate in shown.items()
         if label == candidate or (reply.choice in (None, choice) and _restates(label, candidate))
