@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,20 +160,6 @@ ROLES: dict[str, tuple[str, Callable[[Call], Json]]] = {
 """By the title of its schema: a piece of the prompt that tells a role, and its reply."""
 
 
-def filled(schema: Json, answers: Json) -> Json:
-    """An object of the schema with these answers at its keys, and with the least at the others."""
-    if not schema:
-        return answers
-    return {key: answers.get(key, least(part)) for key, part in schema["properties"].items()}
-
-
-def least(schema: Json) -> Any:
-    if "enum" in schema:
-        return schema["enum"][0]
-    empty: Json = {"string": "none", "integer": 0, "number": 0, "boolean": False, "array": []}
-    return empty.get(schema.get("type", "object"), {})
-
-
 def spoiled(text: str, fault: str) -> str:
     """A reply with a content fault."""
     match fault:
@@ -186,8 +172,7 @@ def spoiled(text: str, fault: str) -> str:
             return re.sub("|".join(ROOTS), lambda root: following[root[0]], text)
         case "unknown_root":
             return re.sub("|".join(ROOTS), "Qnt", text)
-        case _:
-            return text
+    return text
 
 
 @dataclass(frozen=True)
@@ -198,7 +183,6 @@ class Answer:
         fault: name of the fault that this is; empty if it is none.
         hangs: whether it sends nothing at all until the client goes away.
         cut: whether it closes the connection: before anything, or in the middle of the body.
-        latency: seconds before it answers; None takes the server's.
     """
 
     body: bytes = b""
@@ -207,20 +191,16 @@ class Answer:
     fault: str = ""
     hangs: bool = False
     cut: str = ""
-    latency: float | None = None
 
 
 def completion(call: Call, text: str, fault: str = "", **changes: Any) -> Answer:
     """A chat completion with this text; `changes` replace fields of its body."""
     tokens = {"prompt_tokens": len(call.text) // 4, "completion_tokens": len(text) // 4 + 1}
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}}
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     body = {
-        "id": f"chatcmpl-{call.hash[:12]}",
-        "object": "chat.completion",
-        "created": 1_700_000_000,
         "model": f"{call.body['model']}-scripted",
         "system_fingerprint": "fp_1",
-        "choices": [{**choice, "finish_reason": "stop"}],
+        "choices": [choice],
         "usage": {**tokens, "total_tokens": sum(tokens.values())},
     }
     return Answer(json.dumps(body | changes).encode(), fault=fault)
@@ -228,9 +208,8 @@ def completion(call: Call, text: str, fault: str = "", **changes: Any) -> Answer
 
 def failure(status: int, message: str, **fields: Any) -> Answer:
     """An error in the form of OpenAI's."""
-    retry_after = fields.pop("retry_after", None)
+    headers = {"Retry-After": str(fields.pop("retry_after"))} if "retry_after" in fields else {}
     body = {"error": {"message": message, "type": "error", "param": None, "code": None} | fields}
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Answer(json.dumps(body).encode(), status, headers, fault=str(status))
 
 
@@ -243,23 +222,16 @@ class Model:
 
     Half of the faulty calls fail in transport, once or twice, and are answered after that; the
     others are answered with a content fault however often they are made.
-
-    Attributes:
-        fault_rate: share of the calls that have a fault.
-        faults: those that are drawn from.
     """
 
     fault_rate: float = 0.0
-    faults: tuple[str, ...] = (*TRANSPORT_FAULTS, *CONTENT_FAULTS)
+    """Share of the calls that have a fault."""
 
     def fault_of(self, call: Call) -> str:
         """The fault of this attempt; empty for none."""
         if call.draw("faulty") >= self.fault_rate:
             return ""
-        transport = [fault for fault in self.faults if fault in TRANSPORT_FAULTS]
-        content = [fault for fault in self.faults if fault in CONTENT_FAULTS]
-        kinds = [kind for kind in (transport, content) if kind]
-        kind = kinds[int(call.draw("kind") * len(kinds))]
+        kind = (TRANSPORT_FAULTS, CONTENT_FAULTS)[int(call.draw("kind") * 2)]
         fault = kind[int(call.draw("fault") * len(kind))]
         repeats = 1 + int(call.draw("repeats") * MOST_REPEATS)
         return "" if fault in TRANSPORT_FAULTS and call.attempt > repeats else fault
@@ -267,15 +239,15 @@ class Model:
     def __call__(self, call: Call) -> Answer:
         fault = self.fault_of(call)
         if fault in ("429", "500"):
-            pause = RETRY_AFTER if fault == "429" else None
-            return failure(int(fault), "scripted", retry_after=pause)
+            pause = {"retry_after": RETRY_AFTER} if fault == "429" else {}
+            return failure(int(fault), "scripted", **pause)
         if fault == "timeout":
             return Answer(fault=fault, hangs=True)
         answers = ROLES[call.role][1](call) if call.role else {}
-        text = json.dumps(filled(call.schema, answers)) if answers else "I cannot tell."
-        answer = completion(call, spoiled(text, fault), fault)
-        cuts = {"cut": "before", "cut_body": "body"}
-        return Answer(answer.body, fault=fault, cut=cuts.get(fault, ""))
+        keys = call.schema.get("properties", answers)
+        text = json.dumps({key: answers[key] for key in keys}) if answers else "I cannot tell."
+        cut = {"cut": "before", "cut_body": "body"}.get(fault, "")
+        return replace(completion(call, spoiled(text, fault), fault), cut=cut)
 
 
 def in_turn(*answers: Answer | Callable[[Call], Answer]) -> Behaviour:
@@ -354,9 +326,7 @@ class ScriptedServer:
             self.in_flight -= 1
 
     async def _send(self, request: web.Request, call: Call, answer: Answer) -> web.StreamResponse:
-        latency = self._latency if answer.latency is None else answer.latency
-        if latency:
-            await asyncio.sleep(latency)
+        await asyncio.sleep(self._latency)
         while answer.hangs and request.transport is not None and not self._closing:
             await asyncio.sleep(0.02)
         self._note(call, "answered", fault=answer.fault, status=answer.status)
@@ -400,11 +370,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--fault-rate", type=float, default=0.0)
-    parser.add_argument("--faults", default=",".join((*TRANSPORT_FAULTS, *CONTENT_FAULTS)))
     parser.add_argument("--log", type=Path)
     parser.add_argument("--key-env", help="variable that holds the key to demand")
     options = parser.parse_args()
-    model = Model(options.fault_rate, tuple(options.faults.split(",")))
+    model = Model(options.fault_rate)
     key = os.environ[options.key_env] if options.key_env else None
 
     async def serve() -> None:

@@ -194,15 +194,21 @@ async def error_of(call: Awaitable[Reply]) -> LlmError:
 
 @awaited
 async def test_reply_is_what_the_server_said() -> None:
-    prices = {"m": Price(input=2.0, output=10.0)}
-    usage = {"prompt_tokens": 1_000, "completion_tokens": 300}
+    prices = {"m": Price(input=2.0, cached_input=1.0, output=10.0)}
+    usage = {
+        "prompt_tokens": 1_000,
+        "completion_tokens": 300,
+        "prompt_tokens_details": {"cached_tokens": 600},
+        "completion_tokens_details": {"reasoning_tokens": 250},
+    }
     async with serving(says("the text", usage=usage), prices=prices) as (_, client):
         reply = await ask(client)
     assert (reply.key, reply.text) == (request().key, "the text")
     assert (reply.response_model, reply.finish_reason) == ("m-scripted fp_1", "stop")
-    assert (reply.prompt_tokens, reply.completion_tokens) == (1_000, 300)
-    # 1,000 tokens at 2 a million and 300 at 10 a million
-    assert reply.cost == pytest.approx(0.002 + 0.003)
+    assert (reply.prompt_tokens, reply.cached_prompt_tokens) == (1_000, 600)
+    assert (reply.completion_tokens, reply.reasoning_tokens) == (300, 250)
+    # 400 at 2, 600 at 1 and 300 at 10, a million
+    assert reply.cost == pytest.approx((800 + 600 + 3_000) / 1e6)
     assert (reply.attempts, reply.cached) == (1, False)
     assert 0 < reply.seconds < PATIENCE
 
@@ -305,43 +311,30 @@ async def test_nobody_sends_before_the_end_of_a_rate_limit() -> None:
         assert {(await first).attempts, (await second).attempts} == {1, 2}
 
 
+LEFT: dict[str, tuple[int, type[LlmError], int]] = {
+    "refused": (400, CallError, REFUSED_CALLS),
+    "silent": (503, DeadlineError, SILENT_CALLS),
+    "unusable": (404, EndpointError, 1),
+}
+
+
+@pytest.mark.parametrize(("status", "kind", "most"), LEFT.values(), ids=LEFT)
 @awaited
-async def test_refused_calls_fail_at_once_and_many_of_equal_words_end_the_endpoint() -> None:
-    turns = [failure(400, "too long"), says("x"), *[failure(400, "blocked")] * REFUSED_CALLS]
-    async with serving(in_turn(*turns)) as (_, client):
-        error = await error_of(ask(client))
-        assert type(error) is CallError
-        for piece in ("main", "model m", "HTTP 400 Bad Request: too long"):
-            assert piece in str(error)
-        assert (await ask(client, "another")).text == "x"
-        errors = [await error_of(ask(client, str(i))) for i in range(REFUSED_CALLS)]
-    assert [type(error) for error in errors[:-1]] == [CallError] * (REFUSED_CALLS - 1)
-    assert type(errors[-1]) is EndpointError
-    assert f"{REFUSED_CALLS} calls in a row failed; HTTP 400 " in str(errors[-1])
-
-
-@awaited
-async def test_silent_endpoint_is_left_after_some_calls_without_an_answer_between() -> None:
-    fails = [failure(503, "busy")] * (SILENT_CALLS - 1)
-    behave = in_turn(*fails, says("x"), *fails, failure(503, "busy"))
-    async with serving(behave, deadline=1e-9) as (_, client):
-        for i in range(SILENT_CALLS - 1):
-            assert type(await error_of(ask(client, str(i)))) is DeadlineError
-        await ask(client, "answered")
-        errors = [await error_of(ask(client, f"later {i}")) for i in range(SILENT_CALLS)]
-    kinds = [DeadlineError] * (SILENT_CALLS - 1) + [EndpointError]
-    assert [type(error) for error in errors] == kinds
-    assert f"{SILENT_CALLS} calls in a row failed" in str(errors[-1])
-
-
-@awaited
-async def test_endpoint_that_would_refuse_every_call_is_left() -> None:
-    async with serving(lambda _: failure(404, "no such model")) as (server, client):
-        error = await error_of(ask(client))
-        assert type(error) is EndpointError
-        again = await error_of(ask(client, "another"))
-        assert (type(again), str(again)) == (EndpointError, str(error))
-    assert len(server.calls) == 1
+async def test_endpoint_is_left_after_so_many_failures_without_an_answer_between(
+    status: int, kind: type[LlmError], most: int
+) -> None:
+    fails = [failure(status, "as scripted")] * most
+    async with serving(in_turn(*fails[1:], says("x"), *fails), deadline=1e-9) as (server, client):
+        errors = [await error_of(ask(client, f"before {i}")) for i in range(most - 1)]
+        assert (await ask(client)).text == "x"
+        errors += [await error_of(ask(client, str(i))) for i in range(most)]
+        again = await error_of(ask(client, "again"))
+    assert [type(error) for error in errors] == [kind] * 2 * (most - 1) + [EndpointError]
+    assert all(f"HTTP {status} " in str(error) for error in errors)
+    assert all(piece in str(errors[0]) for piece in ("main", "model m", ": as scripted"))
+    assert (f"{most} calls in a row failed; " in str(errors[-1])) is (most > 1)
+    assert (type(again), str(again)) == (EndpointError, str(errors[-1]))
+    assert len(server.calls) == 2 * most
 
 
 @awaited

@@ -51,12 +51,11 @@ async def test_endless_answer_is_left_after_its_limit(status: int) -> None:
     assert len(str(error)) < 1000
 
 
-@pytest.mark.parametrize("form", ["gzip", "deflate"])
 @awaited
-async def test_compressed_answer_is_limited_by_what_it_expands_to(form: str) -> None:
-    packer = zlib.compressobj(1, wbits=31 if form == "gzip" else 15)
+async def test_compressed_answer_is_limited_by_what_it_expands_to() -> None:
+    packer = zlib.compressobj(1, wbits=31)
     packed = b"".join(packer.compress(bytes(MIB)) for _ in range(200)) + packer.flush()
-    answer = Answer(packed, headers={"Content-Encoding": form})
+    answer = Answer(packed, headers={"Content-Encoding": "gzip"})
     journal = Notebook()
     async with serving(lambda _: answer, journal=journal) as (server, client):
         with memory(100 * MIB):
