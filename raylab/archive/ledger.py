@@ -17,7 +17,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -158,20 +158,9 @@ class Ledger:
         # Writers that insert the same keys in different orders would deadlock.
         claims.sort(key=lambda claim: claim.key)
 
-        def work(connection: Connection) -> CallResults:
-            run = _lock_run(connection, self._run_id)
-            before = cost_of(run)
-            cost, lost = self._end(connection, before, endings)
-            refused: dict[str, Refusal] = {}
-            if run.owner != self._owner:
-                lost |= {claim.claim for claim in claims}
-            elif claims:
-                cost, refused = self._claim(connection, cost, claims, claimant)
-            if cost != before:
-                _set_cost(connection, self._run_id, cost)
-            return CallResults(refused, frozenset(lost))
-
-        return self._database.write(work)
+        return self._database.write(
+            lambda connection: self._change(connection, endings, claims, claimant)
+        )
 
     def void(self, claimant: str) -> None:
         """Ends the claims of a process that is gone; what they held is uncertain."""
@@ -184,6 +173,26 @@ class Ledger:
             _set_cost(connection, self._run_id, cost)
 
         self._database.write(work)
+
+    def _change(
+        self,
+        connection: Connection,
+        endings: Sequence[AnswerRow | EndRow],
+        claims: Sequence[ClaimRow],
+        claimant: str,
+    ) -> CallResults:
+        """Ends claims, makes others if the owner still has the run, and counts what they cost."""
+        run = _lock_run(connection, self._run_id)
+        before = cost_of(run)
+        cost, lost = self._end(connection, before, endings)
+        refused: dict[str, Refusal] = {}
+        if run.owner != self._owner:
+            lost |= {claim.claim for claim in claims}
+        elif claims:
+            cost, refused = self._claim(connection, cost, claims, claimant)
+        if cost != before:
+            _set_cost(connection, self._run_id, cost)
+        return CallResults(refused, frozenset(lost))
 
     def _end(
         self, connection: Connection, cost: RunCost, endings: Sequence[AnswerRow | EndRow]
@@ -225,16 +234,21 @@ class Ledger:
             else:
                 cost = cost.hold(claim.most)
                 new[claim.key] = claim
-        sent = [
-            self._row(SENT, row.claim, claimant, key=row.key, held=asdict(row.most))
-            for row in new.values()
-        ]
-        granted = set(connection.scalars(self._claims, sent)) if sent else set[str]()
-        for key in new.keys() - granted:
-            # Another run has claimed it since it was looked up.
+        for key in self._insert(connection, new.values(), claimant):
             cost = cost.settle(new[key].most)
             refused[new[key].claim] = None
         return cost, refused
+
+    def _insert(
+        self, connection: Connection, claims: Collection[ClaimRow], claimant: str
+    ) -> set[str]:
+        """Stores claims; returns the keys that other runs have claimed since they looked free."""
+        rows = [
+            self._row(SENT, claim.claim, claimant, key=claim.key, held=asdict(claim.most))
+            for claim in claims
+        ]
+        stored = connection.scalars(self._claims, rows) if rows else ()
+        return {claim.key for claim in claims}.difference(stored)
 
     def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
         """Returns the rows of calls, after the claims of runs without an owner are ended."""

@@ -6,7 +6,7 @@ latest row of a kind has the status `HUMAN`. Every change locks the run, so that
 processes may serve reviewers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    ScalarSelect,
     Select,
     Table,
     bindparam,
@@ -53,6 +54,8 @@ from raylab.archive.tables import (
     unseal,
 )
 from raylab.errors import ArchiveError, LeaseError
+
+_SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
 
 
 class RunReviews:
@@ -131,17 +134,10 @@ class RunReviews:
             index_elements=["run_id", "sequence"], set_=lease
         )
         values = {"now": now, "reviewer": reviewer, "after": after}
-        held, waiting, following = self._turns
 
         def work(connection: Connection) -> int | None:
             self._lock(connection)
-            if cases is None:
-                turn = (connection.scalar(query, values) for query in following)
-            else:
-                others = set(connection.scalars(held, values))
-                free = (case for case in cases if case not in others)
-                turn = (connection.scalar(waiting, {"place": case}) for case in free)
-            case = next(filter(None, turn), None)
+            case = self._first_free(connection, cases, values)
             if case is not None:
                 connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
             return case
@@ -174,23 +170,14 @@ class RunReviews:
 
         def work(connection: Connection) -> None:
             run = self._lock(connection)
-            case = find_heads(connection, run, [row.case]).get(row.case)
-            if case is None:
-                raise ArchiveError(
-                    f"run {run.name} of archive {self._database.place} has no case {row.case!r} "
-                    "to decide on: check the id and the run"
-                )
+            case = self._head(connection, run, row.case)
             last = self._last(connection, row.case, row.kind)
             if last is not None and _say_same(last, row):
                 return
             if after is not None and after != (last.sequence if last else 0):
                 raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
-            lease = (
-                delete(LEASES)
-                .where(self._mine(LEASES), LEASES.c.sequence == case.sequence)
-                .returning(LEASES.c.reviewer)
-            )
-            holder = connection.scalar(lease)
+            lease = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case.sequence)
+            holder = connection.scalar(lease.returning(LEASES.c.reviewer))
             if leased:
                 _require(case, last, row, holder)
             append(connection, run, [row], now)
@@ -229,17 +216,9 @@ class RunReviews:
         Yields:
             The sequence of the case, the decision, and whether it is the latest on the case.
         """
-        later = DECISIONS.alias()
-        same = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
-        last = (
-            select(func.max(later.c.sequence))
-            .where(later.c.run_id == DECISIONS.c.run_id, later.c.case == DECISIONS.c.case)
-            .where(later.c.kind == kind)
-            .scalar_subquery()
-        )
         statement = (
-            select(DECISIONS, CASES.c.sequence.label("place"), last.label("last"))
-            .join(CASES, same)
+            select(DECISIONS, CASES.c.sequence.label("place"), _latest(kind).label("last"))
+            .join(CASES, _SAME_CASE)
             .where(self._mine(DECISIONS), DECISIONS.c.kind == kind)
             .where(DECISIONS.c.reviewer == reviewer)
             .order_by(DECISIONS.c.sequence.desc())
@@ -274,6 +253,28 @@ class RunReviews:
 
     def _lock(self, connection: Connection) -> AnyRow:
         return find_run(connection, self._database.place, self._run.name, lock=True)
+
+    def _head(self, connection: Connection, run: AnyRow, case: str) -> CaseHead:
+        heads = find_heads(connection, run, [case])
+        if case not in heads:
+            raise ArchiveError(
+                f"run {run.name} of archive {self._database.place} has no case {case!r} to decide "
+                "on: check the id and the run"
+            )
+        return heads[case]
+
+    def _first_free(
+        self, connection: Connection, cases: Sequence[int] | None, values: Mapping[str, Any]
+    ) -> int | None:
+        """Returns the first case that waits and that nobody else holds; see `take`."""
+        held, waiting, following = self._turns
+        if cases is None:
+            turn = (connection.scalar(query, values) for query in following)
+        else:
+            others = set(connection.scalars(held, values))
+            free = (case for case in cases if case not in others)
+            turn = (connection.scalar(waiting, {"place": case}) for case in free)
+        return next(filter(None, turn), None)
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return table.c.run_id == self._run.id
@@ -325,6 +326,13 @@ class RunReviews:
             DECISION: (CASES.c.status == HUMAN) & (decided == HUMAN),
             AUDIT: drawn & (latest_status(AUDIT) == HUMAN),
         }
+
+
+def _latest(kind: str) -> ScalarSelect[int]:
+    """Returns the place of the latest decision of a kind on the case of a decision."""
+    later = DECISIONS.alias()
+    same = (later.c.run_id == DECISIONS.c.run_id) & (later.c.case == DECISIONS.c.case)
+    return select(func.max(later.c.sequence)).where(same, later.c.kind == kind).scalar_subquery()
 
 
 def _say_same(stored: AnyRow, row: DecisionRow) -> bool:

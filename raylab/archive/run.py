@@ -1,6 +1,6 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -93,18 +93,22 @@ class RunArchive:
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
             heads = find_heads(connection, run, [row.case for row in rows])
-            new: dict[str, CaseRow] = {}
-            for row in rows:
-                there = heads.get(row.case) or new.setdefault(row.case, row)
-                if there.description_hash != row.description_hash:
-                    raise ArchiveError(
-                        f"run {self.name} of archive {self._database.place} has case {row.case!r} "
-                        "with another description: give each case of a run its own id and keep "
-                        "its description; for changed descriptions choose another name="
-                    )
-            append(connection, run, list(new.values()), now)
+            append(connection, run, self._new(rows, heads), now)
 
         self._database.write(work)
+
+    def _new(self, rows: Sequence[CaseRow], heads: Mapping[str, CaseHead]) -> list[CaseRow]:
+        """Returns the cases that the run, of which `heads` are known, does not have yet."""
+        new: dict[str, CaseRow] = {}
+        for row in rows:
+            there = heads.get(row.case) or new.setdefault(row.case, row)
+            if there.description_hash != row.description_hash:
+                raise ArchiveError(
+                    f"run {self.name} of archive {self._database.place} has case {row.case!r} "
+                    "with another description: give each case of a run its own id and keep "
+                    "its description; for changed descriptions choose another name="
+                )
+        return list(new.values())
 
     def find_heads(self, cases: Sequence[str]) -> dict[str, CaseHead]:
         """Returns place, status and description of the given cases that the run has, by id."""
@@ -152,22 +156,9 @@ class RunArchive:
             wanted &= func.coalesce(latest_status(DECISION, early), CASES.c.status) == status
 
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
-            decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
-            on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
-            statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, early)
-            for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
-                decisions[row.case].append(unseal(DecisionRow, row, run.name))
-            return [
-                CurrentCase(unseal(CaseRow, row, run.name), tuple(decisions[row.case]))
-                for row in rows
-            ]
+            return _current_cases(connection, run, rows, early)
 
-        parts = [true()]
-        if places is not None:
-            ordered = sorted(set(places))
-            starts = range(0, len(ordered), BATCH)
-            parts = [CASES.c.sequence.in_(ordered[start : start + BATCH]) for start in starts]
-        for part in parts:
+        for part in _parts(places):
             yield from self._pages(CASES, run, wanted & part, complete)
 
     def decisions(self, kind: str = DECISION) -> Iterator[DecisionRow]:
@@ -233,3 +224,24 @@ class RunArchive:
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self.name, lock)
+
+
+def _current_cases(
+    connection: Connection, run: AnyRow, rows: Sequence[AnyRow], wanted: ColumnElement[bool]
+) -> list[CurrentCase]:
+    """Returns the cases of rows with those decisions on them that are wanted."""
+    decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
+    on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
+    statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, wanted)
+    for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
+        decisions[row.case].append(unseal(DecisionRow, row, run.name))
+    return [CurrentCase(unseal(CaseRow, row, run.name), tuple(decisions[row.case])) for row in rows]
+
+
+def _parts(places: Sequence[int] | None) -> list[ColumnElement[bool]]:
+    """Returns conditions that a batch of the places fulfils each, or every case for None."""
+    if places is None:
+        return [true()]
+    ordered = sorted(set(places))
+    starts = range(0, len(ordered), BATCH)
+    return [CASES.c.sequence.in_(ordered[start : start + BATCH]) for start in starts]

@@ -133,20 +133,23 @@ class Archive:
             connection.execute(inserted, vars(new))
             return run_row(find_run(connection, self.place, name))
 
-        row = self._database.write(work)
-        if row.uid != uid:
+        self._check_same(self._database.write(work), new)
+        return self.run(name)
+
+    def _check_same(self, row: RunRow, new: RunRow) -> None:
+        """Raises unless the run of a row may go on as a new one would be started."""
+        if row.uid != new.uid:
             raise ArchiveError(
-                f"archive {self.place} has another run of the name {name}, started "
+                f"archive {self.place} has another run of the name {row.name}, started "
                 f"{utc_text(row.started)}: choose another name= or another archive="
             )
         if differing := differences(row.config, json.loads(canonical(new.config))):
             raise ArchiveError(
-                f"archive {self.place} has a run {name} of another configuration:"
+                f"archive {self.place} has a run {row.name} of another configuration:"
                 f"{differing}\nset these as the run has them, or choose another name="
             )
         if canonical(row.versions) != canonical(new.versions):
-            LOGGER.info("run %s continues with other versions than it started with", name)
-        return self.run(name)
+            LOGGER.info("run %s continues with other versions than it started with", row.name)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about descriptions with these SHA-256 hashes."""
