@@ -98,7 +98,7 @@ def annotation_page(
 
 def summarize(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences that sum up the run and its results."""
-    cases, agreement = report.cases, report.agreement
+    cases = report.cases
     annotators = [_served(report, classify_stage(side)) for side in SIDES]
     settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
     yield (
@@ -114,6 +114,10 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
     if ended := [f"{count:,} {label}" for count, label in shares if count]:
         yield f"How they ended: {join_names(ended)}."
+    yield from _summarize_agreement(report.agreement)
+
+
+def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
     if agreement.exact.value is not None:
         yield (
             "Where both annotators gave a code, they gave the same one in "
@@ -197,6 +201,22 @@ def _audit_table(audit: AuditReport) -> Table:
 
 
 def _endings(report: AnnotationReport) -> Section:
+    tables: list[Block] = [_summary_table(report)]
+    if endings := report.cases.endings:
+        rows: list[Row] = [
+            [_ending(step), f"{ending.cases:,}", ending.example or ""]
+            for step, ending in endings.items()
+        ]
+        columns = ["last step", "cases", Column("example", text=True)]
+        notes = (
+            "The last step of each case, the most frequent first, with an example where there is "
+            "one."
+        )
+        tables.append(Table("Cases by reason", columns, rows, notes))
+    return Section("endings", "How the cases ended", tables)
+
+
+def _summary_table(report: AnnotationReport) -> Table:
     cases, calls, uncertain = report.cases, report.usage.total, report.usage.uncertain
     people = list(_part_rows([report.decisions]))
     parts = (calls, calls.seconds, uncertain if uncertain.attempts else None)
@@ -208,25 +228,13 @@ def _endings(report: AnnotationReport) -> Section:
         RULE,
         *([*row, ""] for row in spent),
     ]
-    summary = Table(
+    return Table(
         pluralize(cases.total, "case"),
         ["", "cases", "share"],
         rows,
         "As the protocol left the cases, with their 95 % intervals; what people decided; and what "
         "the calls took.",
     )
-    if not cases.endings:
-        return Section("endings", "How the cases ended", [summary])
-    reasons = Table(
-        "Cases by reason",
-        ["last step", "cases", Column("example", text=True)],
-        [
-            [_ending(step), f"{ending.cases:,}", ending.example or ""]
-            for step, ending in cases.endings.items()
-        ],
-        "The last step of each case, the most frequent first, with an example where there is one.",
-    )
-    return Section("endings", "How the cases ended", [summary, reasons])
 
 
 def _ending(step: str) -> str:
@@ -272,16 +280,19 @@ def _annotators(report: AnnotationReport) -> Section:
             "codes, that fell on the one shown first."
         )
         blocks.append(_part_table("Adjudicator", {ADJUDICATE: report.adjudication}, notes))
-    if traps := report.cases.traps:
-        notes = (
-            f"{pluralize(traps, 'case describes', 'cases describe')} threads, clusters or "
-            "marketing that suggest a wrong root. A trap is taken where the code names a root that "
-            "it baits and gold lacks. Of the traps that have gold and were answered."
-        )
-        blocks.append(_part_table("Traps", report.sensitivity, notes))
-    else:
-        blocks.append("No case of this run is a trap; `cases.packaged=proposed` has some.")
+    blocks.append(_traps(report))
     return Section("annotators", "Annotators, as the evaluator saw them", blocks)
+
+
+def _traps(report: AnnotationReport) -> Block:
+    if not report.cases.traps:
+        return "No case of this run is a trap; `cases.packaged=proposed` has some."
+    notes = (
+        f"{pluralize(report.cases.traps, 'case describes', 'cases describe')} threads, clusters or "
+        "marketing that suggest a wrong root. A trap is taken where the code names a root that it "
+        "baits and gold lacks. Of the traps that have gold and were answered."
+    )
+    return _part_table("Traps", report.sensitivity, notes)
 
 
 def _gold(report: AnnotationReport) -> Section:
@@ -357,8 +368,20 @@ def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Secti
 
 
 def _cost(report: AnnotationReport) -> Section:
-    usage, blocks = report.usage, list[Block]()
-    stages = [*STAGES]
+    blocks: list[Block] = [_usage_table(report)]
+    if unpriced := report.usage.total.unpriced:
+        calls = pluralize(unpriced, "call has", "calls have")
+        blocks.append(f"{calls} no price; `llm.prices` sets one for each model.")
+    if seconds := report.cases.seconds:
+        blocks.append(
+            f"From its first call to its end a case took {duration(seconds.p50)} at the median, "
+            f"{duration(seconds.p99)} at the 99th percentile."
+        )
+    return Section("cost", "Cost and latency", blocks, page_only=True)
+
+
+def _usage_table(report: AnnotationReport) -> Table:
+    usage, stages = report.usage, [*STAGES]
     rows: list[Row] = [
         [
             STAGES.get(row.role, row.role),
@@ -377,17 +400,7 @@ def _cost(report: AnnotationReport) -> Section:
         "Calls answered from the journal were paid by the run that sent them and cost nothing "
         "here. Times are those of the calls that were sent."
     )
-    title = "Cost and latency by role and model"
-    blocks.append(Table(title, ["role", *texts, *figures], rows, notes))
-    if usage.total.unpriced:
-        calls = pluralize(usage.total.unpriced, "call has", "calls have")
-        blocks.append(f"{calls} no price; `llm.prices` sets one for each model.")
-    if seconds := report.cases.seconds:
-        blocks.append(
-            f"From its first call to its end a case took {duration(seconds.p50)} at the median, "
-            f"{duration(seconds.p99)} at the 99th percentile."
-        )
-    return Section("cost", "Cost and latency", blocks, page_only=True)
+    return Table("Cost and latency by role and model", ["role", *texts, *figures], rows, notes)
 
 
 def _usage_cells(usage: CallUsage) -> Iterator[Cell]:

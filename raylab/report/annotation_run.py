@@ -1,6 +1,6 @@
 """The end of an annotation: report, score tree and page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from raylab.annotation.decisions import audited_codes
@@ -10,8 +10,18 @@ from raylab.annotation.statistics.agreement import disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, compare_latest
 from raylab.annotation.statistics.export import export_run
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
-from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
-from raylab.annotation.statistics.scores import CANDIDATES, annotator_names, score_tree
+from raylab.annotation.statistics.report import (
+    AnnotationReport,
+    ArchiveHead,
+    BatchReport,
+    batch_report,
+)
+from raylab.annotation.statistics.scores import (
+    CANDIDATES,
+    ScoreTreeReport,
+    annotator_names,
+    score_tree,
+)
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
 from raylab.errors import DataError, LlmError, RunError
@@ -57,27 +67,44 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     page = annotation_page(run.uri, run.record, report, cases, over_time)
     write_page(run, page)
     _print(run, report, page)
-    _raise_failures(annotation, left)
+    counts = archived.counts(now=True)
+    _log_waiting(annotation, counts)
+    _raise_failures(annotation, counts, left)
 
 
 def _report(
     annotation: AnnotationRun, head: RunRow, others: Reports, left: str
 ) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
-    config, codebook, settings = annotation.config, annotation.codebook, annotation.settings
-    run, archived = annotation.run, annotation.archived
-    open_book = settings.prompts.open_book
-    tables = tabulate(read_run(archived, codebook), codebook, open_book=open_book)
-    logs, tree = score_tree(
-        tables,
-        config.generations,
-        CANDIDATES if settings.rules.stages == "evaluate" else annotator_names(config.llm.roles),
-        (head.finished or head.started).isoformat(),
+    run, codebook = annotation.run, annotation.codebook
+    open_book = annotation.settings.prompts.open_book
+    tables = tabulate(read_run(annotation.archived, codebook), codebook, open_book=open_book)
+    return AnnotationReport(
+        run=run.name,
+        run_id=run.id,
+        archive=ArchiveHead(place=annotation.archive.place, records=head.records),
+        score_tree=_write_tree(annotation, head, tables),
+        disagreements=disagreement_report(tables),
+        changes=tuple(_changes(annotation, head, tables, others)),
+        **dict(_batch(annotation, tables, left)),
     )
+
+
+def _write_tree(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
+    config, run = annotation.config, annotation.run
+    judged = annotation.settings.rules.stages == "evaluate"
+    names = CANDIDATES if judged else annotator_names(config.llm.roles)
+    created = (head.finished or head.started).isoformat()
+    logs, tree = score_tree(tables, config.generations, names, created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
-    uncertain = archived.cost().uncertain
-    batch = batch_report(
+    return tree
+
+
+def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
+    archived, codebook = annotation.archived, annotation.codebook
+    uncertain, warnings = archived.cost().uncertain, annotation.settings.warnings
+    return batch_report(
         tables,
         [read_decision(row.body, codebook) for row in archived.decisions()],
         audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
@@ -87,18 +114,9 @@ def _report(
             completion_tokens=uncertain.completion_tokens,
             cost=uncertain.money,
         ),
-        smoke=uses_embedded(config.llm),
-        warnings=(*settings.warnings, f"{left}.") if left else settings.warnings,
-        seed=config.protocol.seed,
-    )
-    return AnnotationReport(
-        run=run.name,
-        run_id=run.id,
-        archive=ArchiveHead(place=annotation.archive.place, records=head.records),
-        score_tree=tree,
-        disagreements=disagreement_report(tables),
-        changes=tuple(_changes(annotation, head, tables, others)),
-        **dict(batch),
+        smoke=uses_embedded(annotation.config.llm),
+        warnings=(*warnings, f"{left}.") if left else warnings,
+        seed=annotation.config.protocol.seed,
     )
 
 
@@ -163,13 +181,11 @@ def _print(run: Run, report: AnnotationReport, page: Page) -> None:
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
-def _raise_failures(annotation: AnnotationRun, left: str) -> None:
-    """Says what waits for a person or the evaluator, and raises what failed."""
-    run, archived = annotation.run, annotation.archived
-    counts = archived.counts(now=True)
+def _log_waiting(annotation: AnnotationRun, counts: Mapping[str, int]) -> None:
+    """Logs what waits for a person or the evaluator."""
     if waiting := counts.get(Status.HUMAN, 0):
         people = pluralize(waiting, "case waits", "cases wait")
-        command = annotation.config.command("review", run.name)
+        command = annotation.config.command("review", annotation.run.name)
         log_line(f"{people} for a person: {command}", waiting=waiting)
     if unconfirmed := counts.get(UNCONFIRMED, 0):
         decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
@@ -178,9 +194,12 @@ def _raise_failures(annotation: AnnotationRun, left: str) -> None:
             "it judge them",
             unconfirmed=unconfirmed,
         )
+
+
+def _raise_failures(annotation: AnnotationRun, counts: Mapping[str, int], left: str) -> None:
     failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
-        first = next(archived.cases(Status.FAILED)).case
+        first = next(annotation.archived.cases(Status.FAILED)).case
         reason = read_outcome(first.body, annotation.codebook).reason
         failures.append(
             f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"

@@ -159,16 +159,7 @@ def grid_svg(
     """
     height = len(cells)
     width = len(cells[0]) if height else 0
-    runs: dict[int, list[str]] = {}
-    for y, row in enumerate(cells):
-        if len(row) != width:
-            raise ValueError(f"row {y} has {len(row)} cells, the first has {width}")
-        for colour, run in groupby(range(width), key=row.__getitem__):
-            if not 0 <= colour < len(ARC_PALETTE):
-                raise ValueError(f"row {y} has a cell of {colour}, expected a colour 0..9")
-            x, *more = run
-            length = 1 + len(more)
-            runs.setdefault(int(colour), []).append(f"M{x} {y}h{length}v1h-{length}z")
+    runs = _runs_of_colours(cells, width)
     paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in sorted(runs.items())]
     lines = [f"M{x} 0v{height}" for x in range(width + 1)]
     lines += [f"M0 {y}h{width}" for y in range(height + 1)]
@@ -184,6 +175,21 @@ def grid_svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="arc-grid" viewBox="{box}" role="img" '
         f'aria-label="{name}"><title>{name}</title>{"".join(paths)}</svg>'
     )
+
+
+def _runs_of_colours(cells: Sequence[Sequence[int]], width: int) -> dict[int, list[str]]:
+    """Returns the runs of equal cells in the rows as paths, by colour."""
+    runs: dict[int, list[str]] = {}
+    for y, row in enumerate(cells):
+        if len(row) != width:
+            raise ValueError(f"row {y} has {len(row)} cells, the first has {width}")
+        for colour, run in groupby(range(width), key=row.__getitem__):
+            if not 0 <= colour < len(ARC_PALETTE):
+                raise ValueError(f"row {y} has a cell of {colour}, expected a colour 0..9")
+            x, *more = run
+            length = 1 + len(more)
+            runs.setdefault(int(colour), []).append(f"M{x} {y}h{length}v1h-{length}z")
+    return runs
 
 
 def _name(text: str) -> str:

@@ -28,7 +28,7 @@ from raylab.log import log_line
 from raylab.quality.record import Quality, QualityFigure
 from raylab.report.annotation import compare_annotations
 from raylab.report.models import comparison_table, rule_label
-from raylab.report.page import MONITOR, PAGE, Page, Section, curves, facts_of, write_page
+from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
 from raylab.report.table import (
     Column,
     Figure,
@@ -332,24 +332,35 @@ def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Sect
     if annotations := comparison.annotations:
         yield Section("annotations", "Annotation", [compare_annotations(annotations)])
     if models:
-        histories = {label: metrics.rows for label, metrics in models.items()}
-        monitors = [config.get("training.monitor") for config in comparison.configs.values()]
-        drawn = curves(histories, next(filter(None, monitors), MONITOR))
-        yield Section("curves", "Learning curves", [drawn])
+        yield Section("curves", "Learning curves", [_curves(comparison)])
     if report.differences:
-        blocks = [
-            _value_table(f"Configurations of {job}", keys, LONGEST_VALUE)
-            if keys
-            else f"Configurations of {job}: the same in every key."
-            for job, keys in report.differences.items()
-        ]
-        yield Section("configurations", "Configurations that differ", blocks)
+        yield _configurations(report)
+    yield _provenance(report)
+
+
+def _curves(comparison: Comparison) -> Block:
+    histories = {label: metrics.rows for label, metrics in comparison.models.items()}
+    monitors = [config.get("training.monitor") for config in comparison.configs.values()]
+    return curves(histories, next(filter(None, monitors), MONITOR))
+
+
+def _configurations(report: ComparisonReport) -> Section:
+    blocks = [
+        _value_table(f"Configurations of {job}", keys, LONGEST_VALUE)
+        if keys
+        else f"Configurations of {job}: the same in every key."
+        for job, keys in report.differences.items()
+    ]
+    return Section("configurations", "Configurations that differ", blocks)
+
+
+def _provenance(report: ComparisonReport) -> Section:
     marked = {
         f"{key} *" if len({*facts.values()}) > 1 else key: facts
         for key, facts in report.provenance.items()
     }
     table = _value_table("Provenance; * marks facts that differ", marked, LONGEST_FACT)
-    yield Section("provenance", "Provenance", [table])
+    return Section("provenance", "Provenance", [table])
 
 
 def _figure_table(

@@ -91,31 +91,21 @@ def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedR
 def drift_tables(drift: Drift) -> Iterator[Table]:
     """Yields the runs in order of time with each of their models, and their changes."""
     names = ("run", "started", "side", "response_model", "prompt")
-    measures = measures_of(SourceReport)
-    yield Table(
-        "Runs over time",
-        [
-            *(Column(name, text=True) for name in names),
-            "answers",
-            *(measure.label for measure in measures.values()),
-        ],
-        [
-            [
-                run.run,
-                _minute(run.started),
-                side,
-                source.response_model,
-                source.prompt,
-                f"{source.answers:,}",
-                *(share_cell(getattr(source, name)) for name in measures),
-            ]
-            for run in drift.runs
-            for side, sources in run.sources.items()
-            for source in sources
-        ],
-        dense=True,
-    )
+    labels = [measure.label for measure in measures_of(SourceReport).values()]
+    columns = [*(Column(name, text=True) for name in names), "answers", *labels]
+    rows = [
+        [run.run, _minute(run.started), side, *_source_cells(source)]
+        for run in drift.runs
+        for side, sources in run.sources.items()
+        for source in sources
+    ]
+    yield Table("Runs over time", columns, rows, dense=True)
     yield _change_table(drift.comparisons)
+
+
+def _source_cells(source: SourceReport) -> Row:
+    shares = [share_cell(getattr(source, name)) for name in measures_of(SourceReport)]
+    return [source.response_model, source.prompt, f"{source.answers:,}", *shares]
 
 
 def drift_section(name: str, runs: Sequence[TimedRun], earlier: int = 0) -> Section:

@@ -175,15 +175,30 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
 
 
 def _sections(report: PipelineReport) -> Iterator[Section]:
+    if report.models:
+        yield from _training_sections(report)
+    if report.examples:
+        yield _examples_section(report)
+    rules = {
+        tree: {rule_label(rule): value for rule, value in values.items()}
+        for tree, values in report.rules.items()
+    }
+    for place, (name, quality) in enumerate(report.quality.items(), 1):
+        first = place == 1 and report.models
+        lead = f" Accuracy is {accuracy_phrase(report.metric)}." if first else ""
+        yield quality_section(place, name, quality, lead, rules)
+    yield provenance(report.uri, report.record)
+
+
+def _training_sections(report: PipelineReport) -> Iterator[Section]:
     models = report.models
-    if models:
-        table = comparison_table(models)
-        marked = any(column.label.endswith(MARK) for column in table.head)
-        text = f"{METRICS_TEXT} {PUBLISHED_TEXT}" if marked else METRICS_TEXT
-        yield Section("metrics", "Metrics beside rules that learn nothing", [text, table])
-        histories = {name: model.rows for name, model in models.items()}
-        drawn = curves(histories, report.config.training.monitor)
-        yield Section("curves", "Learning curves", [drawn])
+    table = comparison_table(models)
+    marked = any(column.label.endswith(MARK) for column in table.head)
+    text = f"{METRICS_TEXT} {PUBLISHED_TEXT}" if marked else METRICS_TEXT
+    yield Section("metrics", "Metrics beside rules that learn nothing", [text, table])
+    histories = {name: model.rows for name, model in models.items()}
+    drawn = curves(histories, report.config.training.monitor)
+    yield Section("curves", "Learning curves", [drawn])
     if any(model.reported.groups for model in models.values()):
         blocks = [COMPOSITIONAL_GAP, group_table(models)]
         yield Section("groups", "By category of task", blocks)
@@ -192,17 +207,6 @@ def _sections(report: PipelineReport) -> Iterator[Section]:
         lead = "The checkpoint that the training started from, and its best one: before → after."
         blocks = [lead, *filter(None, tuned)]
         yield Section("tuning", "Before and after fine-tuning", blocks)
-    if report.examples:
-        yield _examples_section(report)
-    rules = {
-        tree: {rule_label(rule): value for rule, value in values.items()}
-        for tree, values in report.rules.items()
-    }
-    for place, (name, quality) in enumerate(report.quality.items(), 1):
-        first = place == 1 and models
-        lead = f" Accuracy is {accuracy_phrase(report.metric)}." if first else ""
-        yield quality_section(place, name, quality, lead, rules)
-    yield provenance(report.uri, report.record)
 
 
 def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, str, str] | None:

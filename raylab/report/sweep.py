@@ -34,27 +34,35 @@ def sweep_page(
         monitor: Name of the score.
         best: The best configuration as YAML.
     """
-    trained = [trial.trial for trial in sweep.trials if trial.trained]
-    drawn = {trial: histories[trial] for trial in trained[:SHOWN_CURVES]}
-    lines: list[Block] = [curves(drawn, monitor)]
-    if len(drawn) < len(trained):
-        lines.append(f"Of {len(trained)} trials the first {len(drawn)} are drawn.")
-    again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
-    whole = block("fold", "best.yaml", [block("code", best)])
     sections = [
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
-        Section("curves", "Learning curves", lines),
-        Section(
-            "best", "Best configuration", ["To train it in full:", block("code", again), whole]
-        ),
+        Section("curves", "Learning curves", list(_curves(sweep, histories, monitor))),
+        Section("best", "Best configuration", _best(uri, best)),
         provenance(uri, record),
     ]
     return Page("sweep", record.name, uri, list(_summarize(sweep, monitor)), sections)
 
 
+def _curves(sweep: SweepMetrics, histories: Mapping[str, History], monitor: str) -> Iterator[Block]:
+    trained = [trial.trial for trial in sweep.trials if trial.trained]
+    drawn = {trial: histories[trial] for trial in trained[:SHOWN_CURVES]}
+    yield curves(drawn, monitor)
+    if len(drawn) < len(trained):
+        yield f"Of {len(trained)} trials the first {len(drawn)} are drawn."
+
+
+def _best(uri: str, best: str) -> list[Block]:
+    again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
+    whole = block("fold", "best.yaml", [block("code", best)])
+    return ["To train it in full:", block("code", again), whole]
+
+
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
-    notes = f"{label_of(monitor)} of each trial at its best epoch, in [0, 1]."
+    label = label_of(monitor)
+    notes = f"{label} of each trial at its best epoch, in [0, 1]."
+    trial, drawn = Column("trial", text=True), Column("drawn", text=True)
+    figures = ("solved, free-running", label, "skill", "at epoch", "epochs", "parameters")
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
     if best := best_rule(sweep.rules, monitor):
         notes += " In the column skill, 0 is no better than the best rule that learns nothing."
@@ -65,17 +73,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)}."
     return Table(
         f"Trials by {monitor} at their best epoch, on the validation tasks",
-        [
-            "rank",
-            Column("trial", text=True),
-            "solved, free-running",
-            label_of(monitor),
-            "skill",
-            "at epoch",
-            "epochs",
-            "parameters",
-            Column("drawn", text=True),
-        ],
+        ["rank", trial, *figures, drawn],
         rows,
         notes,
     )
@@ -101,25 +99,29 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
 
 
 def _summarize(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
-    best, label = sweep.trials[0], label_of(monitor)
-    if best.trained is None:
-        yield "No trial was trained."
-    else:
-        yield (
-            f"The best of {pluralize(len(sweep.trials), 'trial')} reached a {label} of "
-            f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."
-        )
-        if best.trained.solve_rate is not None:
-            yield f"Free-running, it solves {percent(best.trained.solve_rate)} of the grids."
-        if rule := best_rule(sweep.rules, monitor):
-            yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
+    yield from _summarize_best(sweep, monitor)
     if test := sweep.test:
         value = test.metrics[monitor.removeprefix(VALIDATION)]
         yield (
-            f"On the test tasks, which chose nothing, it reaches a {label} of {value:.4f} and "
-            f"solves {percent(test.metrics.get('solve_rate'))}."
+            f"On the test tasks, which chose nothing, it reaches a {label_of(monitor)} of "
+            f"{value:.4f} and solves {percent(test.metrics.get('solve_rate'))}."
             if not test.chosen_on
             else "The same tasks chose it and are reported, so its figures are too good."
         )
     if failed := sum(trial.trained is None for trial in sweep.trials):
         yield f"{pluralize(failed, 'trial')} failed; the table says why."
+
+
+def _summarize_best(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
+    best = sweep.trials[0]
+    if best.trained is None:
+        yield "No trial was trained."
+        return
+    yield (
+        f"The best of {pluralize(len(sweep.trials), 'trial')} reached a {label_of(monitor)} of "
+        f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."
+    )
+    if best.trained.solve_rate is not None:
+        yield f"Free-running, it solves {percent(best.trained.solve_rate)} of the grids."
+    if rule := best_rule(sweep.rules, monitor):
+        yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."

@@ -171,16 +171,7 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
     comparisons = [change for family in families.values() for change in family]
     return Drift(
         level=level,
-        runs=tuple(
-            DriftRun(
-                run=run.name,
-                started=run.started.isoformat(),
-                taxonomy=run.taxonomy,
-                cases=len(run.tables.cases),
-                sources={side: tuple(source_reports(run.tables, side)) for side in SIDES},
-            )
-            for run in ordered
-        ),
+        runs=tuple(map(_describe, ordered)),
         comparisons=tuple(comparisons),
         alarms=tuple(alarms(comparisons)),
         notes=tuple(
@@ -188,6 +179,16 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
             for name, family in families.items()
             if not family
         ),
+    )
+
+
+def _describe(run: ArchivedRun) -> DriftRun:
+    return DriftRun(
+        run=run.name,
+        started=run.started.isoformat(),
+        taxonomy=run.taxonomy,
+        cases=len(run.tables.cases),
+        sources={side: tuple(source_reports(run.tables, side)) for side in SIDES},
     )
 
 
@@ -246,27 +247,27 @@ def _compare(
     first, second = results = [_results(tables, shared, name, sides) for shared in rows]
     used = first.decided & first.fresh & second.decided & second.fresh
     counts = Counter(zip(first.right[used], second.right[used], strict=True))
-    changed = [*_changed(*rows, name, sides)]
-    if before.taxonomy != after.taxonomy:
-        changed.append("taxonomy")
-    recoded = None
-    if side != BOTH:
-        a, b = (shared[f"code_{side.lower()}"] for shared in rows)
-        recoded = int((a.notna() & b.notna() & ~tables.equal(a, b, "composition")).sum())
+    taxonomy = ["taxonomy"] if before.taxonomy != after.taxonomy else []
     change = DriftChange(
         measure=name,
         side=side,
         models=tuple(after.models[own] for own in sides),
         before=before.name,
         after=after.name,
-        changed=tuple(changed),
+        changed=(*_changed(*rows, name, sides), *taxonomy),
         shared=len(used),
-        recoded=recoded,
+        recoded=None if side == BOTH else _count_recoded(tables, rows, side),
         cases=counts.total(),
         result=None,
         reason=None if counts else _why_nothing(name, rows[1], results, (before.name, after.name)),
     )
     return change, counts
+
+
+def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], side: str) -> int:
+    before, after = (shared[f"code_{side.lower()}"] for shared in rows)
+    differ = ~tables.equal(before, after, "composition")
+    return int((before.notna() & after.notna() & differ).sum())
 
 
 def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:

@@ -89,11 +89,7 @@ def score_tree(
     Raises:
         ConfigError: Two generations have the same name.
     """
-    cases, categories = tables.cases, tables.codebook.categories
-    answered = [cases[f"format_{side.lower()}"].notna() for side in names]
-    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
-    gold = scored.labels("gold_code")
-    scored = scored.cases.assign(gold=gold, root=[label.primary for label in gold])
+    categories, scored = tables.codebook.categories, _answered(tables, names)
     groups = list(_groups(scored, generations))
     counts = {name: Counter(rows.root) for name, _, rows in groups}
     kept = [root for root in categories if all(n[root] for n in counts.values())]
@@ -108,11 +104,20 @@ def score_tree(
     ]
     report = ScoreTreeReport(
         files=len(logs),
-        left_out=(*_left_out(categories, counts), *_unscored(cases, scored)),
+        left_out=(*_left_out(categories, counts), *_unscored(tables.cases, scored)),
         notes=tuple(_notes(groups)),
     )
     files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
     return files, report
+
+
+def _answered(tables: Tables, sides: Iterable[Side]) -> Frame:
+    """Returns the cases with held-out gold that all sides answered, with label and root of gold."""
+    cases = tables.cases
+    answered = [cases[f"format_{side.lower()}"].notna() for side in sides]
+    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
+    gold = scored.labels("gold_code")
+    return scored.cases.assign(gold=gold, root=[label.primary for label in gold])
 
 
 def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, str, Frame]]:

@@ -1,12 +1,13 @@
 """The calls of a run, and people's decisions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
 
-from raylab.annotation.outcome import HumanDecision, Status
+from raylab.annotation.outcome import Call, HumanDecision, Status
 from raylab.annotation.statistics.frame import TOKENS, Frame, Tables, by_source, tabulate_calls
 from raylab.runs.records import Measure, Part
 
@@ -159,24 +160,10 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     """Returns the counts of people's decisions, in the order in which they were archived."""
     standing = standing_decisions(decisions).values()
     choices = Counter(decision.choice or "own" for decision in standing)
-    judged = [
-        decision.confirmation
-        for decision in standing
-        if not decision.insisted and decision.choice != UNCLEAR
-    ]
-    verdicts = Counter(report and report.acceptable for report in judged)
-    settled = [
-        decision.case
-        for decision in standing
-        if decision.choice == UNCLEAR or decision.confirmation is None
-    ]
+    judged = [one for one in standing if not one.insisted and one.choice != UNCLEAR]
+    verdicts = Counter(one.confirmation and one.confirmation.acceptable for one in judged)
+    settled = [one.case for one in standing if one.choice == UNCLEAR or one.confirmation is None]
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
-    parts = [
-        part
-        for decision in decisions
-        for part in (decision.classification, decision.confirmation)
-        if part is not None
-    ]
     return DecisionReport(
         cases=len(standing),
         choices={name: choices[name] for name in ("A", "B", "own", UNCLEAR)},
@@ -187,5 +174,10 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
         unconfirmed=verdicts[None],
         waiting=int((~left.case.isin(settled)).sum()),
         reviewers=dict(Counter(decision.reviewer for decision in decisions).most_common()),
-        usage=call_usage(tabulate_calls(call for part in parts for call in part.calls)),
+        usage=call_usage(tabulate_calls(chain.from_iterable(map(_calls_of, decisions)))),
     )
+
+
+def _calls_of(decision: HumanDecision) -> Iterator[Call]:
+    for part in (decision.classification, decision.confirmation):
+        yield from part.calls if part else ()
