@@ -292,10 +292,17 @@ class _Course:
         return evaluation.model_copy(update={"repairs": repairs, "calls": calls})
 
     async def _adjudicate(self) -> _End:
-        """Has the adjudicator choose, and the evaluator confirm the choice.
+        """Has the adjudicator choose, and the evaluator confirm the choice."""
+        self._adjudication = choice = await self._choose()
+        report = await self.judge(CONFIRM, choice.classification)
+        self._adjudication = choice.model_copy(update={"confirmation": report})
+        if report.acceptable:
+            return _End(Status.ADJUDICATED, "accept", label=choice.classification.label)
+        reason = f"the adjudicated code is not acceptable: {_grade(report)}"
+        return _End(Status.HUMAN, "human:unconfirmed", reason)
 
-        Candidates are shown in an order drawn by seed and case, and without their names.
-        """
+    async def _choose(self) -> Adjudication:
+        """Shows the candidates in an order drawn by seed and case, and without their names."""
         settings = self._settings
         assert settings.adjudicator is not None, "nobody is configured to adjudicate"
         order = draw_order(settings.rules.seed, self._case.id)
@@ -315,13 +322,7 @@ class _Course:
         )
         final = _classify(reply.label, reply.rationale, repairs, calls)
         chosen = sides[reply.choice] if reply.choice in sides else "synthesis"
-        self._adjudication = Adjudication(order=order, choice=chosen, classification=final)
-        report = await self.judge(CONFIRM, final)
-        self._adjudication = self._adjudication.model_copy(update={"confirmation": report})
-        if report.acceptable:
-            return _End(Status.ADJUDICATED, "accept", label=final.label)
-        reason = f"the adjudicated code is not acceptable: {_grade(report)}"
-        return _End(Status.HUMAN, "human:unconfirmed", reason)
+        return Adjudication(order=order, choice=chosen, classification=final)
 
     def _shown(self, side: Side) -> dict[str, Any]:
         """Returns an answer as the adjudicator is shown it."""
@@ -431,10 +432,13 @@ class _Course:
             started=self._started,
             finished=datetime.now(UTC),
         )
+        return outcome.model_copy(update={"unread": self._unused_calls(outcome)})
+
+    def _unused_calls(self, outcome: Outcome) -> tuple[Call, ...]:
+        """Returns the calls whose replies no part of the outcome has, in order of their stages."""
         used = {call.reply.key for call in outcome.used_calls}
-        unread = [call for call in self._calls if call.reply.key not in used]
-        ordered = tuple(sorted(unread, key=lambda call: call.stage))
-        return outcome.model_copy(update={"unread": ordered})
+        unread = (call for call in self._calls if call.reply.key not in used)
+        return tuple(sorted(unread, key=lambda call: call.stage))
 
     def _steps(self) -> Iterator[str]:
         """Yields the steps taken, in the order of the protocol and not of the answers."""

@@ -70,11 +70,7 @@ def read_reply(
         UnreadableError: The reply is empty, cut off, or not of this form.
     """
     text, reading, keys = clean(text), ReplyReading(form), form.keys(kind)
-    if len(text) > LONGEST_REPLY:
-        raise UnreadableError(f"it has {len(text):,} characters")
-    if not text.strip():
-        cut = f", {CUT_OFF['length']}" if finish_reason == "length" else ""
-        raise UnreadableError(f"it is empty{cut}")
+    _refuse_length(text, finish_reason)
     try:
         answer, values = _find_object(text, keys, reading.repairs)
         if values is not None:
@@ -89,6 +85,14 @@ def read_reply(
         return _validate(kind, values, keys, reading), reading.repairs
     except RecursionError:
         raise UnreadableError("it nests too deep") from None
+
+
+def _refuse_length(text: str, finish_reason: str) -> None:
+    if len(text) > LONGEST_REPLY:
+        raise UnreadableError(f"it has {len(text):,} characters")
+    if not text.strip():
+        cut = f", {CUT_OFF['length']}" if finish_reason == "length" else ""
+        raise UnreadableError(f"it is empty{cut}")
 
 
 def settle(
@@ -117,14 +121,7 @@ def settle(
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
         return reply.model_copy(update={"label": named}), [*repairs, note]
-    equal: list[Choice] = [
-        choice
-        for choice, candidate in shown.items()
-        if label == candidate or (reply.choice in (None, choice) and _restates(label, candidate))
-    ]
-    final: Choice = equal[0] if equal else "synthesis"
-    if reply.choice in equal:
-        final = reply.choice
+    final = _choose(label, reply.choice, shown)
     compositions = {candidate.composition for candidate in shown.values()}
     if named is not None and label.composition in compositions - {named.composition}:
         problem = f"choice is {reply.choice}, and its line is that of the other candidate"
@@ -133,6 +130,18 @@ def settle(
         what = f"choice {reply.choice}" if reply.choice else "no choice named"
         repairs = [*repairs, f"{what}: its line makes it {final}"]
     return reply.model_copy(update={"choice": final, "label": shown.get(final, label)}), repairs
+
+
+def _choose(label: Label, named: Choice | None, shown: Mapping[Choice, Label]) -> Choice:
+    """Returns the candidate that a label equals, the named one if it equals both."""
+    equal: list[Choice] = [
+        choice
+        for choice, candidate in shown.items()
+        if label == candidate or (named in (None, choice) and _restates(label, candidate))
+    ]
+    if named in equal:
+        return named
+    return equal[0] if equal else "synthesis"
 
 
 def _restates(label: Label, candidate: Label) -> bool:
@@ -159,14 +168,14 @@ def judge(
         rules: The lowest score of an acceptable label, and whether anything is lowered.
         criteria: The criteria of the codebook, in the order of reports.
     """
+    limits = {
+        f"issue {criterion.name}": criterion.cap
+        for criterion in criteria
+        if criterion.cap is not None and criterion.name in report.issues
+    }
     score, verdict, caps = report.score, report.verdict, list[str]()
-    excluded = [one for one in criteria if one.cap is not None and one.name in report.issues]
     if rules.score_caps:
-        limits = {f"issue {criterion.name}": criterion.cap for criterion in excluded}
-        for why, limit in {**limits, f"verdict {verdict}": TOP[verdict]}.items():
-            if limit is not None and score > limit:
-                score = limit
-                caps.append(f"{why}: at most {limit}")
+        score, caps = _cap(score, {**limits, f"verdict {verdict}": TOP[verdict]})
         band = _band(score, min(WEAK_PASS_FROM, rules.threshold))
         verdict = max(verdict, band, key=list(Verdict).index)
     unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
@@ -179,10 +188,20 @@ def judge(
         issues=tuple(criterion.name for criterion in criteria if criterion.name in unmet),
         summary=report.summary,
         contradictory=report.verdict is not _band(report.score, WEAK_PASS_FROM)
-        or (not unmet if failed else bool(excluded)),
+        or (not unmet if failed else bool(limits)),
         caps=tuple(caps),
         acceptable=verdict is not Verdict.FAIL and score >= rules.threshold,
     )
+
+
+def _cap(score: int, limits: Mapping[str, int]) -> tuple[int, list[str]]:
+    """Returns a score under all limits, and those that lowered it, in order."""
+    caps: list[str] = []
+    for why, limit in limits.items():
+        if score > limit:
+            score = limit
+            caps.append(f"{why}: at most {limit}")
+    return score, caps
 
 
 def judge_unparsable(problem: str) -> Evaluation:

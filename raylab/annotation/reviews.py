@@ -299,13 +299,8 @@ class Reviews:
         except LabelError as error:
             label = None
             problems["code" if choice == "own" else "choice"] = str(error)
-        if not justification and not opened.blind:
-            problems["justification"] = "Say why: the justification is archived with the decision."
-        elif len(justification) > LONGEST_JUSTIFICATION:
-            problems["justification"] = (
-                f"The justification has {len(justification):,} characters, at most "
-                f"{LONGEST_JUSTIFICATION:,} are archived."
-            )
+        if problem := _check_justification(justification, needed=not opened.blind):
+            problems["justification"] = problem
         if problems:
             raise UndecidedError(problems)
         insisted = typed.insist and choice != "unclear" and not opened.blind
@@ -384,3 +379,14 @@ def _summarise(case: CaseRow) -> Waiting:
     start = " ".join(case.description[: 2 * EXCERPT].split())
     excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
     return Waiting(case.sequence, case.case, kind, reason, excerpt)
+
+
+def _check_justification(text: str, needed: bool) -> str | None:
+    if needed and not text:
+        return "Say why: the justification is archived with the decision."
+    if (length := len(text)) > LONGEST_JUSTIFICATION:
+        return (
+            f"The justification has {length:,} characters, at most {LONGEST_JUSTIFICATION:,} are "
+            "archived."
+        )
+    return None

@@ -179,16 +179,12 @@ def open_annotation(
     Raises:
         ArchiveError: As `open_archive`, or the archive has another run of the name.
     """
+    files = [prompt for prompts in codebook.prompts.values() for prompt in prompts.files]
     with open_archive(run, location, start=True) as archive:
         record = run.record
         versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
-        archive.start_run(run.name, identity_of(config), versions, run.id).add_prompts(
-            {
-                prompt.hash: (prompt.name, prompt.version, prompt.text)
-                for prompts in codebook.prompts.values()
-                for prompt in prompts.files
-            }
-        )
+        archived = archive.start_run(run.name, identity_of(config), versions, run.id)
+        archived.add_prompts({file.hash: (file.name, file.version, file.text) for file in files})
         if config.archive is not None and config.archive != record.config.get("archive"):
             moved = {**record.config, "archive": config.archive}
             record = record.model_copy(update={"config": moved})

@@ -104,24 +104,13 @@ def access_of(config: ReviewConfig) -> Access:
         ConfigError: The page can be reached from elsewhere and there is no token, the token is
             short, the page listens everywhere and no name for it is given, or a name is a pattern.
     """
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if config.host in EVERYWHERE and not config.hosts:
         raise ConfigError(
             f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
         )
     if any("*" in name for name in config.hosts):
         raise ConfigError("hosts= takes the very names of the page: leave out *")
-    if not token and (config.hosts or not _is_loopback(config.host)):
-        raise ConfigError(
-            f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
-            f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
-            "host= and hosts= unset and reach the page by ssh -L"
-        )
-    if token and len(token) < SHORTEST_TOKEN:
-        raise ConfigError(
-            f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
-            f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
-        )
+    token = _read_token(config)
     names = {config.host, *config.hosts} - EVERYWHERE
     cookie = f"raylab-review-{config.name}"
     key = hashlib.scrypt(token.encode(), salt=cookie.encode(), **SCRYPT).hex() if token else ""
@@ -133,6 +122,23 @@ def access_of(config: ReviewConfig) -> Access:
         cookie=f"__Host-{cookie}" if config.proxies else cookie,
         proxies=config.proxies,
     )
+
+
+def _read_token(config: ReviewConfig) -> str:
+    """Returns the token of the environment, empty without one; refuses a page that needs more."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token and (config.hosts or not _is_loopback(config.host)):
+        raise ConfigError(
+            f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
+            f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
+            "host= and hosts= unset and reach the page by ssh -L"
+        )
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
+            f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
+        )
+    return token
 
 
 class Guard:
