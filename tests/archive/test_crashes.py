@@ -124,19 +124,6 @@ def state(archive: Archive, location: str) -> list[object]:
     return [archive.runs(), list(archive.run("r").cases()), prompts, calls]
 
 
-def test_operations_outlive_connections_that_are_lost(postgres: PostgresServer):
-    location = postgres.create_schema("lost")
-    with Archive.open(location) as archive:
-        archive.start_run("r", {}, {})
-        archive.run("r").add_cases([case_row("c", "human")])
-        for operation in WRITING.values():
-            postgres.disconnect()
-            operation(archive)
-            postgres.disconnect()
-            state(archive, location)
-        assert statuses(archive) == {"c": "human", "d": "accepted"}
-
-
 @contextmanager
 def holding_the_run(location: str) -> Generator[threading.Event]:
     """Holds the lock of the run until an event that it yields."""
@@ -185,6 +172,22 @@ def test_a_connection_lost_within_a_statement_is_made_again(
             threading.Timer(0.3, postgres.disconnect).start()
             archive.run("r").add_cases([case_row("c")])
         assert statuses(archive) == {"c": "accepted"} and "trying again" in caplog.text
+
+
+def test_an_owner_whose_server_restarted_loses_its_run_to_the_next(
+    postgres: PostgresServer,
+) -> None:
+    with Archive.open(postgres.create_schema("unlocked")) as archive:
+        archive.start_run("r", {}, {})
+        first = archive.run("r").own()
+        assert first.take()
+        postgres.disconnect()
+        with archive.run("r").own() as second:
+            first.end()
+            (row,) = archive._database.read(
+                lambda connection: connection.exec_driver_sql("SELECT owner FROM runs").all()
+            )
+            assert row.owner == second.token
 
 
 def losing_one_acknowledgement(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> list[object]:

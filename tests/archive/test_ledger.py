@@ -1,17 +1,24 @@
-"""What the ledger grants, ends and counts, on each database."""
+"""Owners of runs, and what their ledgers grant, end and count, on each database."""
 
+import os
+import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from raylab.archive import ledger
+from raylab.archive.database import utc_now
 from raylab.archive.ledger import AnswerRow, CallResults, ClaimRow, EndRow, Ledger, Ownership
 from raylab.archive.records import CallRow, Cost, RunCost
 from raylab.archive.store import Archive
 from raylab.config.llm import Budget
+from raylab.errors import OwnerError
 from tests.archive.rows import call_row, find_call, sha256
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +179,7 @@ def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
     assert again.cost == RunCost(Cost(1, 11, 5, 0.25), Cost(2, 120, 80, 1.0))
 
 
-def test_the_call_of_a_dead_run_is_taken_over_and_counted_in_its_run(
+def test_the_run_of_a_killed_process_is_free_and_its_call_counted_there(
     archive: Archive, archive_url: str
 ) -> None:
     archive.start_run("dead", {}, {})
@@ -182,10 +189,49 @@ def test_the_call_of_a_dead_run_is_taken_over_and_counted_in_its_run(
     with child:
         assert child.stdout is not None and child.stdout.readline() == b"claimed\n"
         assert owner.claims(claim("1")).refused == {"1": None}
+        with pytest.raises(OwnerError, match=f"process {child.pid} on"):
+            archive.run("dead").own().__enter__()
         child.kill()
         child.wait()
+        # A server notices a moment later that the connection is gone.
         while owner.claims(claim("1")).refused:
+            pass
+        with archive.run("dead").own():
             pass
     assert archive.run("dead").cost() == RunCost(Cost(), MOST) == owner.cost
     owner.ledger.write([answer("1")])
     assert owner.cost == RunCost(Cost(1, 11, 5, 0.25), Cost())
+
+
+# Owners
+
+
+def test_a_run_has_one_owner_whom_the_error_names_until_it_ends(
+    archive: Archive, archive_url: str
+) -> None:
+    archive.start_run("other", {}, {})
+    with archive.run("r").own(), archive.run("other").own():
+        for hours in (-2, 0, 2):
+            leaped = utc_now() + timedelta(hours=hours)
+            with Archive.open(archive_url) as later:
+                later._database.now = lambda leaped=leaped: leaped
+                with pytest.raises(OwnerError) as raised:
+                    later.run("r").own().__enter__()
+    message = str(raised.value)
+    assert "run r of archive" in message and "wait=true" in message
+    assert f"(process {os.getpid()} on {platform.node()})" in message
+    assert Path(sys.argv[0]).name in message
+    with archive.run("r").own():
+        pass
+    assert archive_url.startswith("postgresql") or not [*Path(archive_url).parent.glob("*.lock")]
+
+
+def test_who_waits_goes_on_after_the_owner(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "POLL_SECONDS", 0.01)
+    first = archive.run("r").own()
+    assert first.take()
+    threading.Timer(0.2, first.end).start()
+    with archive.run("r").own(wait=True), pytest.raises(OwnerError):
+        archive.run("r").own().__enter__()

@@ -1,6 +1,4 @@
 import tracemalloc
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -12,13 +10,11 @@ from tests.archive.rows import (
     NOON,
     add_calls,
     call_row,
-    canonical,
     case_row,
     cases_of,
     decision_row,
     execute,
     sha256,
-    statuses,
 )
 
 STRANGE = [
@@ -74,19 +70,11 @@ def test_another_run_of_the_same_name_is_refused_and_changes_nothing(archive: Ar
     assert run.row() == before
 
 
-NEEDING_A_RUN: list[Callable[[Archive], object]] = [
-    lambda archive: archive.run("none").add_cases([case_row("c")]),
-    lambda archive: next(archive.run("none").cases()),
-    lambda archive: archive.run("none").finish(),
-    lambda archive: archive.run("none").reviews(),
-    lambda archive: archive.run("none").cost(),
-]
-
-
 def test_an_unknown_run_is_an_error_that_names_those_there_are(archive: Archive):
-    for operation in NEEDING_A_RUN:
+    run = archive.run("none")
+    for operation in (lambda: run.add_cases([case_row("c")]), lambda: next(run.cases()), run.own):
         with pytest.raises(ArchiveError, match="no run none; its latest runs: r"):
-            operation(archive)
+            operation()
 
 
 def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
@@ -128,30 +116,6 @@ def test_a_case_with_another_description_is_refused_with_its_batch(archive: Arch
     assert {case: head.description_hash for case, head in heads.items()} == {
         "a": sha256("a system")
     }
-
-
-def test_the_same_cases_belong_to_each_run_apart(archive: Archive):
-    archive.start_run("s", {}, {})
-    archive.run("r").add_cases([case_row("a")])
-    archive.run("s").add_cases([case_row("a", "human"), case_row("b")])
-    assert statuses(archive) == {"a": "accepted"}
-    assert statuses(archive, "s") == {"a": "human", "b": "accepted"}
-    assert [case.sequence for case in cases_of(archive, "s")] == [1, 2]
-
-
-def test_the_checksum_of_a_record_is_that_of_its_canonical_json(archive: Archive):
-    archive.run("r").add_cases([case_row("c1", "human", "dé\0")])
-    (case,) = cases_of(archive)
-    content = {
-        "sequence": 1,
-        "case": "c1",
-        "created": case.created.isoformat(timespec="microseconds"),
-        "description_hash": sha256("dé\0"),
-        "description": "dé\0",
-        "status": "human",
-        "body": canonical(case.body),
-    }
-    assert case.sha256 == sha256(canonical(content))
 
 
 ALTERED = {
@@ -259,13 +223,3 @@ def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
     assert [row.action for row in current.decisions] == ["decide", "undo"]
     early = [(current.status, current.decisions) for current in run.cases(until=before)]
     assert early == [("human", ()), ("human", ()), ("accepted", ())]
-
-
-def test_threads_share_an_archive(archive: Archive):
-    def write(name: str) -> None:
-        for index in range(10):
-            archive.run("r").add_cases([case_row(f"{name}{index}"), case_row(f"shared{index}")])
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, "abcd"))
-    assert [case.sequence for case in cases_of(archive)] == list(range(1, 51))
