@@ -213,6 +213,12 @@ def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Ten
     }
     for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
         counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
+    return counts | _count_lines(valid, correct)
+
+
+def _count_lines(valid: Tensor, correct: Tensor) -> dict[Count, Tensor]:
+    """Counts the rows and columns of (B, H, W) grids, and those without a wrong cell."""
+    counts: dict[Count, Tensor] = {}
     for dim, total, right in (
         (2, Count.ROWS, Count.CORRECT_ROWS),
         (1, Count.COLS, Count.CORRECT_COLS),

@@ -139,8 +139,7 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     if len(values) != 2 or estimated is None:
         return estimated
     half = float(t.ppf(1 - LEVEL / 2, tasks - 1)) * float(moved[:, 0].std())
-    low, high = max(0.0, distance - half), distance + half
-    return Estimated((low, high), min(max(estimated.corrected or 0.0, low), high))
+    return _clamped(max(0.0, distance - half), distance + half, estimated.corrected or 0.0)
 
 
 def mean_deviation(values: Array, noise: Array) -> Estimated | None:
@@ -270,8 +269,11 @@ def _along(
     low = true(_first(lambda scale: share_above(scale) > upper_tail(scale)))
     high = true(_first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale)))
     middle = true(_first(lambda scale: share_above(scale) >= 0.5))
-    ends = sorted((low, high))
-    return Estimated((ends[0], ends[1]), min(max(middle, ends[0]), ends[1]))
+    return _clamped(min(low, high), max(low, high), middle)
+
+
+def _clamped(low: float, high: float, corrected: float) -> Estimated:
+    return Estimated((low, high), min(max(corrected, low), high))
 
 
 def _first(holds: Callable[[float], bool]) -> float:

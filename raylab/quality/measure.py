@@ -110,12 +110,16 @@ def measure(
         _table(tree, [scores for scores in units if scores.unit.tree == number], config)
         for number, tree in enumerate(trees)
     ]
+    return _quality(tables, config, units)
+
+
+def _quality(
+    tables: Sequence[_Table], config: QualityConfig, units: Sequence[UnitScores]
+) -> TreeQuality:
     table, *priors = tables
     for prior in priors:
         _refuse_other_models(table, prior)
-    means = config.quality_eval_cfg.prior_means
-    pooled = means == "files" or (means is None and bool(config.reference_datasets))
-    accuracies_on = {prior.tree.location: prior.models(pooled) for prior in priors}
+    accuracies_on = {prior.tree.location: prior.models(_pooled(config)) for prior in priors}
     accuracies = MeanAccuracies(
         table.means,
         [np.array(list(models.values())) for models in accuracies_on.values()],
@@ -134,6 +138,11 @@ def measure(
         skipped=tuple(islice(_skipped(units), LISTED_FILES)),
         warnings=tuple(_warnings(tables, accuracies)),
     )
+
+
+def _pooled(config: QualityConfig) -> bool:
+    means = config.quality_eval_cfg.prior_means
+    return means == "files" or (means is None and bool(config.reference_datasets))
 
 
 def count_files(units: Sequence[UnitScores]) -> FileCounts:

@@ -69,14 +69,17 @@ def read_unit(unit: Unit, config: QualityConfig) -> UnitScores:
     settings = config.quality_eval_cfg
     for name, outcome in read_files(unit, settings.metric, settings.scorer):
         if isinstance(outcome, str):
-            # A name may hold bytes that are no text.
-            path = os.fsencode(f"{unit.path}/{name}").decode(errors="backslashreplace")
-            skipped.append(SkippedFile(path=path, reason=outcome))
+            skipped.append(SkippedFile(path=_shown(f"{unit.path}/{name}"), reason=outcome))
         else:
             accuracies[name] = outcome
     weighted, weights = _weigh(unit, accuracies, 0 if unit.tree else config.bootstrap)
     total = math.fsum(accuracies.values())
     return UnitScores(unit, len(accuracies), total, tuple(skipped), weighted, weights)
+
+
+def _shown(path: str) -> str:
+    """Returns a path whose names may hold bytes that are no text."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def read_files(

@@ -134,12 +134,7 @@ def _find_tree(number: int, locations: Sequence[str], layout: Layout) -> ScoreTr
     if layout is Layout.FLAT:
         units = [Unit(location, number, model, "", f"{root}/{model}") for model in models]
         return ScoreTree(location, layout, reason, tuple(units), 0)
-    for model, (generations, _) in models.items():
-        if not generations:
-            raise DataError(
-                f"model {model} of {location} has no generation directories: add them, remove "
-                "the model, or set layout=flat for a tree without generations"
-            )
+    _require_generations(location, models)
     units = [
         Unit(location, number, model, generation, f"{root}/{model}/{generation}")
         for model, (generations, _) in models.items()
@@ -147,6 +142,15 @@ def _find_tree(number: int, locations: Sequence[str], layout: Layout) -> ScoreTr
     ]
     beside = sum(name.endswith(SUFFIXES) for _, files in models.values() for name in files)
     return ScoreTree(location, layout, reason, tuple(units), beside)
+
+
+def _require_generations(location: str, models: Mapping[str, _Listing]) -> None:
+    for model, (generations, _) in models.items():
+        if not generations:
+            raise DataError(
+                f"model {model} of {location} has no generation directories: add them, remove "
+                "the model, or set layout=flat for a tree without generations"
+            )
 
 
 def _models(location: str, others: Sequence[str]) -> dict[str, _Listing]:
@@ -212,16 +216,20 @@ def score_files(unit: Unit) -> list[str]:
         if real in seen:
             continue
         seen.add(real)
-        try:
-            directories, files = _list(root, path)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise DataError(
-                f"{path} is not there on {platform.node()}: with several machines the scores must "
-                "lie on storage that all of them see, and must not be moved during the run"
-            ) from error
+        directories, files = _list_on_node(root, path)
         names += [f"{below}{name}" for name in files if name.endswith(SUFFIXES)]
         pending += [f"{below}{name}/" for name in directories]
     return sorted(names)
+
+
+def _list_on_node(root: Place, path: str) -> _Listing:
+    try:
+        return _list(root, path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(
+            f"{path} is not there on {platform.node()}: with several machines the scores must "
+            "lie on storage that all of them see, and must not be moved during the run"
+        ) from error
 
 
 def _list(root: Place, path: str) -> _Listing:

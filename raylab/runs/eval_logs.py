@@ -78,10 +78,12 @@ def read_score(
         outcome = _value(log, metric, scorer)
     except DataError as error:
         outcome = str(error)
-    if isinstance(outcome, str):
-        reason = printable(outcome[:LONGEST_REASON], breaks=False)
-        return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
-    return outcome
+    return _shorten(outcome) if isinstance(outcome, str) else outcome
+
+
+def _shorten(reason: str) -> str:
+    reason = printable(reason[:LONGEST_REASON], breaks=False)
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
 
 
 def is_estimated(share: float, count: int) -> bool:
@@ -130,35 +132,15 @@ class EvalLog(Record):
 
     def content(self) -> dict[str, Any]:
         """Returns the log in Inspect's format, with `accuracy` first of the metrics."""
-        metrics = {"accuracy": self.metrics["accuracy"], **self.metrics}
-        score = {
-            "name": "raylab",
-            "scorer": "raylab",
-            "params": {},
-            "metrics": {
-                name: {"name": name, "value": value, "params": {}}
-                for name, value in metrics.items()
-            },
-        }
         return {
             "version": 2,
             "status": "success",
-            "eval": {
-                "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
-                "run_id": self.run_id or _identifier("run", self.model, self.created),
-                "created": self.created,
-                "task": self.task,
-                "task_id": _identifier("task", self.task, self.dataset),
-                "dataset": {"name": self.dataset, "samples": self.samples},
-                "model": self.model,
-                "config": {},
-                "metadata": dict(self.metadata),
-            },
+            "eval": self._eval(),
             "plan": {"name": "plan", "steps": [], "config": {}},
             "results": {
                 "total_samples": self.samples,
                 "completed_samples": self.samples,
-                "scores": [score],
+                "scores": [self._score()],
             },
             "stats": {
                 "started_at": self.created,
@@ -167,12 +149,33 @@ class EvalLog(Record):
             },
         }
 
+    def _eval(self) -> dict[str, Any]:
+        return {
+            "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
+            "run_id": self.run_id or _identifier("run", self.model, self.created),
+            "created": self.created,
+            "task": self.task,
+            "task_id": _identifier("task", self.task, self.dataset),
+            "dataset": {"name": self.dataset, "samples": self.samples},
+            "model": self.model,
+            "config": {},
+            "metadata": dict(self.metadata),
+        }
+
+    def _score(self) -> dict[str, Any]:
+        metrics = {"accuracy": self.metrics["accuracy"], **self.metrics}
+        values = {
+            name: {"name": name, "value": value, "params": {}} for name, value in metrics.items()
+        }
+        return {"name": "raylab", "scorer": "raylab", "params": {}, "metrics": values}
+
 
 def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
 def _value(log: _Log, name: str, scorer: str | None) -> float | str:
+    """Returns the value of a metric, or the reason why there is none."""
     if log.status not in (None, "success"):
         return f"status is {log.status}, not success"
     if log.error is not None:
@@ -186,7 +189,10 @@ def _value(log: _Log, name: str, scorer: str | None) -> float | str:
     if not chosen:
         there = ", ".join(score.name or score.scorer or "" for score in scores)
         return f"the log has no score of {scorer}: it has {there}"
-    metrics = chosen[0].metrics
+    return _metric_value(chosen[0].metrics, name, scorer)
+
+
+def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float | str:
     metric = metrics.get(name)
     value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
     if value is None:

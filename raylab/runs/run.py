@@ -58,12 +58,7 @@ class Run(Place):
             ConfigError: No filesystem opens the storage.
         """
         run = cls.named(config, job)
-        if run.in_working_directory:
-            LOGGER.warning(
-                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
-                "storage= an absolute path or a URI",
-                run,
-            )
+        run._warn_if_deleted()
         record = run._present(config, job)
         if record is None:
             started = RunRecord.of(config, job, run.name)
@@ -73,6 +68,14 @@ class Run(Place):
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
+
+    def _warn_if_deleted(self) -> None:
+        if self.in_working_directory:
+            LOGGER.warning(
+                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
+                "storage= an absolute path or a URI",
+                self,
+            )
 
     @classmethod
     @contextmanager
