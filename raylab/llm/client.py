@@ -120,16 +120,10 @@ class Client:
         accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
         redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
         limiters = dict.fromkeys(limited_endpoints(llm), limiter)
+        shared = redact, llm.lane, share
         return {
             name: Connection(
-                name,
-                endpoint,
-                accesses[name],
-                redact,
-                llm.lane,
-                share,
-                limiters.get(name),
-                self._timing,
+                name, endpoint, accesses[name], *shared, limiters.get(name), self._timing
             )
             for name, endpoint in used.items()
         }
@@ -169,14 +163,7 @@ class Client:
         if archived is not None:
             return replace(archived, cached=True)
         connection = self._connections[request.endpoint]
-        try:
-            content = encode_request(request, connection.form, connection.lane)
-        except UnicodeEncodeError:
-            raise CallError(
-                "a message holds half of a surrogate pair, which is not valid: correct the case"
-            ) from None
-        tokens = most_tokens(content, request.parameters)
-        most = Reservation(*tokens, self._prices.most(request.endpoint, request.model, *tokens))
+        content, most = self._encode(request, connection)
         call = _Call(request, key, description_hash, role, connection, content, most)
         while True:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
@@ -188,6 +175,18 @@ class Client:
             if isinstance(result, Reply):
                 return result
             await connection.pause(self._pause_after(call, result))
+
+    def _encode(self, request: ChatRequest, connection: Connection) -> tuple[bytes, Reservation]:
+        """Returns the body of a call and the most that it may take."""
+        try:
+            content = encode_request(request, connection.endpoint.reply_format, connection.lane)
+        except UnicodeEncodeError:
+            raise CallError(
+                "a message holds half of a surrogate pair, which is not valid: correct the case"
+            ) from None
+        tokens = most_tokens(content, request.parameters)
+        cost = self._prices.most(request.endpoint, request.model, *tokens)
+        return content, Reservation(*tokens, cost)
 
     async def _attempt(self, call: _Call) -> Reply | Failure | None:
         """Makes one attempt; returns None if the journal grants it only later."""

@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
 from raylab.llm.chat import Reply, Reservation
 from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
-from raylab.llm.wire import AttemptOutcome, Failure, read_completion, read_status
+from raylab.llm.wire import AttemptOutcome, Failure, HttpResponse, read_completion, read_status
 
 SILENT_CALLS = 5
 """Calls without an answer before their deadline, and none answered between, that end a run."""
@@ -53,10 +53,6 @@ class Timing:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
     """Uniform in [0, 1)."""
-
-
-HttpResponse = tuple[int, Mapping[str, str], bytes]
-"""Status, headers (look-ups ignore case) and decompressed body."""
 
 
 class Transport:
@@ -118,42 +114,35 @@ async def _read(response: httpx2.Response, most: int) -> bytes:
     return bytes(content[:most])
 
 
+@dataclass(eq=False, repr=False)
 class Connection:
     """A connection to an endpoint, usable until it is ended; a client has one for each."""
 
-    def __init__(
-        self,
-        name: str,
-        endpoint: Endpoint,
-        access: EndpointAccess,
-        redact: Redactor,
-        lane: Lane,
-        share: Share,
-        limiter: RateLimiterClient | None,
-        timing: Timing,
-    ) -> None:
-        self.name = name
-        self.form = endpoint.reply_format
-        self.lane = lane
-        self.timeout = endpoint.limits.timeout or TIMEOUTS[lane]
+    name: str
+    endpoint: Endpoint
+    access: EndpointAccess
+    redact: Redactor
+    lane: Lane
+    share: Share
+    limiter: RateLimiterClient | None
+    timing: Timing
+
+    def __post_init__(self) -> None:
+        limits = self.endpoint.limits
+        self.timeout = limits.timeout or TIMEOUTS[self.lane]
         """Seconds for one attempt."""
-        self.slots = Slots(endpoint.limits, share)
+        self.slots = Slots(limits, self.share)
         """Held while an attempt waits for the limits a minute, and is in flight."""
-        self._limiter = limiter
         self._turn = asyncio.Lock()
         """Held while waiting for the limiter, so that calls go in order."""
-        self._address = access.base_url
-        self._redact = redact
-        self._deadline = endpoint.limits.deadline
-        self._timing = timing
         self._not_before = float("-inf")
         self._error: LlmError | None = None
         self._ended = asyncio.Event()
         self._answered = self._reached = self._warned = False
         self._failed = Counter[str]()
         """Calls that failed since the last answer, by the words of their refusal."""
-        trust_env = endpoint.base_url is not None
-        self._transport = Transport(access, self.slots.most, trust_env)
+        trust_env = self.endpoint.base_url is not None
+        self._transport = Transport(self.access, self.slots.most, trust_env)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -177,7 +166,7 @@ class Connection:
     async def pause(self, seconds: float) -> None:
         """Waits until the time is over or the connection ends, then checks."""
         waits = [
-            asyncio.ensure_future(self._timing.sleep(seconds)),
+            asyncio.ensure_future(self.timing.sleep(seconds)),
             asyncio.ensure_future(self._ended.wait()),
         ]
         try:
@@ -190,75 +179,79 @@ class Connection:
     async def admit(self, tokens: int) -> None:
         """Waits until the limits allow an attempt of at most this many tokens."""
         self.check()
-        while (wait := self._not_before - self._timing.clock()) > 0:
+        while (wait := self._not_before - self.timing.clock()) > 0:
             await self.pause(wait)
-        if self._limiter is not None:
+        if self.limiter is not None:
             async with self._turn:
-                while (wait := await self._limiter.reserve(self.name, tokens)) > 0:
+                while (wait := await self.limiter.reserve(self.name, tokens)) > 0:
                     await self.pause(wait)
                 self.check()
 
     async def settle(self, tokens: int, calls: int = 0) -> None:
         """Gives back what an attempt did not use."""
-        if self._limiter is not None:
-            await self._limiter.settle(self.name, tokens, calls)
+        if self.limiter is not None:
+            await self.limiter.settle(self.name, tokens, calls)
 
     @property
     def deadline(self) -> float:
         """The seconds for one call with all its attempts."""
-        return self._deadline if self._reached else min(self._deadline, UNREACHED_DEADLINE)
+        deadline = self.endpoint.limits.deadline
+        return deadline if self._reached else min(deadline, UNREACHED_DEADLINE)
 
     async def send(self, content: bytes, most: Reservation) -> Reply | Failure:
         """Makes one attempt, which may take `most`; removes keys from what the server says.
 
         The reply has no key, cost and time yet.
         """
-        started = self._timing.clock()
+        started = self.timing.clock()
         result = await self._post(content, most)
         if isinstance(result, Failure):
             self._reached |= result.was_sent
-            result = replace(result, message=self._redact(result.message))
+            result = replace(result, message=self.redact(result.message))
             return await self._slow_down(result, started)
         self.slots.answered()
         self._answered = self._reached = True
         self._failed.clear()
-        if not (result.prompt_tokens or self._warned):
+        self._warn_without_usage(result)
+        return replace(
+            result,
+            text=self.redact(result.text),
+            response_model=self.redact(result.response_model),
+            finish_reason=self.redact(result.finish_reason),
+        )
+
+    def _warn_without_usage(self, reply: Reply) -> None:
+        if not (reply.prompt_tokens or self._warned):
             self._warned = True
             LOGGER.warning(
                 "endpoint %s gives no usage that can be true: such calls count as much as they may",
                 self.name,
             )
-        return replace(
-            result,
-            text=self._redact(result.text),
-            response_model=self._redact(result.response_model),
-            finish_reason=self._redact(result.finish_reason),
-        )
 
     async def _slow_down(self, failure: Failure, started: float) -> Failure:
         """Lets all calls of the endpoint wait where it has refused one for their number."""
         if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
             self.slots.failed()
             return failure
-        now = self._timing.clock()
+        now = self.timing.clock()
         fell = self.slots.refused(started, now)
         pause = PAUSE * fell if failure.pause is None else failure.pause
         self._not_before = max(self._not_before, now + pause)
-        if self._limiter is not None and pause > 0:
-            await self._limiter.penalise(self.name, pause)
+        if self.limiter is not None and pause > 0:
+            await self.limiter.penalise(self.name, pause)
         return replace(failure, pause=pause)
 
     async def _post(self, content: bytes, most: Reservation) -> Reply | Failure:
         try:
             async with asyncio.timeout(self.timeout):
-                status, headers, answer = await self._transport.post(content)
+                response = await self._transport.post(content)
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
         except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
             return _broken(error)
+        status, _, answer = response
         if not 200 <= status < 300:
-            now = self._timing.now()
-            return read_status(status, headers, answer, now, self._answered, self.lane)
+            return read_status(response, self.timing.now(), self._answered, self.lane)
         if len(answer) > LARGEST_ANSWER:
             return Failure(
                 AttemptOutcome.OVERSIZED,
@@ -277,7 +270,7 @@ class Connection:
             words = f"no answer in {attempts} attempts, the last: {words}"
         same = "" if kind is DeadlineError else words
         self._failed[same] += 1
-        where = f"endpoint {self.name} ({self._address}), model {model}"
+        where = f"endpoint {self.name} ({self.access.base_url}), model {model}"
         if self._failed[same] < most:
             return kind(f"{where}: {words}")
         count = f"{most} calls in a row failed; " if most > 1 else ""

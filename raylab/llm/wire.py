@@ -26,6 +26,9 @@ HIDDEN_TOKENS = 200_000
 
 CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
 
+HttpResponse = tuple[int, Mapping[str, str], bytes]
+"""Status, headers (look-ups ignore case) and decompressed body."""
+
 
 class AttemptOutcome(StrEnum):
     """The result of one attempt."""
@@ -77,6 +80,12 @@ class _Message(msgspec.Struct):
     content: str | list[dict[str, Any]] | None = None
     refusal: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The content, or its pieces in a row, or else the words of a refusal."""
+        pieces = self.content if isinstance(self.content, list) else [{"text": self.content}]
+        return "".join(str(piece.get("text") or "") for piece in pieces) or self.refusal or ""
+
 
 class _Choice(msgspec.Struct):
     message: _Message
@@ -84,28 +93,46 @@ class _Choice(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    choices: list[_Choice]
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
     model: str | None = None
     system_fingerprint: str | None = None
     usage: Any = None
     service_tier: Any = None
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: _Count = None
-    cache_write_tokens: _Count = None
-    reasoning_tokens: _Count = None
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+    reasoning_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: _Count = None
-    completion_tokens: _Count = None
-    total_tokens: _Count = None
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    total_tokens: _Count | None = None
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
+
+    @property
+    def cached(self) -> tuple[int, int]:
+        """Tokens of the request that were cached, and newly cached."""
+        details = self.prompt_tokens_details or _Details()
+        cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
+        # What cannot be true makes nothing cheaper.
+        return (cached, written) if cached + written <= self.prompt_tokens else (0, 0)
+
+    @property
+    def reply(self) -> tuple[int, int]:
+        """Tokens of the reply, and those of them that are reasoning."""
+        completion = self.completion_tokens
+        reasoning = (self.completion_tokens_details or _Details()).reasoning_tokens or 0
+        if self.total_tokens == self.prompt_tokens + completion + reasoning:
+            # Some servers count reasoning beside the completion and not in it.
+            completion += reasoning
+        return completion, min(reasoning, completion)
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -156,20 +183,16 @@ def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Fa
     """
     try:
         body = _BODY.decode(content)
-        choice = body.choices[0]
-    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         words = read_error(content)[0] or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {words}")
-    text = choice.message.content
-    if isinstance(text, list):
-        text = "".join(str(piece.get("text") or "") for piece in text)
     # A server may answer in another lane than it was asked to, and bills that one.
     is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
     return Reply(
         key="",
-        text=text or choice.message.refusal or "",
+        text=body.choices[0].message.text,
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
-        finish_reason=choice.finish_reason or "",
+        finish_reason=body.choices[0].finish_reason or "",
         cost=None,
         seconds=0.0,
         attempts=0,
@@ -186,72 +209,60 @@ def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
     """
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
-        said = msgspec.convert(usage or {}, _Usage)
+        said = msgspec.convert(usage, _Usage)
     except msgspec.ValidationError:
         return unknown
-    prompt, completion = said.prompt_tokens, said.completion_tokens
-    if prompt is None or completion is None:
+    (completion, reasoning), (cached, written) = said.reply, said.cached
+    longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
+    if said.prompt_tokens > longest or completion > most.completion_tokens + HIDDEN_TOKENS:
         return unknown
-    asked = said.prompt_tokens_details or _Details()
-    reasoning = (said.completion_tokens_details or asked).reasoning_tokens or 0
-    if reasoning and said.total_tokens == prompt + completion + reasoning:
-        # Some servers count reasoning beside the completion and not in it.
-        completion += reasoning
-    longest = BYTES_PER_TOKEN * most.prompt_tokens, most.completion_tokens
-    if prompt > longest[0] + HIDDEN_TOKENS or completion > longest[1] + HIDDEN_TOKENS:
-        return unknown
-    cached, written = asked.cached_tokens or 0, asked.cache_write_tokens or 0
-    if cached + written > prompt:
-        # What cannot be true makes nothing cheaper.
-        cached = written = 0
     return {
-        "prompt_tokens": prompt,
+        "prompt_tokens": said.prompt_tokens,
         "completion_tokens": completion,
         "cached_prompt_tokens": cached,
-        "reasoning_tokens": min(reasoning, completion),
+        "reasoning_tokens": reasoning,
         "written_prompt_tokens": written,
     }
 
 
 def read_status(
-    status: int,
-    headers: Mapping[str, str],
-    content: bytes,
-    now: float,
-    answered: bool,
-    lane: Lane = Lane.STANDARD,
+    response: HttpResponse, now: float, answered: bool, lane: Lane = Lane.STANDARD
 ) -> Failure:
     """Returns the failure that a status other than 200 means.
 
     Args:
-        status: HTTP status of the answer.
-        headers: its headers; look-ups must ignore case.
-        content: its body.
+        response: The answer.
         now: seconds since the epoch.
         answered: True if the endpoint answered before: then a firewall, not the key, means a 403.
         lane: in which the call was sent.
     """
+    status, headers, content = response
     words, code, param = read_error(content)
-    message = f"HTTP {status} {responses.get(status, '')}".rstrip() + (
-        f": {words}" if words else ""
-    )
-    pause = _retry_after(headers, now)
-    passes = status in (408, 409, 425, 429) or status >= 500
-    if passes and pause is not None and pause > LONGEST_PAUSE:
+    line = f"HTTP {status} {responses.get(status, '')}".rstrip()
+    message = f"{line}: {words}" if words else line
+    pause, outcome = _retry_after(headers, now), _passing(status, words, code, lane)
+    if outcome is not None:
+        if pause is None or pause <= LONGEST_PAUSE:
+            return Failure(outcome, message, pause)
         advice = f"{message}; it asks to wait {pause:,.0f} s: resume after that"
         return Failure(AttemptOutcome.UNUSABLE, advice, pause)
-    # A queue is full: 498 of Groq, and 429 of OpenAI with these words.
-    full = "resource unavailable" in f"{code} {words}".lower().replace("_", " ")
-    if lane is Lane.FLEX and (status == 498 or (status == 429 and full)):
-        return Failure(AttemptOutcome.QUEUE_FULL, message, pause)
-    if passes and code != "insufficient_quota":
-        limited = status == 429
-        outcome = AttemptOutcome.RATE_LIMITED if limited else AttemptOutcome.SERVER_ERROR
-        return Failure(outcome, message, pause)
     advice = _advice(status, words, code, param)
     if advice is None or (status == 403 and answered):
         return Failure(AttemptOutcome.REFUSED, message)
     return Failure(AttemptOutcome.UNUSABLE, f"{message}; {advice}")
+
+
+def _passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutcome | None:
+    """Returns the outcome of a failure that may pass; None if another attempt would fail too."""
+    # A queue is full: 498 of Groq, and 429 of OpenAI with these words.
+    full = "resource unavailable" in f"{code} {words}".lower().replace("_", " ")
+    if lane is Lane.FLEX and (status == 498 or (status == 429 and full)):
+        return AttemptOutcome.QUEUE_FULL
+    if code == "insufficient_quota":
+        return None
+    if status == 429:
+        return AttemptOutcome.RATE_LIMITED
+    return AttemptOutcome.SERVER_ERROR if status in (408, 409, 425) or status >= 500 else None
 
 
 def _advice(status: int, words: str, code: str, param: str) -> str | None:

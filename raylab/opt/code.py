@@ -91,6 +91,11 @@ def parse(text: str, strict: bool = False) -> Label:
     except OptCodeError:
         if strict:
             raise
+    return _read_reply(text)
+
+
+def _read_reply(text: str) -> Label:
+    """Reads the code in a whole reply: its own, or else the one that it quotes."""
     if len(text) > LONGEST_TEXT:
         raise OptCodeError(
             f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
@@ -188,13 +193,7 @@ def _search(text: str) -> Label | None:
     """Returns the last code at the start of a line, or else in it, or else without `OPT=`."""
     text = FENCE.sub("```", text)
     every = list(MARKER.finditer(text))
-    markers = [
-        marker
-        for marker in every
-        if marker["sign"] == "="
-        or begins_operand(text, marker.end())
-        or _is_placeholder(text, marker.end())
-    ]
+    markers = [marker for marker in every if _introduces(text, marker)]
     chosen = [marker for marker in markers if _leads(text, marker)] or markers
     genuine = [marker for marker in chosen if not _is_placeholder(text, marker.end())]
     if not chosen:
@@ -204,6 +203,12 @@ def _search(text: str) -> Label | None:
         raise OptCodeError(f"expected roots behind OPT=, found only the placeholder '{shown}'")
     marker = genuine[-1]
     end = next((other.start() for other in every if other.start() > marker.start()), len(text))
+    code = _read_behind(text, marker, end)
+    return _add_repairs(code, {Repair.SEVERAL}) if len(markers) > 1 else code
+
+
+def _read_behind(text: str, marker: re.Match[str], end: int) -> Label:
+    """Reads the code between a marker and an end; what is dropped around it is repaired."""
     code, rest = _read_part(text[marker.end() : end], ALL_NAMES)
     begin = text.rfind("\n", 0, marker.start()) + 1
     repairs = (
@@ -215,8 +220,6 @@ def _search(text: str) -> Label | None:
         repairs.add(Repair.MARKUP if _leads(text, marker) else Repair.AROUND)
     if not EXACT_MARKER.fullmatch(marker[0]):
         repairs.add(Repair.MARKER)
-    if len(markers) > 1:
-        repairs.add(Repair.SEVERAL)
     return _add_repairs(code, repairs)
 
 
@@ -246,6 +249,13 @@ def _search_bare(text: str) -> Label | None:
         shown = ", ".join([*codes][:3])
         raise OptCodeError(f"expected one OPT= line, found several codes without it: {shown}")
     return next(iter(codes.values()), None)
+
+
+def _introduces(text: str, marker: re.Match[str]) -> bool:
+    """Returns True unless a marker is a word before a colon that nothing like a code follows."""
+    if marker["sign"] == "=":
+        return True
+    return begins_operand(text, marker.end()) or _is_placeholder(text, marker.end())
 
 
 def _leads(text: str, marker: re.Match[str]) -> bool:

@@ -4,7 +4,7 @@ Models give a code as its line or, if they are too small for that, as one plain 
 """
 
 import re
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -167,6 +167,13 @@ def _parse_own(text: str) -> Label:
     return parse(text, strict=True) if "=" in text else bare(text)
 
 
+def _read_prompt(form: AnswerForm, name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
+    schema = form.schema(reply) if reply else {}
+    words = form is WORD_ANSWERS
+    limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
+    return read_prompt(PROMPTS, name, schema, *limits)
+
+
 @cache
 def prompt_set(style: str) -> PromptSet:
     """Returns the prompts of a style.
@@ -180,12 +187,7 @@ def prompt_set(style: str) -> PromptSet:
     """
     words = style == "word"
     form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")
-
-    def read(name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
-        schema = form.schema(reply) if reply else {}
-        limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
-        return read_prompt(PROMPTS, name, schema, *limits)
-
+    read = partial(_read_prompt, form)
     return PromptSet(
         classify=read(f"classify_{style}", LabelReply),
         evaluate=read(f"evaluate{suffix}", ReportReply),

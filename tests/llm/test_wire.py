@@ -39,7 +39,7 @@ PAUSES: dict[str, float | None] = {
 
 @pytest.mark.parametrize(("value", "seconds"), PAUSES.items(), ids=PAUSES)
 def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None:
-    assert read_status(503, {"retry-after": value}, b"", NOW, False).pause == seconds
+    assert read_status((503, {"retry-after": value}, b""), NOW, False).pause == seconds
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,20 @@ UNUSABLE = {
 @pytest.mark.parametrize(("answer", "advice"), UNUSABLE.values(), ids=UNUSABLE)
 def test_what_every_call_would_meet_names_a_way_out(answer: Answer, advice: str) -> None:
     headers = {name.lower(): value for name, value in answer.headers.items()}
-    result = read_status(answer.status, headers, answer.body, NOW, False)
+    result = read_status((answer.status, headers, answer.body), NOW, False)
     assert result.outcome is AttemptOutcome.UNUSABLE
     assert advice in result.message
 
 
 FULL = "Resource Unavailable"
 OTHERS: dict[str, tuple[Failure, str]] = {
-    "too long": (read_status(413, {}, b"too long", NOW, False), "refused"),
-    "firewall": (read_status(403, {}, b"blocked", NOW, True), "refused"),
-    "early": (read_status(425, {}, b"", NOW, False), "server_error"),
-    "overloaded": (read_status(529, {}, b"", NOW, False), "server_error"),
-    "full at OpenAI": (read_status(429, {}, FULL.encode(), NOW, True, Lane.FLEX), "queue_full"),
-    "full at Groq": (read_status(498, {}, b"capacity", NOW, True, Lane.FLEX), "queue_full"),
-    "no queue": (read_status(429, {}, FULL.encode(), NOW, True), "rate_limited"),
+    "too long": (read_status((413, {}, b"too long"), NOW, False), "refused"),
+    "firewall": (read_status((403, {}, b"blocked"), NOW, True), "refused"),
+    "early": (read_status((425, {}, b""), NOW, False), "server_error"),
+    "overloaded": (read_status((529, {}, b""), NOW, False), "server_error"),
+    "full at OpenAI": (read_status((429, {}, FULL.encode()), NOW, True, Lane.FLEX), "queue_full"),
+    "full at Groq": (read_status((498, {}, b"capacity"), NOW, True, Lane.FLEX), "queue_full"),
+    "no queue": (read_status((429, {}, FULL.encode()), NOW, True), "rate_limited"),
 }
 
 
@@ -178,7 +178,7 @@ def test_deep_answer_is_a_failed_attempt(body: bytes) -> None:
     result = read_completion(body, MOST, Lane.FLEX)
     assert isinstance(result, Failure)
     assert result.outcome is AttemptOutcome.MALFORMED
-    assert len(read_status(400, {}, body, NOW, False).message) < 1000
+    assert len(read_status((400, {}, body), NOW, False).message) < 1000
 
 
 def test_altered_answers_are_completions_or_failures() -> None:
@@ -190,7 +190,7 @@ def test_altered_answers_are_completions_or_failures() -> None:
         draw = random.Random(content)
         headers = {"retry-after": content[:40].decode("latin-1")}
         status = draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))
-        result = read_status(status, headers, content, 1e9, draw.random() < 0.5)
+        result = read_status((status, headers, content), 1e9, draw.random() < 0.5)
         assert len(result.message) < 1000
 
     try_altered([sample, *errors], read, RaylabError)
