@@ -33,14 +33,10 @@ def test_the_linter_finds_nothing() -> None:
     assert found.returncode == 0
 
 
-def installs() -> list[str]:
+def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:
     (run,) = (line for line in INSTRUCTIONS if "pip install" in line)
     assert 'install() { pip install --no-deps --no-build-isolation "$@"; }' in run
-    return re.findall(r"(?<!pip )\binstall (--.+?)(?:;| &&|$)", run.partition("}")[2])
-
-
-def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:
-    *locked, own = installs()
+    *locked, own = re.findall(r"(?<!pip )\binstall (--.+?)(?:;| &&|$)", run.partition("}")[2])
     assert own == "--editable ."
     assert [line.removeprefix("--require-hashes -r ") for line in locked] == [
         "deploy/locks/build.txt",

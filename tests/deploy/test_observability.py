@@ -58,13 +58,10 @@ def test_every_expression_is_promql_over_series_and_labels_that_ray_exports(
     assert labels and labels <= own | buckets | {"run"}
 
 
-def test_every_legend_names_labels_that_its_query_keeps() -> None:
+def test_every_metric_is_on_the_dashboard_and_every_legend_names_labels_of_its_query() -> None:
     for target in TARGETS:
         names = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
         assert names <= grouped_by(target["expr"])
-
-
-def test_every_metric_is_on_the_dashboard() -> None:
     shown = {SERIES[name].name for query in QUERIES for name in series_in(query)}
     assert shown == {metric.name for metric in SERIES.values()}
 

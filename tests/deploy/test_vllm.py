@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from tests.deploy.manifests import DEPLOY, README, Manifest, pods, the
+from tests.deploy.manifests import DEPLOY, README, pods, the
 
 VLLM = DEPLOY / "vllm"
 KEY = "a-key-of-this-test"
@@ -76,28 +76,17 @@ def test_every_proxy_has_the_gate() -> None:
         assert source == {"name": "raylab-keys", "key": "RAYLAB_LLM_KEY"}
 
 
-def serve_config() -> Manifest:
-    return yaml.safe_load(the("RayService")["spec"]["serveConfigV2"])
-
-
-def test_the_annotators_ask_for_models_that_are_served() -> None:
-    (application,) = serve_config()["applications"]
-    served = {c["model_loading_config"]["model_id"] for c in application["args"]["llm_configs"]}
-    config = load_config(AnnotateConfig, file=VLLM / "models.yaml")
-    assert {role.model for role in config.llm.roles.values()} == served
-
-
-def test_the_annotators_call_the_service_with_its_key() -> None:
-    endpoint = load_config(AnnotateConfig, file=VLLM / "models.yaml").llm.endpoints["default"]
-    address = urlsplit(str(endpoint.base_url))
-    assert address.hostname == f"{the('RayService')['metadata']['name']}-serve-svc"
-    assert address.port == serve_config()["http_options"]["port"]
-    assert endpoint.api_key_env == keygate().KEY_VARIABLE
-
-
-def test_every_model_has_its_gpu_from_the_start() -> None:
-    (application,) = serve_config()["applications"]
+def test_the_annotators_call_the_service_for_its_models_which_have_their_gpus_at_once() -> None:
+    serve = yaml.safe_load(the("RayService")["spec"]["serveConfigV2"])
+    (application,) = serve["applications"]
     models = application["args"]["llm_configs"]
+    llm = load_config(AnnotateConfig, file=VLLM / "models.yaml").llm
+    served = {model["model_loading_config"]["model_id"] for model in models}
+    assert {role.model for role in llm.roles.values()} == served
+    address = urlsplit(str(llm.endpoints["default"].base_url))
+    assert address.hostname == f"{the('RayService')['metadata']['name']}-serve-svc"
+    assert address.port == serve["http_options"]["port"]
+    assert llm.endpoints["default"].api_key_env == keygate().KEY_VARIABLE
     scaling = [model["deployment_config"]["autoscaling_config"] for model in models]
     (group,) = the("RayService")["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert group["minReplicas"] == sum(each["min_replicas"] for each in scaling)

@@ -34,15 +34,9 @@ SCHEMA: dict[str, Any] = {
 
 
 def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) -> ChatRequest:
-    return ChatRequest(
-        endpoint="default",
-        base_url="",
-        model=EMBEDDED,
-        messages=(Message("user", text),),
-        parameters={"temperature": 1.0, "max_tokens": 160, **parameters},
-        seed=3,
-        schema=schema,
-    )
+    parameters = {"temperature": 1.0, "max_tokens": 160, **parameters}
+    messages = (Message("user", text),)
+    return ChatRequest("default", "", EMBEDDED, messages, parameters, seed=3, schema=schema)
 
 
 async def answers(served: EndpointAccess, *requests: ChatRequest) -> list[Reply]:

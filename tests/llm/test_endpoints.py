@@ -1,7 +1,6 @@
 """What is checked of endpoints before any call, and the removal of their keys."""
 
 import socket
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +16,7 @@ from tests.llm.test_client import Notebook, ask, awaited, error_of
 
 KEY = "sk-live/0a1B2c3D4e5F6g7H8i9J+k=="
 OTHER = "other-5d41402abc4b2a76b9719d911017c592"
+CLOSED = "http://127.0.0.1:9/v1"
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +26,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("MAIN_KEY", KEY)
     monkeypatch.setenv("OTHER_KEY", OTHER)
-
-
-@pytest.fixture
-def closed() -> Iterator[str]:
-    """The URL of a port that is bound, and at which nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
 def llm(base_url: str, key: str | None = None, **models: object) -> LlmConfig:
@@ -50,12 +42,12 @@ def llm(base_url: str, key: str | None = None, **models: object) -> LlmConfig:
     return LlmConfig.model_validate(values)
 
 
-def test_an_address_that_refuses_is_named_unless_its_answers_are_archived(closed: str) -> None:
+def test_an_address_that_refuses_is_named_unless_its_answers_are_archived() -> None:
     with pytest.raises(EndpointError, match=r"endpoint main .* cannot be reached .*base_url"):
-        require_endpoints(llm(closed), lambda _: False)
+        require_endpoints(llm(CLOSED), lambda _: False)
     looked_up: list[str] = []
-    require_endpoints(llm(closed), lambda base_url: not looked_up.append(base_url))
-    assert looked_up == [closed]
+    require_endpoints(llm(CLOSED), lambda base_url: not looked_up.append(base_url))
+    assert looked_up == [CLOSED]
 
 
 def test_an_address_that_listens_is_sent_nothing() -> None:
@@ -66,9 +58,9 @@ def test_an_address_that_listens_is_sent_nothing() -> None:
             assert connection.recv(1) == b""
 
 
-def test_with_a_proxy_no_connection_is_tried(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_proxy_no_connection_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
-    require_endpoints(llm(closed), lambda _: False)
+    require_endpoints(llm(CLOSED), lambda _: False)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +71,14 @@ def test_with_a_proxy_no_connection_is_tried(closed: str, monkeypatch: pytest.Mo
     ],
 )
 def test_key_that_cannot_be_used_is_refused_unseen(
-    closed: str, monkeypatch: pytest.MonkeyPatch, value: str, words: str
+    monkeypatch: pytest.MonkeyPatch, value: str, words: str
 ) -> None:
     monkeypatch.setenv("MAIN_KEY", value)
     with pytest.raises(ConfigError, match=words) as raised:
-        require_endpoints(llm(closed, "MAIN_KEY"), lambda _: True)
+        require_endpoints(llm(CLOSED, "MAIN_KEY"), lambda _: True)
     assert "geheim" not in str(raised.value)
     with pytest.raises(ConfigError, match=words):
-        Client(llm(closed, "MAIN_KEY"), Notebook())
+        Client(llm(CLOSED, "MAIN_KEY"), Notebook())
 
 
 @pytest.mark.parametrize(
