@@ -272,10 +272,20 @@ def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_unreadable_reply_is_asked_for_once_more(stage: str) -> None:
+@pytest.mark.parametrize(
+    ("finish_reason", "said"),
+    [
+        ("stop", "could not be used"),
+        ("length", "cut off at max_tokens"),
+        ("content_filter", "withheld"),
+    ],
+)
+def test_unreadable_reply_is_asked_for_once_more(stage: str, finish_reason: str, said: str) -> None:
     good = DISPUTED[stage]
     assert isinstance(good, str)
-    chat = ScriptedChat({**DISPUTED, stage: JUNK, f"{stage}-repair": good})
+    bad = JUNK if finish_reason == "stop" else good[:-12]
+    reply = replied(bad, finish_reason=finish_reason)
+    chat = ScriptedChat({**DISPUTED, stage: reply, f"{stage}-repair": good})
     outcome = asyncio.run(annotate(CASE, chat, settings_of()))
     assert outcome.status is Status.ADJUDICATED
     assert sorted(chat.roles) == sorted([*STAGES, f"{stage}-repair"])
@@ -283,7 +293,7 @@ def test_unreadable_reply_is_asked_for_once_more(stage: str) -> None:
     assert second.messages[: len(first.messages)] == first.messages
     asked = second.messages[len(first.messages) :]
     assert [message.role for message in asked] == ["assistant", "user"]
-    assert asked[0].content == JUNK and "could not be used" in asked[1].content
+    assert asked[0].content == bad and said in asked[1].content
     assert (second.schema, second.model) == (first.schema, first.model)
     assert '"asked again: ' in outcome.model_dump_json()
     repaired = [call for call in outcome.calls if call.stage == f"{stage}-repair"]
@@ -308,19 +318,6 @@ def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
         assert outcome.path[-1] == f"human:{stage}-unreadable"
         assert unread == [stage, f"{stage}-repair"]
     assert len(list(outcome.calls)) == len(chat.requests)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
-def test_reply_cut_off_is_no_answer(stage: str, finish_reason: str) -> None:
-    whole = DISPUTED[stage]
-    assert isinstance(whole, str)
-    cut = replied(whole[:-12], finish_reason=finish_reason)
-    chat = ScriptedChat({**DISPUTED, stage: cut, f"{stage}-repair": whole})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert outcome.status is Status.ADJUDICATED
-    said = chat.shown(f"{stage}-repair")
-    assert ("cut off at max_tokens" if finish_reason == "length" else "withheld") in said
 
 
 # Calls that fail

@@ -1,9 +1,8 @@
 import json
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from raylab.annotation.outcome import Format
 from raylab.annotation.replies import LONGEST_REPLY, UnreadableError, judge, read_reply, settle
@@ -13,7 +12,6 @@ from raylab.codebook import (
     ChoiceReply,
     Label,
     LabelReply,
-    ReplyModel,
     ReportReply,
     Verdict,
     clean,
@@ -90,28 +88,6 @@ def test_code_with_a_repair(text: str, repair: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "finish_reason", "problem"),
-    [
-        ("", "stop", "it is empty"),
-        (" \n", "length", "it is empty, it was cut off at max_tokens"),
-        ("no idea", "stop", "no OPT-Code"),
-        ('{"rationale": "OPT=Evo or OPT=Lrn, th', "length", "it was cut off at max_tokens"),
-        ('{"rationale": "OPT=Evo or', "content_filter", "the server withheld it"),
-        (json.dumps({"rationale": EVO, "opt": "none of them"}), "stop", "no OPT-Code"),
-        (json.dumps({"rationale": EVO, "opt": ["Evo"]}), "stop", "opt is .*: should be text"),
-        (json.dumps({"rationale": EVO, "opt": None}), "stop", "opt is missing"),
-        ("x" * 200_001, "stop", "it has 200,001 characters"),
-        (coded("Lrn") + coded("Evo"), "stop", "it holds 2 JSON objects that differ"),
-        ('{"rationale": "x", "opt": "OPT=Lrn", "opt": "OPT=Evo"}', "stop", "it gives a key twice"),
-        (f"<think>{coded('Lrn')} or rath", "length", "it was cut off at max_tokens"),
-    ],
-)
-def test_no_code(text: str, finish_reason: str, problem: str) -> None:
-    with pytest.raises(UnreadableError, match=problem):
-        read_code(text, finish_reason)
-
-
-@pytest.mark.parametrize(
     ("text", "roots", "strict"),
     [
         ('{"reason": "a population", "word": "evolution"}', "Evo", True),
@@ -124,19 +100,6 @@ def test_word(text: str, roots: str, strict: bool) -> None:
     reply, repairs = read_word(text)
     assert reply.label.composition == roots
     assert (repairs == []) is strict
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('{"reason": "x", "word": "magic"}', "it holds none of the words learning"),
-        ('{"reason": "x"}', "word is missing"),
-        ("search or rules", "it holds 2 of the words"),
-    ],
-)
-def test_no_word(text: str, problem: str) -> None:
-    with pytest.raises(UnreadableError, match=problem):
-        read_word(text)
 
 
 @pytest.mark.parametrize(
@@ -156,26 +119,6 @@ def test_report(text: str, verdict: str, score: int, issues: list[str], strict: 
     reply, repairs = read_report(text)
     assert (reply.verdict, reply.score) == (verdict, score)
     assert list(reply.issues) == issues and (repairs == []) is strict
-
-
-@pytest.mark.parametrize(
-    "score", [-1, 101, 1e9, 85.5, "high", "", None, True, [90], "9" * 9, "1O0", float("nan")]
-)
-def test_score_out_of_range_is_not_guessed(score: object) -> None:
-    with pytest.raises(UnreadableError, match="score is"):
-        read_report(graded("PASS", score))
-
-
-@pytest.mark.parametrize("verdict", ["OK", "PASS or FAIL", "", None, 1, ["PASS"]])
-def test_unknown_verdict_is_not_guessed(verdict: object) -> None:
-    with pytest.raises(UnreadableError, match="verdict is"):
-        read_report(graded(verdict, 90))
-
-
-def test_verdict_is_not_guessed_out_of_prose() -> None:
-    for text in ("**Verdict:** WEAK_PASS\n**Score:** 75/100.", '{"score": 90, "summary": an "x"}'):
-        with pytest.raises(UnreadableError, match="it holds no JSON object"):
-            read_report(text)
 
 
 def test_short_report_lists_no_issues() -> None:
@@ -219,18 +162,54 @@ def test_choice(text: str, choice: str, final: str, strict: bool) -> None:
     assert (repairs == []) is strict
 
 
+SCORES = (-1, 101, 1e9, 85.5, "high", "", None, True, [90], "9" * 9, "1O0", float("nan"))
+VERDICTS = ("OK", "PASS or FAIL", "", None, 1, ["PASS"])
+read_cut = partial(read_code, finish_reason="length")
+read_withheld = partial(read_code, finish_reason="content_filter")
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("read", "text", "problem"),
     [
-        (settled("first", "Lrn"), "choice is first, and its line is that of the other candidate"),
-        (settled("first", "Ctl", rationale=" "), "it gives no reason for the choice"),
-        (settled("third", "Ctl"), "choice is 'third': .*'first', 'second' or 'synthesis'"),
-        (line("synthesis", None), "opt is missing"),
+        (read_code, "", "it is empty"),
+        (read_cut, " \n", "it is empty, it was cut off at max_tokens"),
+        (read_code, "no idea", "no OPT-Code"),
+        (read_cut, '{"rationale": "OPT=Evo or OPT=Lrn, th', "it was cut off at max_tokens"),
+        (read_withheld, '{"rationale": "OPT=Evo or', "the server withheld it"),
+        (read_code, json.dumps({"rationale": EVO, "opt": "none of them"}), "no OPT-Code"),
+        (read_code, json.dumps({"rationale": EVO, "opt": ["Evo"]}), "opt is .*: should be text"),
+        (read_code, json.dumps({"rationale": EVO, "opt": None}), "opt is missing"),
+        (read_code, "x" * 200_001, "it has 200,001 characters"),
+        (read_code, coded("Lrn") + coded("Evo"), "it holds 2 JSON objects that differ"),
+        (read_code, '{"rationale": "x", "opt": "OPT=Lrn", "opt": "OPT=Evo"}', "gives a key twice"),
+        (read_cut, f"<think>{coded('Lrn')} or rath", "it was cut off at max_tokens"),
+        (read_word, '{"reason": "x", "word": "magic"}', "it holds none of the words learning"),
+        (read_word, '{"reason": "x"}', "word is missing"),
+        (read_word, "search or rules", "it holds 2 of the words"),
+        # No score and no verdict is guessed, least of all out of prose.
+        *((read_report, graded("PASS", score), "score is") for score in SCORES),
+        *((read_report, graded(verdict, 90), "verdict is") for verdict in VERDICTS),
+        (read_report, "**Verdict:** WEAK_PASS\n**Score:** 75/100.", "it holds no JSON object"),
+        (read_report, '{"score": 90, "summary": an "x"}', "it holds no JSON object"),
+        (
+            read_choice,
+            settled("first", "Lrn"),
+            "choice is first, and its line is that of the other candidate",
+        ),
+        (read_choice, settled("first", "Ctl", rationale=" "), "it gives no reason for the choice"),
+        (
+            read_choice,
+            settled("third", "Ctl"),
+            "choice is 'third': .*'first', 'second' or 'synthesis'",
+        ),
+        (read_choice, line("synthesis", None), "opt is missing"),
     ],
 )
-def test_no_choice(text: str, problem: str) -> None:
+def test_a_reply_that_cannot_be_read_says_why(
+    read: Callable[[str], object], text: str, problem: str
+) -> None:
     with pytest.raises(UnreadableError, match=problem):
-        read_choice(text)
+        read(text)
 
 
 def test_choice_between_equal_codes_is_the_one_named() -> None:
@@ -405,20 +384,3 @@ def test_hostile_reply_is_read_or_refused(text: str) -> None:
     with memory():
         for reader in READERS.values():
             is_read_or_refused(reader, text)
-
-
-@given(
-    text=st.text() | st.text(alphabet='{}[]":,\\OPT=Evo+/;<think>verdictscore0189 \n'),
-    finish_reason=st.sampled_from(["stop", "length", "content_filter", ""]),
-    form=st.sampled_from([CODE_ANSWERS, WORD_ANSWERS]),
-    kind=st.sampled_from([LabelReply, ReportReply, ChoiceReply]),
-)
-def test_any_text_is_read_or_refused(
-    text: str, finish_reason: str, form: AnswerForm, kind: type[ReplyModel]
-) -> None:
-    try:
-        reply, _ = read_reply(form, kind, text, finish_reason)
-    except UnreadableError as error:
-        assert str(error)
-    else:
-        assert isinstance(reply, kind)
