@@ -123,18 +123,7 @@ def compute_benchmark_consistency(accuracies: Mapping[Any, Iterable[float]]) -> 
     """
     if not accuracies:
         raise ValueError("consistency of no models: give one model or more")
-    rows = {
-        name: _finite_array(values, f"accuracy of {name!r}, generation")
-        for name, values in accuracies.items()
-    }
-    expected = len(next(iter(rows.values())))
-    for name, row in rows.items():
-        if len(row) < 2 or len(row) != expected:
-            raise ValueError(
-                f"model {name!r} has {len(row)} generations, the first model {expected}: "
-                "consistency needs two or more, the same number for every model"
-            )
-    return float(1.0 - np.array(list(rows.values())).std(axis=-1, ddof=1).mean())
+    return float(1.0 - _rows(accuracies).std(axis=-1, ddof=1).mean())
 
 
 def compute_benchmark_novelty(
@@ -166,6 +155,22 @@ def compute_benchmark_novelty(
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
     return _novelty(actual, columns)
+
+
+def _rows(accuracies: Mapping[Any, Iterable[float]]) -> Array:
+    """Returns (models, generations) accuracies, of two generations or more."""
+    rows = {
+        name: _finite_array(values, f"accuracy of {name!r}, generation")
+        for name, values in accuracies.items()
+    }
+    expected = len(next(iter(rows.values())))
+    for name, row in rows.items():
+        if len(row) < 2 or len(row) != expected:
+            raise ValueError(
+                f"model {name!r} has {len(row)} generations, the first model {expected}: "
+                "consistency needs two or more, the same number for every model"
+            )
+    return np.array(list(rows.values()))
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:

@@ -20,25 +20,26 @@ def exactly(value: float) -> object:
     return pytest.approx(value, rel=0, abs=TOLERANCE)
 
 
-def test_difficulty_is_what_the_best_model_leaves():
-    assert compute_benchmark_difficulty([0.5, 0.75, 0.2]) == exactly(0.25)
-    assert compute_benchmark_difficulty({"a": 0.5, "b": 0.75}) == exactly(0.25)
-    assert compute_benchmark_difficulty(iter([1.0])) == exactly(0.0)
-
-
-def test_separability_is_the_mean_distance_from_the_mean():
-    # mean 0.5; distances 0.3, 0.1, 0.4
-    assert compute_benchmark_separability([0.2, 0.4, 0.9]) == exactly(0.8 / 3)
-    assert compute_benchmark_separability({"a": 0.7, "b": 0.8}) == exactly(0.05)
-    assert compute_benchmark_separability([0.6]) == exactly(0.0)
-
-
-def test_consistency_uses_the_sample_standard_deviation():
-    # a: deviations -0.1, 0, 0.1, variance 0.02 / 2, deviation 0.1; b: constant
-    generations = {"a": [0.4, 0.5, 0.6], "b": [0.3, 0.3, 0.3]}
-    assert compute_benchmark_consistency(generations) == exactly(0.95)
-    # Two generations: |x - y| / sqrt(2)
-    assert compute_benchmark_consistency({"a": [0.2, 0.6]}) == exactly(1 - 0.4 / math.sqrt(2))
+@pytest.mark.parametrize(
+    ("compute", "accuracies", "expected"),
+    [
+        (compute_benchmark_difficulty, [0.5, 0.75, 0.2], 0.25),
+        (compute_benchmark_difficulty, {"a": 0.5, "b": 0.75}, 0.25),
+        (compute_benchmark_difficulty, iter([1.0]), 0.0),
+        # Mean .5; distances .3 .1 .4.
+        (compute_benchmark_separability, [0.2, 0.4, 0.9], 0.8 / 3),
+        (compute_benchmark_separability, {"a": 0.7, "b": 0.8}, 0.05),
+        (compute_benchmark_separability, [0.6], 0.0),
+        # a: deviations -.1 0 .1, variance .02 / 2, deviation .1; b is constant.
+        (compute_benchmark_consistency, {"a": [0.4, 0.5, 0.6], "b": [0.3, 0.3, 0.3]}, 0.95),
+        # Two generations: |x - y| / sqrt 2.
+        (compute_benchmark_consistency, {"a": [0.2, 0.6]}, 1 - 0.4 / math.sqrt(2)),
+    ],
+)
+def test_figures_follow_their_formulas(
+    compute: Callable[[Any], float], accuracies: Any, expected: float
+):
+    assert compute(accuracies) == exactly(expected)
 
 
 @pytest.mark.parametrize(
@@ -76,27 +77,28 @@ def test_consistency_uses_the_sample_standard_deviation():
             [{"a": 0.3, "b": 0.5, "c": 0.7}, {"c": 0.7, "b": 0.5, "a": 0.3}],
             0.5,
         ),
+        # Priors may be on any scale.
+        *(
+            (
+                {"a": 0.5, "b": 0.1, "c": 0.6},
+                [{"a": 0.3 * scale, "b": 0.5 * scale, "c": 0.7 * scale}],
+                0.5,
+            )
+            for scale in (-7.0, 1e-3, 1e9)
+        ),
+        # .1 + .2 is not .3 in floating point; a prior that is constant but for it predicts nothing.
+        (
+            {"a": 0.1, "b": 0.4, "c": 0.6, "d": 0.2},
+            [{"a": 0.1 + 0.2, "b": 0.3, "c": 0.3, "d": 0.1 + 0.2}],
+            1.0,
+        ),
         ({"a": 0.5}, [{"a": 0.2}], 1.0),
     ],
-    ids=["falling", "half", "ties", "flat prior", "flat", "unrelated", "sum", "twice", "one"],
 )
 def test_novelty(
     current: Mapping[str, float], priors: Sequence[Mapping[str, float]], expected: float
 ):
     assert compute_benchmark_novelty(current, priors) == exactly(expected)
-
-
-@pytest.mark.parametrize("scale", [-7.0, 1e-3, 1e9])
-def test_priors_may_be_on_any_scale(scale: float):
-    # As "half" above.
-    prior = {"a": 0.3 * scale, "b": 0.5 * scale, "c": 0.7 * scale}
-    assert compute_benchmark_novelty({"a": 0.5, "b": 0.1, "c": 0.6}, [prior]) == exactly(0.5)
-
-
-def test_equal_accuracies_that_differ_in_rounding_are_ties():
-    # 0.1 + 0.2 is not 0.3 in floating point; a prior that is constant but for it predicts nothing.
-    prior = {"a": 0.1 + 0.2, "b": 0.3, "c": 0.3, "d": 0.1 + 0.2}
-    assert compute_benchmark_novelty({"a": 0.1, "b": 0.4, "c": 0.6, "d": 0.2}, [prior]) == 1.0
 
 
 def test_a_novelty_that_says_nothing_is_warned_of(caplog: pytest.LogCaptureFixture):

@@ -13,7 +13,7 @@ import pytest
 
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
-from raylab.errors import ConfigError, DataError
+from raylab.errors import DataError
 from raylab.quality import reading
 from raylab.quality.reading import UnitScores, read_unit
 from raylab.quality.trees import ScoreTree, find_trees
@@ -41,36 +41,32 @@ def read(root: Path, replicates: int = 0) -> list[UnitScores]:
     return [read_unit(unit, config) for unit in tree(root).units]
 
 
-def test_same_subdirectories_are_generations(tmp_path: Path):
-    for model in ("m1", "m2"):
-        for generation in ("g1", "g2"):
-            write(tmp_path / model / generation / "t.json", 0.5)
-    write(tmp_path / "m1" / "t.json", 0.5)
+@pytest.mark.parametrize(
+    ("files", "expected", "reason"),
+    [
+        ("m1/g1 m1/g2 m2/g1 m2/g2", "m1/g1 m1/g2 m2/g1 m2/g2", "every model has the same 2 sub"),
+        ("m1 m1/g1 m1/g2 m2/g1 m2/g2", "m1/g1 m1/g2 m2/g1 m2/g2", "every model has the same 2 sub"),
+        ("m1/g1 m2/g2", "m1/g1 m2/g2", "no score file lies directly under a model"),
+        ("m1/algebra m2", "m1/ m2/", "score files lie directly under model m2"),
+    ],
+)
+def test_the_layout_is_told_from_the_directories(
+    tmp_path: Path, files: str, expected: str, reason: str
+):
+    for directory in files.split():
+        write(tmp_path / directory / "t.json", 0.5)
     (tmp_path / ".hidden" / "g1").mkdir(parents=True)
     (tmp_path / "m1" / ".cache").mkdir()
     (tmp_path / "notes.txt").touch()
     auto, flat = tree(tmp_path), tree(tmp_path, Layout.FLAT)
-    assert units(auto) == [("m1", "g1"), ("m1", "g2"), ("m2", "g1"), ("m2", "g2")]
-    assert (auto.layout, auto.beside) == (Layout.GENERATIONS, 1)
-    assert auto.reason == "every model has the same 2 subdirectories"
+    assert ["/".join(unit) for unit in units(auto)] == expected.split()
+    assert auto.reason.startswith(reason)
+    assert auto.beside == ("m1" in files.split())
     assert (units(flat), flat.reason) == ([("m1", ""), ("m2", "")], "as configured")
-
-
-def test_subdirectories_without_files_beside_them_are_generations(tmp_path: Path):
-    write(tmp_path / "m1" / "g1" / "t.json", 0.5)
-    write(tmp_path / "m2" / "g2" / "t.json", 0.5)
-    assert units(tree(tmp_path)) == [("m1", "g1"), ("m2", "g2")]
-    assert tree(tmp_path).reason == "no score file lies directly under a model"
-
-
-def test_files_beside_different_subdirectories_are_flat(tmp_path: Path):
-    write(tmp_path / "m1" / "algebra" / "t.json", 0.5)
-    write(tmp_path / "m2" / "t.json", 0.5)
-    assert tree(tmp_path).layout is Layout.FLAT
-    assert "directly under model m2" in tree(tmp_path).reason
-    assert [scores.count for scores in read(tmp_path)] == [1, 1]
-    with pytest.raises(DataError, match=r"model m2 .* no generation directories"):
-        tree(tmp_path, Layout.GENERATIONS)
+    if auto.layout is Layout.FLAT:
+        assert [scores.count for scores in read(tmp_path)] == [1, 1]
+        with pytest.raises(DataError, match=r"model m2 .* no generation directories"):
+            tree(tmp_path, Layout.GENERATIONS)
 
 
 def test_a_directory_that_is_or_holds_a_prior_is_no_model(tmp_path: Path):
@@ -95,14 +91,6 @@ def test_a_root_without_models_is_refused(tmp_path: Path, make: str):
         priors = (root / "prior",)
     with pytest.raises(DataError, match=str(root)):
         tree(root, priors=priors)
-
-
-def test_a_uri_is_read_like_its_path_and_an_unknown_one_is_refused(tmp_path: Path):
-    write(tmp_path / "scores" / "m" / "a" / "t.json", 0.25)
-    (unit,) = find_trees(f"file://{tmp_path}/scores", [], Layout.AUTO)[0].units
-    assert read_unit(unit, QualityConfig()).total == 0.25
-    with pytest.raises(ConfigError, match="nowhere://x"):
-        find_trees("nowhere://x", [], Layout.AUTO)
 
 
 def test_files_at_any_depth_are_summed(tmp_path: Path):
