@@ -92,12 +92,7 @@ def load_distance(location: str | None = None) -> Distance:
     place = Place.at(
         location or str(resources.files("raylab.opt") / "data/distance_opt_l1_v1.json")
     )
-    try:
-        file = _DistanceFile.model_validate_json(place.read(), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        raise DataError(f"distances {place}: {key}: {first['msg']}") from error
+    file = _read_file(place)
     if sorted(file.roots) != sorted(Root) or {*map(len, (file.table, *file.table))} != {len(Root)}:
         raise DataError(
             f"distances {place}: should have each of the roots {', '.join(Root)}, and a table with "
@@ -107,6 +102,15 @@ def load_distance(location: str | None = None) -> Distance:
     table = np.array(file.table)[np.ix_(order, order)]
     _check_metric(table, f"distances {place}")
     return Distance(file.version, tuple(map(tuple, table.tolist())))
+
+
+def _read_file(place: Place) -> _DistanceFile:
+    try:
+        return _DistanceFile.model_validate_json(place.read(), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        raise DataError(f"distances {place}: {key}: {first['msg']}") from error
 
 
 def _check_metric(table: NDArray[np.float64], name: str) -> None:

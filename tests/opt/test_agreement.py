@@ -114,10 +114,9 @@ def test_a_table_that_is_no_metric_is_refused(
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
     with pytest.raises(DataError, match=r"absent\.json cannot be read"):
         load_distance(str(tmp_path / "absent.json"))
-    path = tmp_path / "broken.json"
-    path.write_text("{", encoding="utf-8")
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"broken\.json: the file: Invalid JSON"):
-        load_distance(str(path))
+        load_distance(str(tmp_path / "broken.json"))
 
 
 # Distances of sets of roots
