@@ -261,29 +261,28 @@ def test_an_absurd_usage_is_counted_as_what_was_reserved_and_its_answer_kept(wor
     assert uncertain.prompt_tokens > 0
 
 
-def test_an_answer_after_the_timeout_is_counted(world: World) -> None:
+@pytest.mark.parametrize(
+    ("answer", "said", "uncertain"),
+    [
+        (Answer(hangs=True), "no answer within", (100, 1)),
+        (Answer(b"{}", status=429), "no answer in 1 attempts", (0, 0)),
+        (None, "no answer in 1 attempts", (0, 0)),
+    ],
+    ids=["answer after the timeout", "refused", "nobody there"],
+)
+def test_an_attempt_without_an_answer_is_counted_if_it_may_be_billed(
+    world: World, answer: Answer | None, said: str, uncertain: tuple[int, int]
+) -> None:
     async def run() -> None:
-        async with ScriptedServer(lambda _: Answer(hangs=True)) as server:
-            llm = models(server.base_url, Budget(tokens=100_000), timeout=0.1, deadline=1e-9)
+        async with ScriptedServer(lambda _: answer or Answer()) as server:
+            base_url = server.base_url if answer else "http://127.0.0.1:9/v1"
+            timeout = 0.1 if answer and answer.hangs else 10
+            llm = models(base_url, Budget(tokens=100_000), timeout=timeout, deadline=1e-9)
             async with client_of_run(llm, world.archive, "first", world.own()) as client:
-                with pytest.raises(DeadlineError, match="no answer within"):
-                    await client.complete(asked(server.base_url, "x"), "hash", "r")
+                with pytest.raises(DeadlineError, match=said):
+                    await client.complete(asked(base_url, "x"), "hash", "r")
 
     asyncio.run(run())
-    uncertain = world.cost().uncertain
-    assert (uncertain.completion_tokens, uncertain.attempts) == (100, 1)
-
-
-def test_a_refused_attempt_and_a_server_that_is_not_there_cost_nothing(world: World) -> None:
-    async def run() -> None:
-        refused = Answer(b"{}", status=429)
-        token = world.own()
-        async with ScriptedServer(lambda _: refused) as server:
-            for base_url in (server.base_url, "http://127.0.0.1:9/v1"):
-                llm = models(base_url, Budget(tokens=100_000), deadline=1e-9)
-                async with client_of_run(llm, world.archive, "first", token) as client:
-                    with pytest.raises(DeadlineError, match="no answer in 1 attempts"):
-                        await client.complete(asked(base_url, "x"), "hash", "r")
-
-    asyncio.run(run())
-    assert world.cost() == RunCost(Cost(), Cost())
+    cost = world.cost()
+    assert (cost.uncertain.completion_tokens, cost.uncertain.attempts) == uncertain
+    assert cost.billed == Cost() and (cost.uncertain == Cost()) == (uncertain == (0, 0))

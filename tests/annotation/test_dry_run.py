@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raylab.annotation.dry_run import RoleForecast, forecast
+from raylab.annotation.dry_run import forecast
 from raylab.annotation.input.cases import select_cases
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
@@ -65,40 +66,25 @@ async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Count
     return {"calls": calls, "bytes": sizes}
 
 
-def check(rows: list[RoleForecast], run: dict[str, Counter[str]]) -> None:
-    for row in rows:
-        calls, size = run["calls"][row.role], run["bytes"][row.role]
-        assert row.least.calls <= calls <= row.most.calls
-        assert row.least.prompt_tokens <= -(-size // 4) and size / 3 <= row.most.prompt_tokens
-
-
 @awaited
-async def test_the_lower_end_is_a_run_in_which_all_agree(tmp_path: Path) -> None:
-    async with ScriptedServer() as server:
-        given = config(tmp_path, server.base_url, AGREE)
+@pytest.mark.parametrize(
+    ("end", "mark", "answer"), [("least", AGREE, None), ("most", DIFFER, unclear)]
+)
+async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
+    tmp_path: Path, end: str, mark: str, answer: Callable[[Call], Answer] | None
+) -> None:
+    async with ScriptedServer(answer or Model()) as server:
+        given = config(tmp_path, server.base_url, mark)
         rows = forecast(given, CODEBOOK)
         assert server.calls == []
         run = await made(given, server)
-    check(rows, run)
-    # Equal descriptions are asked about once.
-    assert {row.role: row.least.calls for row in rows} == {
-        "annotator_a": 5,
-        "annotator_b": 5,
-        "evaluator": 10,
-        "adjudicator": 0,
-    }
-    assert run["calls"].total() == sum(row.least.calls for row in rows)
-
-
-@awaited
-async def test_the_upper_end_is_a_run_in_which_nothing_is_clear(tmp_path: Path) -> None:
-    async with ScriptedServer(unclear) as server:
-        given = config(tmp_path, server.base_url, DIFFER)
-        rows, run = forecast(given, CODEBOOK), await made(given, server)
-    check(rows, run)
-    assert {row.role: run["calls"][row.role] for row in rows} == {
-        row.role: row.most.calls for row in rows
-    }
+    for row in rows:
+        size = run["bytes"][row.role]
+        assert run["calls"][row.role] == getattr(row, end).calls
+        assert row.least.prompt_tokens <= -(-size // 4) and size / 3 <= row.most.prompt_tokens
+        assert row.least.calls <= row.most.calls
+    if end == "least":  # Equal descriptions are asked about once.
+        assert [row.least.calls for row in rows] == [5, 5, 10, 0]
 
 
 def test_cost_is_that_of_the_tokens(tmp_path: Path) -> None:
