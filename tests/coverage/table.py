@@ -1,8 +1,13 @@
 """Coverage: how often 95 % intervals hold a truth that is known, and the table of it in a file."""
 
 import statistics
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 from tests.tables import markdown
 
@@ -13,8 +18,18 @@ HEADER = ("figure", "settings with an interval", "least", "median", "greatest")
 TOLERANCE = 1e-9
 FEWEST = 0.1
 """Share of the simulations with an interval below which a setting counts as one without."""
+LEAST = 0.88
+"""Least coverage that a setting may show: 0.93 less some standard errors of its simulations."""
+MARKS = [pytest.mark.slow, pytest.mark.coverage]
 
+Array = NDArray[np.float64]
+Record = Callable[[str, object], None]
 Row = tuple[str, float, float]
+
+
+def generator(*setting: object) -> np.random.Generator:
+    """The random numbers of a setting."""
+    return np.random.default_rng(zlib.crc32(" ".join(map(str, setting)).encode()))
 
 
 @dataclass
@@ -32,14 +47,18 @@ class Hits:
             self.given += 1
             self.held += interval[0] - TOLERANCE <= truth <= interval[1] + TOLERANCE
 
-    @property
-    def has_intervals(self) -> bool:
-        """True if enough of the simulations have an interval."""
-        return self.given > 0 and self.given >= FEWEST * self.tried
-
     def row(self, figure: str) -> Row:
         """Returns the value of the property `COVERAGE`."""
         return figure, self.given / self.tried, self.held / max(self.given, 1)
+
+
+def check(hits: Mapping[str, Hits], record: Record, fewest: float = FEWEST) -> None:
+    """Records the coverage by figure; of enough simulations with an interval it is `LEAST`."""
+    tried = {name: hit for name, hit in hits.items() if hit.tried}
+    for name, hit in tried.items():
+        record(COVERAGE, hit.row(name))
+    counted = {n: hit for n, hit in tried.items() if hit.given >= max(1, fewest * hit.tried)}
+    assert all(hit.held / hit.given >= LEAST for hit in counted.values()), counted
 
 
 def as_table(rows: Iterable[Row]) -> str:

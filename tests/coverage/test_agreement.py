@@ -1,20 +1,18 @@
 """Coverage of the intervals of agreement: kappa, alpha and the means of single cases."""
 
-import zlib
 from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
 from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
 from raylab.opt.agreement import load_distance
 from raylab.opt.code import Root
-from tests.coverage.table import COVERAGE, Hits
+from tests.coverage.table import MARKS, Array, Hits, Record, check, generator
 
-pytestmark = [pytest.mark.slow, pytest.mark.coverage]
+pytestmark = MARKS
 
 CASES = (20, 30, 50, 100)
 AGREEMENTS = (0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
@@ -25,11 +23,6 @@ SIMILARITIES = {0.0: 0.3, 1 / 3: 0.2, 0.5: 0.3, 0.8: 0.2}
 EDITS = {3.0: 0.3, 4.0: 0.25, 6.0: 0.2, 8.0: 0.15, 12.0: 0.07, 20.0: 0.03}
 """Shares of the cases that are not equal, by value."""
 DRAWS = 500
-LEAST = 0.88
-"""Least coverage that a setting may show: 0.93 less four standard errors of 400 simulations."""
-
-Array = NDArray[np.float64]
-Record = Callable[[str, object], None]
 
 
 def shares_of_roots(dominant: float | None) -> Array:
@@ -52,13 +45,6 @@ def true_value(pairs: Array, differences: Array) -> float:
     return float(1 - (pairs * differences).sum() / (margin @ differences @ margin))
 
 
-def check(hits: dict[str, Hits], record_property: Record) -> None:
-    for name, hit in hits.items():
-        record_property(COVERAGE, hit.row(name))
-    held = {name: hit.held / hit.given for name, hit in hits.items() if hit.has_intervals}
-    assert all(share >= LEAST for share in held.values()), held
-
-
 @pytest.mark.parametrize(
     ("dominant", "agreement", "cases"), list(product((None, *DOMINANT), AGREEMENTS, CASES))
 )
@@ -79,7 +65,7 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
         "kappa": true_value(pairs, 1 - np.eye(len(roots))),
         "alpha, weighted by distance": true_value(pairs, differences),
     }
-    draw = np.random.default_rng(zlib.crc32(f"{dominant} {agreement} {cases}".encode()))
+    draw = generator(dominant, agreement, cases)
     kind = "one root dominates" if dominant else "roots are spread"
     hits = {f"{name}: {kind}": Hits() for name in truths}
     for _ in range(simulations):
@@ -97,11 +83,15 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
 
 @pytest.mark.parametrize(("equal", "cases"), list(product(EQUAL, CASES)))
 @pytest.mark.parametrize(
-    ("name", "others", "same"),
-    [("mean similarity", SIMILARITIES, 1.0), ("mean edits", EDITS, 0.0)],
+    ("name", "mean", "others", "same"),
+    [
+        ("mean similarity", share_mean, SIMILARITIES, 1.0),
+        ("mean edits", lambda counts, _: amount_mean(counts), EDITS, 0.0),
+    ],
 )
 def test_intervals_of_means_hold_the_truth(
     name: str,
+    mean: Callable[[dict[float, int], int], Estimate],
     others: dict[float, float],
     same: float,
     equal: float,
@@ -111,17 +101,11 @@ def test_intervals_of_means_hold_the_truth(
 ) -> None:
     shares = {value: (1 - equal) * share for value, share in others.items()} | {same: equal}
     truth = sum(value * share for value, share in shares.items())
-    draw = np.random.default_rng(zlib.crc32(f"{name} {equal} {cases}".encode()))
+    draw = generator(name, equal, cases)
     hit = Hits()
     for seed in range(simulations):
         drawn = draw.multinomial(cases, list(shares.values())).tolist()
         counts = {value: n for value, n in zip(shares, drawn, strict=True) if n}
-        hit.add(mean_of(name, counts, seed).interval, truth)
-    record_property(COVERAGE, hit.row(name))
+        hit.add(mean(counts, seed).interval, truth)
     # Of a mean of edits few samples have an interval where most cases are equal.
-    if hit.given >= simulations / 2:
-        assert hit.held / hit.given >= LEAST
-
-
-def mean_of(name: str, counts: dict[float, int], seed: int) -> Estimate:
-    return share_mean(counts, seed) if name == "mean similarity" else amount_mean(counts)
+    check({name: hit}, record_property, fewest=0.5)

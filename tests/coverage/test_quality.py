@@ -1,20 +1,17 @@
 """Coverage of the intervals of difficulty, separability and consistency."""
 
-import zlib
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import NDArray
 
 from raylab.quality.intervals import chunk_weights, deviations
 from raylab.quality.measure import figure_of
 from raylab.quality.metrics import METRICS, MeanAccuracies
-from tests.coverage.table import COVERAGE, Hits
+from tests.coverage.table import MARKS, Array, Hits, Record, check, generator
 
-pytestmark = [pytest.mark.slow, pytest.mark.coverage]
+pytestmark = MARKS
 
 REPLICATES = 500
 MODELS = (2, 3, 10, 50)
@@ -31,10 +28,6 @@ SHIFTS = {
     "hard": 0.3,
 }
 """Standard deviation of the generations, in logits, by how the models lie."""
-LEAST = 0.88
-"""Least coverage that a setting may show: 0.93 less four standard errors of 200 simulations."""
-
-Array = NDArray[np.float64]
 
 
 def skills(lie: str, models: int) -> Array:
@@ -80,15 +73,10 @@ def true_accuracies(of: Array) -> Array:
     list(product(SHIFTS, MODELS, GENERATIONS, TASKS)),
 )
 def test_intervals_of_quality_hold_the_truth(
-    lie: str,
-    models: int,
-    generations: int,
-    tasks: int,
-    simulations: int,
-    record_property: Callable[[str, object], None],
+    lie: str, models: int, generations: int, tasks: int, simulations: int, record_property: Record
 ) -> None:
     """A model solves a task with a chance whose logit is the model's plus the task's ease."""
-    draw = np.random.default_rng(zlib.crc32(f"{lie} {models} {generations} {tasks}".encode()))
+    draw = generator(lie, models, generations, tasks)
     weights, sums = chunk_weights(tuple(f"0/{n}.json" for n in range(tasks)), REPLICATES)
     names = [""] if generations == 1 else [str(n) for n in range(generations)]
     counts = np.full((models, generations), tasks, float)
@@ -105,8 +93,4 @@ def test_intervals_of_quality_hold_the_truth(
             if not METRICS[name].why_not(true):
                 interval = figure_of(METRICS[name], measured, noise).interval
                 hit.add(interval, float(METRICS[name].compute(true)))
-    for name, hit in hits.items():
-        if hit.tried:
-            record_property(COVERAGE, hit.row(name))
-    held = {name: hit.held / hit.given for name, hit in hits.items() if hit.has_intervals}
-    assert all(share >= LEAST for share in held.values()), held
+    check(hits, record_property)

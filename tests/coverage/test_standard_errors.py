@@ -1,32 +1,27 @@
 """Coverage of 1.96 standard errors around a share of grids, and one of cells."""
 
-import zlib
-from collections.abc import Callable
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
 from raylab.arc.metrics import Count, standard_errors
 from raylab.runs.eval_logs import is_estimated
-from tests.coverage.table import COVERAGE, Hits
+from tests.coverage.table import MARKS, Hits, Record, check, generator
 
-pytestmark = [pytest.mark.slow, pytest.mark.coverage]
+pytestmark = MARKS
 
 SHARES = (0.1, 0.5, 0.9)
 GRIDS = (30, 100, 400)
-LEAST = 0.88
-"""Least coverage of a setting in which every sample of grids has a standard error."""
 
 
 @pytest.mark.parametrize(("share", "grids"), list(product(SHARES, GRIDS)))
 def test_standard_errors_hold_the_truth(
-    share: float, grids: int, simulations: int, record_property: Callable[[str, object], None]
+    share: float, grids: int, simulations: int, record_property: Record
 ) -> None:
     """A grid has 4 to 200 cells; its share of right ones is Beta with a concentration of 3."""
-    draw = np.random.default_rng(zlib.crc32(f"{share} {grids}".encode()))
-    hits = {"grid_accuracy": Hits(), "cell_accuracy": Hits()}
+    draw = generator(share, grids)
+    hits = {name: Hits() for name in ("grid_accuracy", "cell_accuracy")}
     for _ in range(simulations):
         cells = draw.integers(4, 200, grids)
         right = draw.binomial(cells, draw.beta(3 * share, 3 * (1 - share), grids))
@@ -43,7 +38,5 @@ def test_standard_errors_hold_the_truth(
         for name, hit in hits.items():
             value, half = values[name], 1.96 * errors[name]
             hit.add((value - half, value + half) if is_estimated(value, grids) else None, share)
-    for name, hit in hits.items():
-        record_property(COVERAGE, hit.row(f"standard error of {name}"))
-        if hit.given == simulations:
-            assert hit.held / hit.given >= LEAST
+    named = {f"standard error of {name}": hit for name, hit in hits.items()}
+    check(named, record_property, fewest=1.0)

@@ -117,7 +117,7 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     assert "It steers." in page.text and "What near does." in page.text
     # The configuration names the embedded model.
     assert "smoke test" in page.text
-    assert "the only run of the archive" in page.text
+    assert "the only run of the archive" in page.text and "fresh=true" in page.text
     assert found.score_tree.files == 0
 
 
@@ -136,10 +136,10 @@ def test_the_command_for_review_names_the_storage_and_counts_rightly(
 
 
 @pytest.mark.parametrize(
-    ("stages", "annotators", "accuracy"), [("all", 2, 1.0), ("evaluate", 1, 0.5)]
+    ("stages", "names", "accuracy"), [("all", {"m", "n"}, 1.0), ("evaluate", {"candidates"}, 0.5)]
 )
 def test_a_run_leaves_its_score_tree(
-    storage: Storage, stages: str, annotators: int, accuracy: float
+    storage: Storage, stages: str, names: set[str], accuracy: float
 ):
     storage.protocol = {"stages": stages}
     judged = [outcome(f"x{n}", a, None, gold="Evo") for n, a in enumerate(("Evo", "Lrn"))]
@@ -148,7 +148,7 @@ def test_a_run_leaves_its_score_tree(
     report, _ = storage.conclude(run)
     files = list(Path(run.path).glob("scores/*/published/*.json"))
     assert len(files) == report.score_tree.files > 0
-    assert len({file.parts[-3] for file in files}) == annotators
+    assert {file.parts[-3] for file in files} == names
     for file in files:
         scores = json.loads(file.read_text())["results"]["scores"]
         assert scores[0]["metrics"]["accuracy"]["value"] == accuracy

@@ -106,10 +106,10 @@ def comparison(storage: Path) -> content_of.Page:
 PAGES = (pipeline, annotation, sweep, prize, comparison)
 
 
-@pytest.fixture(params=PAGES, ids=lambda made: made.__name__)
-def html(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=PAGES, ids=lambda made: made.__name__, scope="module")
+def html(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     made: Callable[[Path], content_of.Page] = request.param
-    return render(made(tmp_path))
+    return render(made(tmp_path_factory.mktemp("runs")))
 
 
 def test_foreign_text_is_escaped_and_printable(html: str):

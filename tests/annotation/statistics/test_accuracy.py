@@ -62,17 +62,14 @@ def test_what_no_evaluator_judged_is_passed_over() -> None:
     assert (found.codes, found.auc.value, found.auc.reason) == (0, None, "no cases")
 
 
-def test_area_is_undefined_without_both_kinds() -> None:
+def test_perfect_separation_leaves_an_interval_and_one_kind_alone_no_area() -> None:
     assert area_under_curve([90] * 3, []).reason == "no code is wrong"
     assert area_under_curve([], [90] * 3).reason == "no code is right"
-
-
-@pytest.mark.parametrize(("right", "wrong", "area"), [(90, 40, 1.0), (40, 90, 0.0)])
-def test_perfect_separation_leaves_an_interval(right: int, wrong: int, area: float) -> None:
-    found = area_under_curve([right] * 10, [wrong] * 10)
-    assert found.value == area and found.interval is not None
-    low, high = found.interval
-    assert 0 <= low <= area <= high <= 1 and high - low > 0.1
+    for right, wrong, area in ((90, 40, 1.0), (40, 90, 0.0)):
+        found = area_under_curve([right] * 10, [wrong] * 10)
+        assert found.value == area and found.interval is not None
+        low, high = found.interval
+        assert 0 <= low <= area <= high <= 1 and high - low > 0.1
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0, 2.5])

@@ -5,12 +5,7 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.outcome import Outcome, Side
-from raylab.annotation.statistics.scores import (
-    CANDIDATES,
-    ScoreTreeReport,
-    annotator_names,
-    score_tree,
-)
+from raylab.annotation.statistics.scores import ScoreTreeReport, annotator_names, score_tree
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.opt.code import Root
@@ -97,12 +92,6 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
         }
     )
     assert (b.metrics["accuracy"], b.metadata["unparsable"]) == (0.0, 1)
-
-
-def test_candidates_stand_in_place_of_the_annotators():
-    right, wrong = outcome("a", "Evo", None, gold="Evo"), outcome("b", "Lrn", None, gold="Evo")
-    (log,) = tree([right, wrong], names=CANDIDATES)[0].values()
-    assert (log.model, log.samples, log.metrics["accuracy"]) == ("candidates", 2, 0.5)
 
 
 def test_generations_are_told_for_what_they_are_and_a_root_that_one_lacks_is_in_none():
