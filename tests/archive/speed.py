@@ -8,8 +8,10 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import HUMAN, CaseRow
@@ -18,6 +20,7 @@ from tests.annotation.outcomes import CODEBOOK, answer, call, outcome, report
 from tests.archive.postgres import postgres_server
 from tests.archive.rows import add_calls, call_row, sha256
 
+T = TypeVar("T")
 DRAW = random.Random(7)
 WORDS = ["".join(DRAW.choices("etaoinshrdlu", k=DRAW.randint(2, 9))) for _ in range(5000)]
 
@@ -44,25 +47,20 @@ def rate(name: str, count: int, work: Callable[[], object]) -> None:
     sys.stdout.write(f"{name:32} {speed:9,.0f} rows/s\n")
 
 
+def rate_batches(name: str, rows: Sequence[T], size: int, store: Callable[[Sequence[T]], object]):
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    rate(f"{name}, batches of {size}", len(rows), lambda: [store(part) for part in parts])
+
+
 def main(location: str, directory: Path) -> None:
     with Archive.open(location) as archive:
         run, total = archive.start_run("r", {}, {}), 0
         for batch, count in ((1, 1000), (8, 4000), (64, 16_000)):
             calls = [call_row(prose(40), prose(40), text=prose(1500)) for _ in range(count)]
-            parts = [calls[start : start + batch] for start in range(0, count, batch)]
-            rate(
-                f"calls, batches of {batch}",
-                count,
-                lambda parts=parts: [add_calls(archive, part) for part in parts],
-            )
+            rate_batches("calls", calls, batch, partial(add_calls, archive))
         for batch, count in ((1, 1000), (8, 2000), (64, 8000)):
             cases = [case(HUMAN if number % 10 == 0 else "accepted") for number in range(count)]
-            parts = [cases[start : start + batch] for start in range(0, count, batch)]
-            rate(
-                f"cases, batches of {batch}",
-                count,
-                lambda parts=parts: [run.add_cases(part) for part in parts],
-            )
+            rate_batches("cases", cases, batch, run.add_cases)
             total += count
         names = [row.case for row in cases]
         rate("find_heads", len(names), lambda: run.find_heads(names))

@@ -28,16 +28,15 @@ class Actor:
             await self._world.pass_time()
             try:
                 process, target = self._running()
+                if (frozen := process.frozen_until - self._world.loop.time()) > 0:
+                    await asyncio.sleep(frozen)
+                    continue
                 with running_as(process):
-                    await_free(process, self._world)
                     result = getattr(target, method)(*args)
             except Crashed:
                 if not PROCESS.get().alive:
                     raise
                 await asyncio.sleep(RESTART_SECONDS)
-                continue
-            except _Frozen as frozen:
-                await asyncio.sleep(frozen.seconds)
                 continue
             await self._world.pass_time()
             if process.alive:
@@ -56,19 +55,6 @@ class Actor:
             with running_as(self._process):
                 self._object = self._make()
         return self._process, self._object
-
-
-class _Frozen(Exception):
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
-def await_free(process: Process, world: World) -> None:
-    """Raises if a process is frozen, so that the call waits."""
-    seconds = process.frozen_until - world.loop.time()
-    if seconds > 0:
-        raise _Frozen(seconds)
 
 
 async def run_in(world: World, process: Process, make: Callable[[], Any]) -> Any:

@@ -4,7 +4,6 @@ SQLite appends to the write-ahead log: a transaction is durable when the log is 
 end. A crash of the machine leaves any part of what was written since, and the page at the end torn.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -18,27 +17,21 @@ class Disk:
     def __init__(self, file: Path, template: bytes) -> None:
         """Writes the file from a template."""
         self.file = file
-        self._log = f"{file}-wal"
+        self._log = Path(f"{file}-wal")
         self._synced = 0
         self._write(template, b"")
 
     def note_sync(self) -> None:
         """Notes that the log is durable up to its end."""
-        self._synced = self.log_size()
-
-    def log_size(self) -> int:
-        """Returns the bytes of the log."""
-        try:
-            return os.stat(self._log).st_size
-        except FileNotFoundError:
-            return 0
+        self._synced = self._log.stat().st_size if self._log.exists() else 0
 
     def crash(self, random: Random, disconnect: Callable[[], None]) -> str:
         """Leaves what a power failure could; returns the loss in words.
 
         `disconnect` closes all connections, which would complete the file.
         """
-        database, log = self.file.read_bytes(), self._read_log()
+        database = self.file.read_bytes()
+        log = self._log.read_bytes() if self._log.exists() else b""
         cut = self._synced + _part(random, len(log) - self._synced)
         # The end of the last page holds anything, but nothing synced is harmed.
         torn = min(cut - self._synced, random.choice((0, random.randrange(1, PAGE))))
@@ -55,20 +48,10 @@ class Disk:
         self.remove()
         self.file.write_bytes(database)
         if log:
-            Path(self._log).write_bytes(log)
-
-    def _read_log(self) -> bytes:
-        try:
-            return Path(self._log).read_bytes()
-        except FileNotFoundError:
-            return b""
+            self._log.write_bytes(log)
 
 
 def _part(random: Random, length: int) -> int:
     """Returns a part of a length: often none or all of it."""
     drawn = random.random()
-    if drawn < 0.25:
-        return 0
-    if drawn < 0.5:
-        return length
-    return random.randint(0, length)
+    return 0 if drawn < 0.25 else length if drawn < 0.5 else random.randint(0, length)

@@ -117,13 +117,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._enqueue(handle)
         return handle
 
-    def call_soon_threadsafe(
-        self,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon
 
     def call_later(
         self,

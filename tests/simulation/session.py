@@ -119,7 +119,8 @@ class Session:
             if self._halt is None and not self._left:
                 archive.run(plan.name).finish()
         finally:
-            self._end()
+            for actor in self._group.actors:
+                world.loop.kill(actor)
             ownership.end()
             self._group.ended = True
         if self._halt is not None:
@@ -134,10 +135,6 @@ class Session:
                 raise OwnerError(f"run {self._plan.name} is worked on")
             await asyncio.sleep(POLL_SECONDS)
         self._world.note_owner(self._plan.name, self._group)
-
-    def _end(self) -> None:
-        for actor in self._group.actors:
-            self._world.loop.kill(actor)
 
     async def _annotate(self, archive: Archive) -> None:
         rows = ((AS_PUBLISHED, replace(case)) for case in self._plan.cases)

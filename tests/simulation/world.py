@@ -5,9 +5,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine
 
@@ -18,8 +19,6 @@ from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
 from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
 from tests.simulation.server import Attempt, Fate, Server, Weather
-
-T = TypeVar("T")
 
 FULL = 2
 """Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
@@ -233,7 +232,7 @@ class World:
 
     # Faults
 
-    def hang(self, group: Group, seconds: float) -> None:
+    def _hang(self, group: Group, seconds: float) -> None:
         """Lets the user of a session start another one beside it."""
         run = group.driver.name.partition(".")[0]
         delay = seconds * self.random.random()
@@ -263,65 +262,58 @@ class World:
 
     def strike(self, kind: str, process: Process) -> None:
         """Lets a fault of a kind befall the process that runs."""
-        group = self._group_of(process)
         self.strikes += 1
-        match kind:
-            case "machine":
-                self.crash_machine()
-            case "driver":
-                self._kill_driver(group)
-            case "actor":
-                actors = [actor for actor in group.actors if actor.alive]
-                victim = process if process in actors else self._choose(actors)
-                if victim is not None:
-                    self.note(f"{victim} is killed")
-                    self.loop.kill(victim)
-            case "freeze":
-                frozen = group.processes if self.random.random() < 0.6 else [process]
-                seconds = self.random.choice((3.0, 20.0, 70.0, 200.0))
-                self.note(f"{frozen} frozen for {seconds:g} s")
-                for one in frozen:
-                    self.loop.freeze(one, seconds)
-                if group.driver in frozen:
-                    self.hang(group, seconds)
-            case "lock":
-                self._locks = {n: one for n, one in self._locks.items() if one is not group.driver}
-                group.unlocked = True
-                self.note(f"{group.driver} loses its lock")
-                self._lose_attempts(group)
-                self.hang(group, 10.0)
-            case "clock":
-                group.leap = self.random.choice(LEAPS)
-                self.note(f"clocks leap by {group.leap:g} s")
-                self.hang(group, 10.0)
-            case _:
-                raise ValueError(kind)
+        STRIKES[kind](self, self._group_of(process), process)
 
-    def crash_machine(self) -> None:
+    def _crash_machine(self, *_: object) -> None:
         """Kills every process and loses what was not synced."""
         for group in self._groups:
             for process in group.processes:
                 self.loop.kill(process)
         self.note(f"the machine crashes: {self.disk.crash(self.random, self._disconnect)}")
 
-    def _kill_driver(self, group: Group) -> None:
+    def _kill_driver(self, group: Group, _: Process) -> None:
         """Kills a driver at once, and its actors soon."""
-        self.note(f"{group.driver} is killed")
-        self.loop.kill(group.driver)
+        self._kill(group.driver)
         for actor in group.actors:
             delay = self.random.choice((0.0, self.random.random() * LINGER))
             if delay == 0.0:
                 self.loop.kill(actor)
             else:
-                self.loop.call_in(
-                    self.loop.observer, delay, lambda actor=actor: self.loop.kill(actor)
-                )
+                self.loop.call_in(self.loop.observer, delay, partial(self.loop.kill, actor))
+
+    def _kill_actor(self, group: Group, process: Process) -> None:
+        actors = [actor for actor in group.actors if actor.alive]
+        if actors:
+            self._kill(process if process in actors else self.random.choice(actors))
+
+    def _kill(self, process: Process) -> None:
+        self.note(f"{process} is killed")
+        self.loop.kill(process)
+
+    def _freeze(self, group: Group, process: Process) -> None:
+        frozen = group.processes if self.random.random() < 0.6 else [process]
+        seconds = self.random.choice((3.0, 20.0, 70.0, 200.0))
+        self.note(f"{frozen} frozen for {seconds:g} s")
+        for one in frozen:
+            self.loop.freeze(one, seconds)
+        if group.driver in frozen:
+            self._hang(group, seconds)
+
+    def _unlock(self, group: Group, _: Process) -> None:
+        self._locks = {n: one for n, one in self._locks.items() if one is not group.driver}
+        group.unlocked = True
+        self.note(f"{group.driver} loses its lock")
+        self._lose_attempts(group)
+        self._hang(group, 10.0)
+
+    def _leap(self, group: Group, _: Process) -> None:
+        group.leap = self.random.choice(LEAPS)
+        self.note(f"clocks leap by {group.leap:g} s")
+        self._hang(group, 10.0)
 
     def _group_of(self, process: Process) -> Group:
         return next(group for group in self._groups if process in group.processes)
-
-    def _choose(self, processes: list[Process]) -> Process | None:
-        return self.random.choice(processes) if processes else None
 
     def _stepped(self, process: Process) -> None:
         if process is not self.loop.observer and (kind := self._due()) is not None:
@@ -345,17 +337,14 @@ class World:
     def _die(self, process: Process) -> None:
         """Notes what was in flight at the death of a process."""
         group = self._group_of(process)
-        if process is group.driver:
-            # What its actors still do is void for the next session.
-            self._lose_attempts(group)
-            return
-        for attempt in self._under_way(group):
-            if attempt.process is process:
-                attempt.fate = Fate.LOST
+        # What the actors of a dead driver still do is void for the next session.
+        self._lose_attempts(group, None if process is group.driver else process)
 
-    def _lose_attempts(self, group: Group) -> None:
+    def _lose_attempts(self, group: Group, process: Process | None = None) -> None:
+        """Loses what a process of a session sent, or all of them."""
         for attempt in self._under_way(group):
-            attempt.fate = Fate.LOST
+            if process in (None, attempt.process):
+                attempt.fate = Fate.LOST
 
     def _under_way(self, group: Group) -> list[Attempt]:
         return [
@@ -426,3 +415,14 @@ class World:
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
         return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
+
+
+STRIKES = {
+    "machine": World._crash_machine,
+    "driver": World._kill_driver,
+    "actor": World._kill_actor,
+    "freeze": World._freeze,
+    "lock": World._unlock,
+    "clock": World._leap,
+}
+"""What befalls a process and its group, by kind."""
