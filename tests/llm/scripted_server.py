@@ -172,7 +172,8 @@ def spoiled(text: str, fault: str) -> str:
             return re.sub("|".join(ROOTS), lambda root: following[root[0]], text)
         case "unknown_root":
             return re.sub("|".join(ROOTS), "Qnt", text)
-    return text
+        case _:
+            return text
 
 
 @dataclass(frozen=True)
