@@ -49,9 +49,15 @@ def run_job(
         run: Function that takes the validated configuration; heavy imports belong inside it.
         argv: Arguments; None takes those of the process.
     """
-    argv = sys.argv[1:] if argv is None else argv
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
+    sys.exit(_logged_status(kind, doc, run, sys.argv[1:] if argv is None else argv))
+
+
+def _logged_status(
+    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
+) -> int:
+    """Runs the job, with JSON lines if it asks for them; returns its exit status."""
     with ExitStack() as stack:
         # An unusable configuration is never read, but its errors must be JSON as well.
         if LOG_JSON in argv:
@@ -62,7 +68,7 @@ def run_job(
                 stack.enter_context(json_lines(kind.job))
             run(config)
 
-        sys.exit(_status(kind, doc, run_telling, argv))
+        return _status(kind, doc, run_telling, argv)
 
 
 def help_text(kind: type[JobConfig], doc: str | None) -> str:

@@ -82,7 +82,7 @@ def _altered_once(value: Any, draw: random.Random) -> Any:
 
 
 @contextmanager
-def limits(most: int = MEMORY) -> Generator[None]:
+def limits() -> Generator[None]:
     """Ends what takes more CPU time or memory than any small input may."""
 
     def over(*_: object) -> None:
@@ -91,7 +91,7 @@ def limits(most: int = MEMORY) -> Generator[None]:
     before = signal.signal(signal.SIGVTALRM, over)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
     try:
-        with memory(most):
+        with memory(MEMORY):
             yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -102,18 +102,17 @@ def try_all(
     make: Callable[[random.Random], T],
     read: Callable[[T], object],
     allowed: type[RaylabError] | tuple[type[RaylabError], ...],
-    count: int = COUNT,
 ) -> None:
     """Reads inputs drawn by their number; only errors of these types may come out."""
-    for number in range(count):
-        given = make(random.Random(number))
+    for number in range(COUNT):
+        content = make(random.Random(number))
         try:
             with limits():
-                read(given)
+                read(content)
         except allowed as error:
             assert 0 < len(str(error)) < 3000, f"input {number}: {str(error)[:200]}"
         except Exception as error:
-            error.add_note(f"input {number}: {str(given)[:2000]}")
+            error.add_note(f"input {number}: {str(content)[:2000]}")
             raise
 
 
@@ -121,9 +120,8 @@ def try_altered(
     samples: Sequence[bytes],
     read: Callable[[bytes], object],
     allowed: type[RaylabError] | tuple[type[RaylabError], ...],
-    count: int = COUNT,
 ) -> None:
     """Reads the samples as they are, which must go well, and then altered."""
     for sample in samples:
         read(sample)
-    try_all(lambda draw: altered(draw.choice(samples), draw), read, allowed, count)
+    try_all(lambda draw: altered(draw.choice(samples), draw), read, allowed)

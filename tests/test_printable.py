@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from raylab.printable import printable, redacted, secret_in
 
+OTHER = ["", "two\nlines\tand a tab", "Ünïcödé 漢字 עברית", "ख\u200cग", "👩\u200d🔬", r"\x1b"]
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),
@@ -19,16 +21,7 @@ from raylab.printable import printable, redacted, secret_in
         ("ze\u200bro\ufeff\u2060\u200e\u061c\u2028", r"ze\u200bro\ufeff\u2060\u200e\u061c\u2028"),
         ("half \ud83d of \udc80", r"half \ud83d of \udc80"),
         ("tag \U000e0041", r"tag \U000e0041"),
-        *(
-            (text, text)
-            for text in (
-                "",
-                "two\nlines\tand a tab",
-                "Ünïcödé 漢字 עברית",
-                "ख\u200cग",
-                "👩\u200d🔬",
-            )
-        ),
+        *zip(OTHER, OTHER, strict=True),
     ],
 )
 def test_what_is_obeyed_becomes_visible_and_other_text_stays(text: str, shown: str) -> None:

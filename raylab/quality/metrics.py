@@ -146,15 +146,18 @@ def compute_benchmark_novelty(
     actual = _finite_array(current)
     if not priors:
         raise ValueError("novelty against no prior benchmark: give one or more")
-    columns: list[Array] = []
-    for number, prior in enumerate(priors, 1):
-        if difference := model_difference(current, prior):
-            raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
-        figures = {name: prior[name] for name in current}
-        columns.append(_finite_array(figures, f"figure of prior {number},", bounded=False))
+    columns = [_prior_figures(current, number, prior) for number, prior in enumerate(priors, 1)]
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
     return _novelty(actual, columns)
+
+
+def _prior_figures(models: Iterable[str], number: int, prior: Mapping[str, float]) -> Array:
+    """Returns the (models,) figures of a prior, in the order of the models."""
+    if difference := model_difference(models, prior):
+        raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
+    figures = {name: prior[name] for name in models}
+    return _finite_array(figures, f"figure of prior {number},", bounded=False)
 
 
 def _rows(accuracies: Mapping[Any, Iterable[float]]) -> Array:

@@ -34,10 +34,10 @@ def race(storage: str, races: int, start: Barrier, results: "Queue[list[str]]") 
     results.put(ends)
 
 
-def assert_one_wins_each(storage: str, races: int) -> None:
+def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
     start, results = SPAWN.Barrier(2), SPAWN.Queue()
     processes = [
-        SPAWN.Process(target=race, args=(storage, races, start, results)) for _ in range(2)
+        SPAWN.Process(target=race, args=(str(tmp_path), 20, start, results)) for _ in range(2)
     ]
     for process in processes:
         process.start()
@@ -45,14 +45,10 @@ def assert_one_wins_each(storage: str, races: int) -> None:
     for process in processes:
         process.join(SECONDS)
     for number, both in enumerate(zip(*ends, strict=True)):
-        run = Run.at(f"{storage}/run{number}")
+        run = Run.at(tmp_path / f"run{number}")
         refused = [end for end in both if "exists, started" in end and "resume=true" in end]
         assert len(refused) == 1 and run.id in both, both
         assert run.names() == [RECORD]
-
-
-def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
-    assert_one_wins_each(str(tmp_path), 20)
 
 
 def hold(storage: str, results: "Queue[str | None]") -> None:
