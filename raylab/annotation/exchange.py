@@ -158,20 +158,26 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
     new: list[HumanDecision] = []
     left_out: list[str] = []
     for opened, decision in decided:
-        last = opened.last and opened.last.decision
         if opened.says(decision):
             continue
-        if not opened.waits and last is not None and last.reviewer != decision.reviewer:
-            left_out.append(f"case {decision.case} is decided by {last.reviewer}")
-            continue
-        try:
-            reviews.archive(opened, decision)
-        except LeaseError as error:
-            left_out.append(str(error))
+        if reason := _archive(reviews, opened, decision):
+            left_out.append(reason)
         else:
             new.append(decision)
     unconfirmed = sum(decision_row(decision).status == UNCONFIRMED for decision in new)
     return Import(len(decided), len(new), unconfirmed, tuple(left_out))
+
+
+def _archive(reviews: Reviews, opened: Opened, decision: HumanDecision) -> str | None:
+    """Archives a decision, or returns why it is left out."""
+    last = opened.last and opened.last.decision
+    if not opened.waits and last is not None and last.reviewer != decision.reviewer:
+        return f"case {decision.case} is decided by {last.reviewer}"
+    try:
+        reviews.archive(opened, decision)
+    except LeaseError as error:
+        return str(error)
+    return None
 
 
 def _read_decisions(

@@ -13,16 +13,16 @@ from raylab.annotation.input.cases import select_cases
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.cluster.annotate import run_annotate
-from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
 from tests.annotation.outcomes import CODEBOOK
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
 from tests.llm.test_client import Notebook, awaited
+from tests.review.office import MODELS, annotation
 
 AGREE = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 DIFFER = "[[gold=Lrn;a=Lrn;b=Evo;eval_a=92;eval_b=60;adj=b]]"
-ROLES = {"m-a": "annotator_a", "m-b": "annotator_b", "m-e": "evaluator", "m-j": "adjudicator"}
+ROLES = {model: role for role, model in MODELS.items()}
 
 
 def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> AnnotateConfig:
@@ -30,20 +30,9 @@ def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> Annotat
     rows = [{"id": f"c{n}", "description": f"System {n % 5}. {mark}"} for n in range(6)]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return load_config(
-        AnnotateConfig,
-        [
-            "llm=openai",
-            f"llm.endpoints.default.base_url='{base_url}'",
-            "llm.endpoints.default.api_key_env=null",
-            f"cases.path='{path}'",
-            f"storage='{tmp_path / 'runs'}'",
-            "protocol.policy=lenient",
-            "llm.prices={m-a: {input: 1, output: 10}, m-b: {input: 1, output: 10}}",
-            *(f"llm.{role}.model={model}" for model, role in ROLES.items()),
-            *overrides,
-        ],
-    )
+    prices = "llm.prices={quux-a: {input: 1, output: 10}, quux-b: {input: 1, output: 10}}"
+    given = (f"cases.path='{path}'", "protocol.policy=lenient", prices)
+    return annotation(tmp_path / "runs", base_url, *given, *overrides)
 
 
 def unclear(call: Call) -> Answer:

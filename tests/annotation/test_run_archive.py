@@ -57,14 +57,6 @@ def everything(path: Path) -> dict[Path, bytes]:
     }
 
 
-def test_resume_without_archive_takes_the_one_of_the_record(tmp_path: Path):
-    annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
-    run = annotate(configured(tmp_path), "b")
-    assert statuses(tmp_path / "lab.db") == ["a", "b"]
-    assert not (tmp_path / "runs" / "archive.db").exists()
-    assert noted(run) == 2
-
-
 def test_another_archive_is_refused_and_nothing_is_made_or_changed(tmp_path: Path):
     annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
     with Archive.open(tmp_path / "other.db") as other:
@@ -88,12 +80,13 @@ def test_a_lost_archive_is_not_replaced_by_an_empty_one(tmp_path: Path):
         annotate(configured(tmp_path), "b")
 
 
-def test_a_moved_archive_is_taken_and_found_again(tmp_path: Path):
-    annotate(configured(tmp_path), "a")
-    shutil.move(tmp_path / "runs" / "archive.db", tmp_path / "moved.db")
-    annotate(configured(tmp_path, archive=str(tmp_path / "moved.db")), "b")
-    annotate(configured(tmp_path), "c")
-    assert statuses(tmp_path / "moved.db") == ["a", "b", "c"]
+def test_resume_finds_the_archive_of_the_record_and_one_that_moved(tmp_path: Path):
+    annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
+    annotate(configured(tmp_path), "b")
+    shutil.move(tmp_path / "lab.db", tmp_path / "moved.db")
+    annotate(configured(tmp_path, archive=str(tmp_path / "moved.db")), "c")
+    assert noted(annotate(configured(tmp_path), "d")) == 4
+    assert statuses(tmp_path / "moved.db") == ["a", "b", "c", "d"]
     assert not (tmp_path / "runs" / "archive.db").exists()
 
 
@@ -124,13 +117,8 @@ def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):
     assert noted(Run.at(str(tmp_path / "there" / "runs" / "r"))) == 1
 
 
-def test_a_run_that_died_before_it_was_archived_goes_on(tmp_path: Path):
-    Run.open(configured(tmp_path), "annotate")
-    annotate(configured(tmp_path), "a")
-    assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
-
-
-def test_a_storage_that_moved_with_its_archive_is_resumed(tmp_path: Path):
+def test_a_storage_that_moved_and_a_run_that_died_before_it_was_archived_go_on(tmp_path: Path):
+    Run.open(configured(tmp_path / "here"), "annotate")
     annotate(configured(tmp_path / "here"), "a")
     shutil.move(tmp_path / "here", tmp_path / "there")
     annotate(configured(tmp_path / "there"), "b")

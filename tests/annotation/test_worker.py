@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,18 +21,16 @@ from raylab.annotation.worker import (
     chunks_of,
     failed_outcome,
 )
-from raylab.archive.ledger import AnswerRow, CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
-from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
 from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress, describe
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON, call_row
+from tests.review.office import annotation
 
 
 class MemoryArchive(ArchiveClient):
@@ -43,10 +40,6 @@ class MemoryArchive(ArchiveClient):
         self.calls = list(calls)
         self.cases: list[CaseRow] = []
         self.confirmed: list[tuple[int, DecisionRow]] = []
-
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        self.calls += [one.call for one in operations if isinstance(one, AnswerRow)]
-        return CallResults({})
 
     async def void_claims(self) -> None: ...
 
@@ -60,25 +53,9 @@ class MemoryArchive(ArchiveClient):
         self.confirmed.append((sequence, row))
 
 
-def worker_of(archive: ArchiveClient, config: AnnotateConfig, **others: Any) -> Worker:
-    settings = protocol_settings(config, "run", CODEBOOK)
-    return Worker(config.llm, settings, "run", archive, **others)
-
-
-def config(tmp_path: Path) -> AnnotateConfig:
-    endpoint = "llm.endpoints.default"
-    models = (f"llm.{role}.model={role}" for role in ("annotator_a", "annotator_b", "evaluator"))
-    return load_config(
-        AnnotateConfig,
-        [
-            "llm=openai",
-            f"{endpoint}.base_url=http://127.0.0.1:9/v1",
-            f"{endpoint}.api_key_env=null",
-            f"storage={tmp_path}",
-            "llm.adjudicator.model=adjudicator",
-            *models,
-        ],
-    )
+def worker_of(archive: ArchiveClient, storage: Path) -> Worker:
+    config = annotation(storage, "http://127.0.0.1:9/v1")
+    return Worker(config.llm, protocol_settings(config, "run", CODEBOOK), "run", archive)
 
 
 def ends(monkeypatch: pytest.MonkeyPatch, **by_case: Exception | None) -> None:
@@ -103,7 +80,7 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
     archive = MemoryArchive()
 
     async def run() -> None:
-        worker = worker_of(archive, config(tmp_path))
+        worker = worker_of(archive, tmp_path)
         chunk = [
             ("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor", "late")
         ]
@@ -131,7 +108,7 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
     archive = MemoryArchive()
 
     async def run() -> None:
-        worker = worker_of(archive, config(tmp_path))
+        worker = worker_of(archive, tmp_path)
         made = make_decision("good", "own", bare("Evo"), "so", "ada", NOON, insisted=True)
         chunk = [
             ("published", DecidedCase(name, f"about {name}", decision=made, place=place))

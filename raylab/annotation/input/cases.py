@@ -395,16 +395,19 @@ def python_cases(names: Iterable[str]) -> Iterator[Case]:
         if name in seen:
             raise DataError(f"Python object {name} is given twice: remove one")
         seen.add(name)
-        try:
-            source = textwrap.dedent(inspect.getsource(pkgutil.resolve_name(name)))
-        except Exception as error:
-            # Importing runs the package's code, which may raise anything.
-            raise DataError(
-                f"Python object {name!a}: {error}: name an installed module, class or function "
-                "that is written in Python"
-            ) from error
-        package, version = _origin(name.partition(".")[0])
+        source, (package, version) = _read_source(name), _origin(name.partition(".")[0])
         yield Case(name, source, meta={"package": package, "version": version})
+
+
+def _read_source(name: str) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(pkgutil.resolve_name(name)))
+    except Exception as error:
+        # Importing runs the package's code, which may raise anything.
+        raise DataError(
+            f"Python object {name!a}: {error}: name an installed module, class or function "
+            "that is written in Python"
+        ) from error
 
 
 def is_source(meta: dict[str, Any]) -> bool:
