@@ -71,15 +71,7 @@ def comparison_table(models: Models) -> Table:
     labels = [
         name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
     ]
-    rows: list[Row] = [
-        [
-            accuracy_phrase(metric) if definition.free_running else definition.label,
-            *_model_cells(models, metric),
-            *(percent(values.get(metric)) for values in others.values()),
-        ]
-        for metric, definition in GRID_METRICS.items()
-        if definition.compared and any(metric in of.reported.metrics for of in models.values())
-    ]
+    rows = list(_metric_rows(models, others))
     rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
     marked = f"; {MARK} by the published definitions" if published else ""
     all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
@@ -89,6 +81,15 @@ def comparison_table(models: Models) -> Table:
         ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
     )
+
+
+def _metric_rows(models: Models, others: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
+    for metric, definition in GRID_METRICS.items():
+        measured = any(metric in model.reported.metrics for model in models.values())
+        if definition.compared and measured:
+            label = accuracy_phrase(metric) if definition.free_running else definition.label
+            beside = (percent(values.get(metric)) for values in others.values())
+            yield [label, *_model_cells(models, metric), *beside]
 
 
 def _facts(models: Models) -> dict[str, list[str]]:

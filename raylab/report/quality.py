@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from raylab.log import log_line
 from raylab.quality.metrics import METRICS
@@ -128,12 +129,11 @@ def _accuracy_table(
 ) -> Table:
     """Returns accuracies by model, generation and prior, shaded over the generations."""
     accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
-    generations = list(dict.fromkeys(key for of in quality.generations.values() for key in of))
-    values = [of.get(key) for of in accuracies.values() for key in generations]
-    depths = iter(shades(values))
+    generations = list(dict.fromkeys(chain.from_iterable(quality.generations.values())))
+    depths = iter(shades([row.get(key) for row in accuracies.values() for key in generations]))
     rows: list[Row] = []
-    for model, of in accuracies.items():
-        cells = [Cell(percent(of.get(key)), shade=next(depths)) for key in generations]
+    for model, row in accuracies.items():
+        cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
         priors = [percent(prior.get(model)) for prior in quality.priors.values()]
         rows.append([model, percent(quality.models[model]), *cells, *priors])
     rows.append(RULE)
