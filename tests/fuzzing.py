@@ -102,9 +102,10 @@ def try_all(
     make: Callable[[random.Random], T],
     read: Callable[[T], object],
     allowed: type[RaylabError] | tuple[type[RaylabError], ...],
+    count: int = COUNT,
 ) -> None:
     """Reads inputs drawn by their number; only errors of these types may come out."""
-    for number in range(COUNT):
+    for number in range(count):
         content = make(random.Random(number))
         try:
             with limits():
@@ -120,8 +121,9 @@ def try_altered(
     samples: Sequence[bytes],
     read: Callable[[bytes], object],
     allowed: type[RaylabError] | tuple[type[RaylabError], ...],
+    count: int = COUNT,
 ) -> None:
     """Reads the samples as they are, which must go well, and then altered."""
     for sample in samples:
         read(sample)
-    try_all(lambda draw: altered(draw.choice(samples), draw), read, allowed)
+    try_all(lambda draw: altered(draw.choice(samples), draw), read, allowed, count)
