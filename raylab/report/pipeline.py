@@ -29,8 +29,8 @@ from raylab.report.quality import quality_section
 from raylab.report.table import join_names, percent, pluralize
 from raylab.runs.run_record import RunRecord
 
-PUBLISHED_SOURCE, PUBLISHED_EPOCHS = "re_arc", 100
-"""The `data.source` and the epochs of the published recipe; its logged runs ended before."""
+PUBLISHED_EPOCHS = 100
+"""Epochs of the published recipe; its logged runs ended before."""
 SHOWN_MODELS = len(SERIES)
 """Most models in pictures: the best on the metric."""
 METRICS_TEXT = (
@@ -162,11 +162,6 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
     unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
     if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
-    if data.source != PUBLISHED_SOURCE:
-        yield (
-            f"The published runs are on {PUBLISHED_SOURCE}, this run is on {data.source}: "
-            "they give the order of magnitude, not a comparison."
-        )
     if any(model.reported.chosen_on for model in report.models.values()):
         yield (
             f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "

@@ -212,7 +212,6 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
         ({}, []),
         ({"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
         ({"data": {"source": "re_arc", "path": "re_arc.zip", "every": 10}}, ["data.every"]),
-        ({"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
     ],
 )
 def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
