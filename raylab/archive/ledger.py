@@ -244,7 +244,7 @@ class Ledger:
     ) -> set[str]:
         """Stores claims; returns the keys that other runs have claimed since they looked free."""
         rows = [
-            self._row(SENT, claim.claim, claimant, key=claim.key, held=asdict(claim.most))
+            self._row(SENT, claim.claim, claimant, key=claim.key, held=vars(claim.most))
             for claim in claims
         ]
         stored = connection.scalars(self._claims, rows) if rows else ()

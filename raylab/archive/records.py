@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
@@ -225,10 +225,10 @@ class Cost:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*map(operator.add, astuple(self), astuple(other)))
+        return Cost(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        rest = Cost(*map(operator.sub, astuple(self), astuple(other)))
+        rest = Cost(*map(operator.sub, vars(self).values(), vars(other).values()))
         # What is left of sums of floating-point prices is no money.
         return rest if rest.attempts else Cost()
 
