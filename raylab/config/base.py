@@ -4,6 +4,7 @@ import ipaddress
 import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ def _integer_as_text(value: object) -> object:
 
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+PLAIN = re.compile(r"[A-Za-z0-9_/:@.-]+")
+"""A value that an override takes without quotes."""
 
 
 def _path_as_text(value: object) -> object:
@@ -138,6 +141,16 @@ class ClusterConfig(Strict):
         return self.workers == 1 and self.joined is None
 
 
+def _as_override(value: str) -> str:
+    """Returns a value as an override takes it: in quotes if it has special characters."""
+    if PLAIN.fullmatch(value):
+        return value
+    # Workers import this module, and have no use for Hydra.
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(value, Quote.double).with_quotes()
+
+
 STORAGE = "./runs"
 """The storage of every job by default, from the directory in which it runs."""
 
@@ -164,18 +177,24 @@ class JobConfig(Strict):
         """Returns composed values, not validated yet, with what follows from others set."""
         return values
 
-    def command(self, job: str, run: str, *words: str) -> str:
+    def command(self, job: str, run: str, **more: object) -> str:
         """Returns the command of a job on a run that lies where this configuration finds it.
 
         Args:
             job: Name of the job.
             run: Name of the run.
-            *words: Further words of the command.
+            **more: Further keys of the command, with their values.
         """
-        keys = [] if self.storage == absolute_location(STORAGE) else [f"storage={self.storage}"]
+        keys: dict[str, object] = {"name": run}
+        if self.storage != absolute_location(STORAGE):
+            keys["storage"] = self.storage
         if archive := getattr(self, "archive", None):
-            keys.append(f"archive={archive}")
-        return shlex.join(["python", f"jobs/{job}.py", f"name={run}", *keys, *words])
+            keys["archive"] = archive
+        words = [f"{key}={_as_override(str(value))}" for key, value in (keys | more).items()]
+        # The script lies beside that which runs, wherever it was started from.
+        folder = Path(sys.argv[0]).parent
+        script = (folder if folder.name == "jobs" else Path("jobs")) / f"{job}.py"
+        return shlex.join(["python", str(script), *words])
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

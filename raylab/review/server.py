@@ -68,7 +68,7 @@ def export_cases(config: ReviewConfig, path: Path) -> None:
     log_line(
         f"{written} {waits} for a person -> {path}\n"
         f"fill in decision ({decision}), justification and reviewer, then\n"
-        f"{config.command('review', annotation.run.name, f'import={path}')}",
+        f"{config.command('review', annotation.run.name, **{'import': path})}",
         waiting=written,
         uri=str(path),
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.ledger import ClaimRow, EndRow
 from raylab.archive.records import CaseRow, Cost, DecisionRow
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig, ReportConfig
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
 from raylab.config.llm import Budget
 from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
@@ -129,6 +131,11 @@ def test_the_command_for_review_names_the_storage_and_counts_rightly(
     command = f"python jobs/review.py name=run storage={storage.path}"
     assert f"1 case waits for a person: {command}\n" in capsys.readouterr().out
     assert storage.config("run").command("review", "run") == command
+    database = "postgresql://u@h:5432/db?sslmode=require"
+    on_a_server = storage.config("run").model_copy(update={"archive": database})
+    written = on_a_server.command("review", "run")
+    assert written == f"{command} 'archive=\"{database}\"'"
+    assert load_config(ReviewConfig, shlex.split(written)[2:]).archive == database
     # The default storage is left out.
     monkeypatch.chdir(storage.path)
     config = AnnotateConfig.model_validate({"name": "run", "llm": LLM})

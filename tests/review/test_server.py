@@ -41,17 +41,19 @@ def fill_in(path: Path, *filled: dict[str, str]) -> None:
 
 
 def test_the_printed_next_command_works_as_it_is_printed(
-    storage: Path, capsys: pytest.CaptureFixture[str]
+    storage: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = storage / "review file.jsonl"
+    path = storage / "review file, a=b (1).jsonl"
+    # From another directory than that of the project.
+    monkeypatch.setattr(sys, "argv", [f"{ROOT}/jobs/review.py"])
     export_cases(review(storage), path)
     told, *_, command = capsys.readouterr().out.strip().splitlines()
     assert told == f"1 case waits for a person -> {path}"
     fill_in(path, FILLED)
     words = shlex.split(command)
-    assert words[:3] == ["python", "jobs/review.py", "name=systems"]
+    assert words[:3] == ["python", f"{ROOT}/jobs/review.py", "name=systems"]
     done = subprocess.run(
-        [sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, *words[1:]], cwd=storage, capture_output=True, text=True, check=True
     )
     assert "1 new decision of 1, 1 unconfirmed" in done.stdout
     assert "1 decision waits for the evaluator" in done.stdout
