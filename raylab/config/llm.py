@@ -90,7 +90,8 @@ class Endpoint(Strict):
         if secret_in(base_url) or any(mark in base_url for mark in "@?#"):
             raise ValueError("must carry no key, because it is archived: use api_key_env")
         parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        # The port raises a ValueError itself where it is no number of one.
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError(f"given {base_url}, should start with http:// or https://")
         return base_url
 

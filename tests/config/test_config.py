@@ -182,6 +182,7 @@ ANNOTATION_MISTAKES = [
     ("llm.evaluator.extra={service_tier: flex}", "service_tier is set by llm.lane"),
     ("llm.annotator_b.seed=1", "annotator_a and annotator_b are the same call"),
     ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
+    ("llm.endpoints.default.base_url='http://host:99999/v1'", "Port out of range 0-65535"),
     ("llm.endpoints.default.base_url='https://me:key@host/v1'", "must carry no key"),
     ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
     ("llm.endpoints.default.base_url='https://host/v1#key'", "must carry no key"),
