@@ -29,6 +29,8 @@ UNREACHED_DEADLINE = 120.0
 TIMEOUTS = {Lane.STANDARD: 120.0, Lane.FLEX: 900.0}
 """Seconds for one attempt where none are configured."""
 CONNECT_TIMEOUT = 15.0
+"""Longest wait for a connection in seconds, and half of an attempt's at most: an attempt that ends
+without one was not sent, and costs nothing."""
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 LARGEST_ANSWER = 1 << 22
@@ -62,8 +64,13 @@ class Transport:
     redirect a call may send it to any host, and the archive would name another than answered.
     """
 
-    def __init__(self, access: EndpointAccess, connections: int, trust_env: bool) -> None:
-        """Opens at most `connections`; `trust_env` lets the environment set proxies."""
+    def __init__(
+        self, access: EndpointAccess, connections: int, timeout: float, trust_env: bool
+    ) -> None:
+        """Opens at most `connections`, for attempts of `timeout` seconds.
+
+        The environment sets proxies if `trust_env`.
+        """
         limits = httpx2.Limits(
             max_connections=connections,
             max_keepalive_connections=connections,
@@ -80,7 +87,8 @@ class Transport:
         if access.api_key:
             self._headers["Authorization"] = f"Bearer {access.api_key.get_secret_value()}"
         self._url = httpx2.URL(f"{access.base_url.rstrip('/')}/chat/completions")
-        self._extensions = {"timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT).as_dict()}
+        connect = min(CONNECT_TIMEOUT, timeout / 2)
+        self._extensions = {"timeout": httpx2.Timeout(None, connect=connect).as_dict()}
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -142,7 +150,7 @@ class Connection:
         self._failed = Counter[str]()
         """Calls that failed since the last answer, by the words of their refusal."""
         trust_env = self.endpoint.base_url is not None
-        self._transport = Transport(self.access, self.slots.most, trust_env)
+        self._transport = Transport(self.access, self.slots.most, self.timeout, trust_env)
 
     async def close(self) -> None:
         """Closes the connections."""

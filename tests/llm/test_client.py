@@ -4,9 +4,10 @@ import asyncio
 import functools
 import itertools
 import logging
+import socket
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -278,9 +279,21 @@ async def test_failure_that_may_pass_is_tried_again_until_the_deadline(
     assert journal.ended == [outcome not in ("rate_limited", "server_error")] * len(journal.ended)
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address that neither accepts connections nor refuses them."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            stack.enter_context(waiting := socket.socket()).setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refused", "silent"])
 @awaited
-async def test_what_was_not_sent_is_not_billed() -> None:
-    llm = config("http://127.0.0.1:9/v1", deadline=1)
+async def test_what_was_not_sent_is_not_billed(silent: str, is_silent: bool) -> None:
+    llm = config(silent if is_silent else "http://127.0.0.1:9/v1", deadline=1, timeout=0.4)
     async with Client(llm, journal := Notebook(), timing=Clock(draw=0.5).timing) as client:
         assert type(await error_of(ask(client))) is DeadlineError
     assert journal.ended == [False, False]
