@@ -13,7 +13,7 @@ from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case, select_cases
 from raylab.annotation.input.state import open_cases
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.settings import protocol_settings
+from raylab.annotation.settings import Settings, protocol_settings
 from raylab.annotation.worker import (
     Tally,
     Worker,
@@ -25,7 +25,15 @@ from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
 from raylab.config.llm import Budget
-from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
+from raylab.errors import (
+    ArchiveError,
+    BudgetError,
+    CallError,
+    DataError,
+    DeadlineError,
+    StoppedError,
+)
+from raylab.llm.chat import Chat, Message
 from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress, describe
 from tests.annotation.outcomes import CODEBOOK
@@ -94,6 +102,36 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
     assert {row.case: row.status for row in archive.cases} == {"good": "accepted", "bug": "failed"}
     (failed,) = (row for row in archive.cases if row.case == "bug")
     assert failed.body["reason"] == "a fault of raylab: ZeroDivisionError: zero"
+
+
+def test_a_failed_write_leaves_no_case_under_way_and_sends_no_further_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+
+    async def annotate(case: Case, chat: Chat, settings: Settings, _: str) -> Outcome:
+        if case.id == "slow":
+            await asyncio.sleep(0.05)
+            request = settings.evaluator.request((Message("user", "?"),), None)
+            try:
+                await chat.complete(request, case.description_hash, "evaluate-a")
+            except StoppedError:
+                stopped.append(case.id)
+                raise
+        return failed_outcome(case, "published", "")
+
+    class Full(MemoryArchive):
+        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+            raise ArchiveError("no room")
+
+    monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
+
+    async def run() -> None:
+        chunk = [("published", Case(name, f"about {name}")) for name in ("fast", "slow")]
+        tally = await worker_of(Full(), tmp_path).annotate(chunk)
+        assert stopped == ["slow"] and str(tally.halt) == "no room"
+
+    asyncio.run(run())
 
 
 def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(

@@ -1,7 +1,8 @@
 """The input of a run against what the run has archived: new, changed and vanished cases.
 
-The input is read twice: to its end before anything is paid, so that a bad row costs nothing, and
-again as the cases are handed out, because memory holds none of them.
+The input is read to its end before anything is paid, so that a bad row costs nothing, and again as
+the cases are handed out, because memory holds none of them. That of a finished run is also read to
+see whether there is anything to do.
 """
 
 import logging
@@ -122,7 +123,8 @@ def _compare(annotation: AnnotationRun) -> InputState:
         new += len(cases) - len(heads)
         _refuse_changed(run, {case.id: case for case in cases}, heads)
         for name in heads:
-            del vanished[name]
+            # Another process may add cases while the run is not owned.
+            vanished.pop(name, None)
     return InputState(new, count, tuple(vanished))
 
 
