@@ -62,6 +62,7 @@ def report_drift(config: ReportConfig) -> None:
         ArchiveError: The archive cannot be read, or was changed.
         ConfigError: Runs are in remote storage and no archive is named.
     """
+    # No figure of drift depends on the distances, which the runs may have chosen.
     codebook = choose_codebook(ProtocolConfig())
     location = archive_location(config)
     with Archive.open(location, create=False) as archive:
@@ -79,12 +80,14 @@ def report_drift(config: ReportConfig) -> None:
 def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
     llm = row.config.get("llm", {})
+    prompts = codebook.prompts.get(llm.get("prompt", ""))
+    open_book = prompts is not None and prompts.open_book
     return ArchivedRun(
         row.name,
         row.started,
         row.versions.get("taxonomy"),
         {side: llm[role]["model"] for side, role in ANNOTATORS.items() if llm.get(role)},
-        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
+        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook, open_book=open_book),
     )
 
 

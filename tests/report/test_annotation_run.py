@@ -67,6 +67,7 @@ class Storage:
 
     def __init__(self, path: Path, archive: Archive) -> None:
         self.path, self.archive = path, archive
+        self.prompt = LLM["prompt"]
         self.protocol: dict[str, str] = {}
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
@@ -90,7 +91,12 @@ class Storage:
             {
                 "storage": str(self.path),
                 "name": name,
-                "llm": {**LLM, "annotator_a": MODELS["m"], "annotator_b": MODELS["n"]},
+                "llm": {
+                    **LLM,
+                    "prompt": self.prompt,
+                    "annotator_a": MODELS["m"],
+                    "annotator_b": MODELS["n"],
+                },
                 "generations": ["published"],
                 "protocol": self.protocol,
             }
@@ -116,7 +122,9 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     shown = found.disagreements.shown
     assert [one.case for one in shown] == ["far", "middle", "near"]
     # The latest decision holds.
-    assert "It steers." in page.text and "What near does." in page.text
+    assert "It steers." in page.text
+    descriptions = [page.text.index(f"What {one.case} does.") for one in shown]
+    assert descriptions == sorted(descriptions)
     # The configuration names the embedded model.
     assert "smoke test" in page.text
     assert "the only run of the archive" in page.text and "fresh=true" in page.text
@@ -230,3 +238,16 @@ def test_the_runs_of_an_archive_are_compared_over_time(
     }
     printed = capsys.readouterr().out
     assert "1 of 2" in printed and f"{storage.path}/drift.json" in printed
+
+
+@pytest.mark.parametrize(("prompt", "right"), [("word", 1), ("maximal", 0)])
+def test_gold_that_the_prompts_of_a_run_name_measures_no_accuracy_in_drift(
+    storage: Storage, prompt: str, right: int
+):
+    storage.prompt = prompt
+    named = outcome("x", "Evo", "Ctl", gold="Evo", meta={"open_book": True})
+    storage.annotate("january", [row(named, "What x does.")])
+    report_drift(ReportConfig(storage=str(storage.path), drift=True))
+    drift = Run.at(str(storage.path)).read_record(Drift)
+    assert drift is not None
+    assert drift.runs[0].sources["A"][0].roots.count == right

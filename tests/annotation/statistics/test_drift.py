@@ -131,8 +131,11 @@ def test_what_cannot_be_compared_says_why():
     # The third is compared with the last run that was asked.
     assert (second.before, result_of(second).lost) == ("1", 5)
     strangers = [outcome("x", "Lrn", answer("Lrn", [call(model="n")]), gold="Lrn")]
-    row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, strangers)]))
-    assert (row.shared, row.reason) == (0, "the runs share no case, equal in id and description")
+    reworded = [one.model_copy(update={"description_hash": "new"}) for one in answered(9)]
+    for others in (strangers, reworded):
+        row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, others)]))
+        reason = "the runs share no case, equal in id and description"
+        assert (row.shared, row.reason) == (0, reason)
     bare = [one.model_copy(update={"gold_label": None}) for one in answered(9)]
     row = compared(compare_runs([run("1", 1, bare), run("2", 2, bare)]))
     assert row.reason == "none of the 10 shared cases has gold"
