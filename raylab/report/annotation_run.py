@@ -63,7 +63,7 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     runs = sorted([*others, (head, report)], key=lambda timed: (timed[0].started, timed[0].name))
     timed = [TimedRun(row.name, row.started.isoformat(), report) for row, report in runs]
     over_time = drift_section(run.name, timed, len(rows) - len(others))
-    cases = [_full_case(annotation, shown.case) for shown in report.disagreements.shown]
+    cases = _full_cases(annotation, report)
     page = annotation_page(run.uri, run.record, report, cases, over_time)
     write_page(run, page)
     _print(run, report, page)
@@ -120,11 +120,17 @@ def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
     )
 
 
-def _full_case(annotation: AnnotationRun, case: str) -> FullCase:
+def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[FullCase]:
+    """Returns the cases of the disagreements in the report, in the same order."""
     archived, codebook = annotation.archived, annotation.codebook
-    (current,) = archived.cases(places=[archived.find_heads([case])[case].sequence])
-    latest = read_decision(current.decisions[-1].body, codebook) if current.decisions else None
-    return FullCase(read_outcome(current.case.body, codebook), current.case.description, latest)
+    ids = [shown.case for shown in report.disagreements.shown]
+    places = [head.sequence for head in archived.find_heads(ids).values()]
+    cases: dict[str, FullCase] = {}
+    for current in archived.cases(places=places):
+        latest = read_decision(current.decisions[-1].body, codebook) if current.decisions else None
+        outcome = read_outcome(current.case.body, codebook)
+        cases[current.case.case] = FullCase(outcome, current.case.description, latest)
+    return [cases[case] for case in ids]
 
 
 def _changes(
