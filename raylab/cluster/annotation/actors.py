@@ -7,6 +7,7 @@ import ray
 from raylab.annotation.calls import ArchiveClient, ArchiveWriter, Send
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import Chunk, Tally, Worker
+from raylab.archive.database import PATIENCE_SECONDS
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.cluster.session import awaited
@@ -23,7 +24,9 @@ class ArchiveWriterActor(ArchiveWriter):
     """The archive's writer in its own process."""
 
     def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
-        super().__init__(Archive.open(location), run, owner, budget)
+        # A writer that restarts may meet a server that is starting.
+        archive = Archive.open(location, wait=PATIENCE_SECONDS)
+        super().__init__(archive, run, owner, budget)
 
 
 class RateLimiterActor(RateLimiter):
