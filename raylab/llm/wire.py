@@ -228,7 +228,7 @@ def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
 def read_status(
     response: HttpResponse, now: float, answered: bool, lane: Lane = Lane.STANDARD
 ) -> Failure:
-    """Returns the failure that a status other than 200 means.
+    """Returns the failure that a status other than 2xx means.
 
     Args:
         response: The answer.
@@ -284,7 +284,7 @@ def _advice(status: int, words: str, code: str, param: str) -> str | None:
 
 
 def read_error(content: bytes) -> tuple[str, str, str]:
-    """Returns message, code and parameter of an error body, each on one line; empty if absent.
+    """Returns the message on one line, the code and the parameter of an error body, or empty texts.
 
     Without a message, the start of the body is the message.
     """

@@ -88,6 +88,7 @@ def load_distance(location: str | None = None) -> Distance:
 
     Raises:
         DataError: The file cannot be read, or its table is no metric in [0, 1] on the seven roots.
+        ConfigError: The storage of its URI cannot be opened.
     """
     place = Place.at(
         location or str(resources.files("raylab.opt") / "data/distance_opt_l1_v1.json")

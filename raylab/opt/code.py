@@ -34,6 +34,7 @@ from raylab.opt.notation import (
     begins_operand,
     escape,
     repairs_by_dropping,
+    sort_keys,
     sort_repairs,
 )
 
@@ -132,9 +133,10 @@ def read_canonical(line: str) -> Label:
     """
     match = CANONICAL.fullmatch(line)
     start = _read_start(match[1]) if match else None
-    if match is None or start is None or start.line != match[1]:
+    pairs = [field.partition("=") for field in match[2].split("; ")[1:]] if match else []
+    keys = [key for key, _, _ in pairs]
+    if match is None or start is None or start.line != match[1] or keys != sort_keys(keys):
         raise OptCodeError(f"no canonical line: '{escape(line)}'")
-    pairs = (field.partition("=") for field in match[2].split("; ")[1:])
     return replace(start, line=line, written=line, fields={key: value for key, _, value in pairs})
 
 

@@ -75,6 +75,12 @@ def sort_repairs(repairs: Iterable[str]) -> tuple[Repair, ...]:
     return tuple(repair for repair in Repair if repair in made)
 
 
+def sort_keys(keys: Iterable[str]) -> list[str]:
+    """Returns keys, each once, in canonical order: the known ones, then others by name."""
+    given = {*keys}
+    return [key for key in FIELDS if key in given] + sorted(given - {*FIELDS})
+
+
 def _canonicalise(steps: list[Step]) -> list[Step]:
     """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
     distinct: dict[Root, str] = {}
@@ -223,7 +229,7 @@ class Reader:
         (_, first), *others = _canonicalise(steps)
         parts = (("", first), *others)
         fields = self._fields()
-        keys = [key for key in FIELDS if key in fields] + sorted(fields.keys() - set(FIELDS))
+        keys = sort_keys(fields)
         tail = "".join(f"; {key}={fields[key]}" for key in keys)
         return Label(
             line=f"OPT={''.join(chain.from_iterable(parts))}{tail}",

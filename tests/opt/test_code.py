@@ -81,7 +81,8 @@ def test_codes_are_equal_by_their_canonical_line():
 
 
 def test_only_canonical_lines_are_read_as_such():
-    for line in ("OPT=Sch+Lrn", "OPT=Lrn;Rep=a", "OPT=Lrn; Rep=a b", "OPT=Lrn; Rep", "OPT=lrn"):
+    lines = ("OPT=Sch+Lrn", "OPT=Lrn;Rep=a", "OPT=Lrn; Rep=a b", "OPT=Lrn; Rep", "OPT=lrn")
+    for line in (*lines, "OPT=Lrn; Obj=b; Rep=a", "OPT=Lrn; Rep=a; Rep=b"):
         with pytest.raises(OptCodeError):
             read_canonical(line)
 
