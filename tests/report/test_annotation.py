@@ -146,6 +146,11 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
         (decision("4", "Ctl", justification="It steers."), "confirmed by the evaluator"),
         (decision("4", "Ctl", False), "the case stays open"),
         (decision("4", "Ctl", None), "not confirmed yet"),
+        (decision("4", "Ctl", None, insisted=True), "Decided by a person over the evaluator."),
+        (
+            decision("4", None, None, choice="unclear"),
+            "Decided by a person who found no code right.",
+        ),
         (decision("4", None, None, action="undo", choice=None), "R took a decision back"),
     ],
 )
