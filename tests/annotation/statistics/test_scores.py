@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Outcome, Side
 from raylab.annotation.statistics.scores import ScoreTreeReport, annotator_names, score_tree
 from raylab.config.jobs import QualityConfig
@@ -109,3 +110,5 @@ def test_generations_are_told_for_what_they_are_and_a_root_that_one_lacks_is_in_
     assert report.left_out[0] == "Sym: no case with this primary root in gold in new"
     samples = {path: log.samples for path, log in logs.items()}
     assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
+    half = [one for one in GOLD if one.case.startswith("Lrn") and in_generation(one.case, 1)]
+    assert samples["x/seed-1/Lrn.json"] == len(half) < 12
