@@ -39,6 +39,11 @@ class LlmConfig(Strict):
         return {role: model for role in ROLES if (model := getattr(self, role)) is not None}
 
     @property
+    def used_endpoints(self) -> dict[str, Endpoint]:
+        """The endpoints of the roles, by name."""
+        return {chat.endpoint: self.endpoints[chat.endpoint] for chat in self.roles.values()}
+
+    @property
     def limits(self) -> dict[str, Limits]:
         """The limits of each endpoint."""
         return {name: endpoint.limits for name, endpoint in self.endpoints.items()}

@@ -116,7 +116,7 @@ class Client:
         share: Share,
     ) -> dict[str, Connection]:
         """Returns a connection to the endpoint of each role, by name."""
-        used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
+        used = llm.used_endpoints
         accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
         redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
         limiters = dict.fromkeys(limited_endpoints(llm), limiter)

@@ -61,12 +61,14 @@ def find_weights() -> Path:
 
 def uses_embedded(llm: LlmConfig) -> bool:
     """Returns True if any role uses the embedded model."""
-    return any(llm.endpoints[chat.endpoint].base_url is None for chat in llm.roles.values())
+    return any(endpoint.base_url is None for endpoint in llm.used_endpoints.values())
 
 
 @contextmanager
 def embedded_server() -> Generator[EndpointAccess]:
     """Serves the embedded model on 127.0.0.1 from threads of this process.
+
+    All clients should have ended before it does: it waits for those that wait for an answer.
 
     Raises:
         ConfigError: A package is missing, or the weights have another hash.

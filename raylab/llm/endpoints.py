@@ -43,10 +43,9 @@ def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> Non
         ConfigError: A key is not in the environment, or no header can hold it.
         EndpointError: The host of an address does not exist, or refuses connections.
     """
-    used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
-    for name, endpoint in used.items():
+    for name, endpoint in llm.used_endpoints.items():
         _key_of(name, endpoint)
-    for name, endpoint in used.items():
+    for name, endpoint in llm.used_endpoints.items():
         address = endpoint.base_url
         if address is None or getproxies():
             continue

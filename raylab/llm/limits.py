@@ -40,7 +40,7 @@ class Share:
 
 def calls_at_once(llm: LlmConfig) -> tuple[int, int]:
     """Returns with how many calls any endpoint in use starts, at least, and takes, at most."""
-    limits = [limit.concurrency for limit in _limits_in_use(llm).values()]
+    limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
     return min(limit or FIRST for limit in limits), max(limit or MOST for limit in limits)
 
 
@@ -48,13 +48,9 @@ def limited_endpoints(llm: LlmConfig) -> set[str]:
     """Returns the names of the endpoints in use that have limits a minute."""
     return {
         name
-        for name, limits in _limits_in_use(llm).items()
-        if limits.requests_per_minute or limits.tokens_per_minute
+        for name, endpoint in llm.used_endpoints.items()
+        if endpoint.limits.requests_per_minute or endpoint.limits.tokens_per_minute
     }
-
-
-def _limits_in_use(llm: LlmConfig) -> dict[str, Limits]:
-    return {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
 
 
 class Slots(asyncio.Semaphore):
