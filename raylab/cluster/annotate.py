@@ -21,6 +21,7 @@ from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
 from raylab.report.progress import print_forecast
+from raylab.report.table import pluralize
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
@@ -92,7 +93,7 @@ def _annotate(annotation: AnnotationRun, has_cases: bool) -> str:
     if has_cases:
         state = take_input(annotation)
         done, new = state.archived, state.new
-    judged = f", {unconfirmed} decisions to judge" if unconfirmed else ""
+    judged = f", {pluralize(unconfirmed, 'decision')} to judge" if unconfirmed else ""
     log_line(
         f"{done + new} cases, {done} of them done{judged} -> {annotation.run}, "
         f"{annotation.archive.place}",

@@ -127,6 +127,20 @@ def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
     assert [row.key for row in world.archive.calls_of(["hash"])] == [REQUEST.key]
 
 
+def test_a_claim_that_is_given_up_leaves_its_call_to_others(world: World) -> None:
+    journal = journal_of(world)
+
+    async def claim_twice() -> Claim | Reply | None:
+        given_up = asyncio.create_task(journal.claim(REQUEST.key, REQUEST, "hash", MOST))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        return await journal.claim(REQUEST.key, REQUEST, "hash", MOST)
+
+    assert isinstance(asyncio.run(claim_twice()), Claim)
+    assert world.cost() == RunCost(Cost(), Cost.of_attempt(60, 40, 0.5))
+
+
 def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
     for budget, said in (
         (Budget(tokens=99), r"of 99 \(tokens\) 0 are billed, 0 may .* may take 100; .*\.tokens"),

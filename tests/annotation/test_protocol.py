@@ -433,6 +433,10 @@ def test_equal_answers_are_evaluated_once_for_money() -> None:
     evaluation = outcome.evaluation("B")
     assert evaluation is not None and evaluation.calls[0].reply.cached
     assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
+    # Nor is a failed evaluation tried once more.
+    chat = ScriptedChat({**script, "evaluate-a": CallError("timeout")})
+    failed = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert chat.roles == FIRST_FOUR[:3] and failed.path[-1] == "failed:evaluate-a"
 
 
 def test_resumed_case_is_answered_from_the_journal() -> None:
