@@ -79,6 +79,16 @@ def test_nothing_is_made_up_where_agreement_is_undefined():
     assert few.reason == "15 cases: an interval needs 20"
 
 
+def test_where_all_agree_the_interval_has_a_width_and_ends_at_1():
+    equal = {LRN: 20, EVO: 10}
+    for found in (
+        cohen_kappa({(root, root): cases for root, cases in equal.items()}),
+        krippendorff_alpha({(roots(root),) * 2: n for root, n in equal.items()}, PACKAGED),
+    ):
+        assert found.value == about(1.0) and found.interval is not None
+        assert found.interval[0] < 0.99 and found.interval[1] == 1.0
+
+
 def test_the_interval_of_many_cases_is_that_of_resampled_ones():
     counts = {(LRN, LRN): 600, (EVO, EVO): 250, (LRN, EVO): 100, (SCH, EVO): 80, (SCH, SCH): 170}
     found = cohen_kappa(counts, draws=4000)
