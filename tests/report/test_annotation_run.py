@@ -220,14 +220,15 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
 def test_the_runs_of_an_archive_are_compared_over_time(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
-    storage.conclude(
-        storage.annotate("january", [differing(f"c{n}", "Evo", "Ctl") for n in (1, 2)])
-    )
+    first = storage.annotate("january", [differing(f"c{n}", "Evo", "Ctl") for n in (1, 2)])
+    storage.conclude(first)
     rows = [differing("c1", "Lrn", "Ctl"), differing("c2", "Evo", "Ctl")]
     shown, page = storage.conclude(storage.annotate("march", rows))
     passed = next(row for row in shown.changes if (row.measure, row.side) == ("pass_rate", "A"))
     assert (passed.before, passed.shared, passed.recoded, passed.cases) == ("january", 2, 1, 2)
     assert next(row for row in page.rows if row[0] == "passed, A")[-2] == "1 of 2"
+    # A run that is concluded again is compared with no later one.
+    assert storage.conclude(first)[0].changes == ()
     capsys.readouterr()
     report_drift(ReportConfig(storage=str(storage.path), drift=True))
     drift = Run.at(str(storage.path)).read_record(Drift)
