@@ -1,8 +1,9 @@
 """Work beside the main thread: it outlives a failure that passes, and ends in no silence."""
 
 import logging
+import threading
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -22,17 +23,27 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
     Raises:
         Exception: The error of `work`; only a warning if the block has an error of its own.
     """
-    with ThreadPoolExecutor(1) as pool:
-        thread = pool.submit(work)
+    ended: Future[None] = Future()
+
+    def run() -> None:
         try:
-            yield
-        except BaseException:
-            stop()
-            if error := thread.exception():
-                LOGGER.warning("%s", error)
-            raise
+            work()
+        except BaseException as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    # A thread of an executor would keep a process alive whose `stop` fails.
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        yield
+    except BaseException:
         stop()
-        thread.result()
+        if error := ended.exception():
+            LOGGER.warning("%s", error)
+        raise
+    stop()
+    ended.result()
 
 
 class Listeners(Generic[T]):

@@ -1,5 +1,7 @@
 """Threads and listeners that outlive what fails."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -31,6 +33,13 @@ def test_an_error_of_the_block_comes_first(caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(KeyError, match="of the block"), running(lambda: 1 / 0, stop=lambda: None):
         raise KeyError("of the block")
     assert [record.message for record in caplog.records] == ["division by zero"]
+
+
+def test_a_process_ends_whose_work_cannot_be_stopped() -> None:
+    code = "import threading; from raylab.background import running\n"
+    code += "with running(threading.Event().wait, stop=lambda: 1 / 0): pass"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert ended.returncode == 1 and b"ZeroDivisionError" in ended.stderr
 
 
 class Disk:
