@@ -8,6 +8,7 @@ Every function takes `where`, which names the input in errors, and raises `DataE
 that is broken and its subclass `LimitError` for one beyond a limit.
 """
 
+import errno
 import io
 import json
 import math
@@ -24,7 +25,10 @@ from raylab.errors import DataError, LimitError
 
 CHUNK = 1 << 16
 """Bytes that are asked for at once."""
+DEEP = "lists and objects within each other"
 JSON_BYTES = 1 << 26
+JSON_DEPTH = 100
+"""Most lists and objects within each other: pickle and others recurse into what was read."""
 LINE_BYTES = 1 << 24
 ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
@@ -74,9 +78,9 @@ def parse_json(content: bytes | str, where: str) -> object:
     """Returns the value of JSON text in UTF-8, with or without a byte order mark.
 
     Raises:
-        DataError: It is no JSON (the error has line and column) or too deep, holds NaN, a number
-            beyond a float or a lone surrogate, or an object in it holds a key twice.
-        LimitError: It has more than `JSON_BYTES`.
+        DataError: It is no JSON (the error has line and column), holds NaN, a number beyond a
+            float or a lone surrogate, or an object in it holds a key twice.
+        LimitError: It has more than `JSON_BYTES`, or is deeper than `JSON_DEPTH`.
     """
     if len(content) > JSON_BYTES:
         raise over(where, "bytes of JSON", JSON_BYTES)
@@ -87,9 +91,26 @@ def parse_json(content: bytes | str, where: str) -> object:
         )
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{where}: not valid JSON: {error}") from None
+    except RecursionError:
+        raise over(where, DEEP, JSON_DEPTH) from None
+    if _is_deep(value):
+        raise over(where, DEEP, JSON_DEPTH)
+    return value
+
+
+def _is_deep(value: object) -> bool:
+    """Returns True if lists and objects lie deeper within each other than `JSON_DEPTH`."""
+    level: list[Any] = [value] if isinstance(value, list | dict) else []
+    for _ in range(JSON_DEPTH):
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, list | dict)
+        ]
+    return bool(level)
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -168,6 +189,9 @@ def _data_errors(where: str) -> Generator[None]:
     broken = (EOFError, ValueError, RuntimeError, OverflowError, struct.error, zlib.error)
     try:
         yield
-    except (*broken, zipfile.BadZipFile) as error:
+    except (*broken, zipfile.BadZipFile, OSError) as error:
+        # Offsets before the file are invalid arguments; other errors of the system may pass.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"{where}: broken: {reason[:LONGEST_REASON]}") from error

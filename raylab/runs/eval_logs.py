@@ -82,7 +82,7 @@ def read_score(
 
 
 def _shorten(reason: str) -> str:
-    reason = printable(reason[:LONGEST_REASON], breaks=False)
+    reason = printable(reason[: LONGEST_REASON + 1], breaks=False)
     return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
 
 
