@@ -14,7 +14,7 @@ from raylab.config.jobs import QualityConfig
 from raylab.files import Place
 from raylab.quality.intervals import chunk_weights
 from raylab.quality.record import SkippedFile
-from raylab.quality.trees import Unit, score_files
+from raylab.quality.trees import Unit, lasting_fault, score_files
 from raylab.runs.eval_logs import read_score
 
 CHUNK = 256
@@ -87,6 +87,8 @@ def read_files(
 ) -> Iterator[tuple[str, float | str]]:
     """Yields the path of each score file of a unit with its accuracy, or why it has none.
 
+    The path of a directory that cannot be read ends with a slash.
+
     Args:
         unit: Unit to read.
         metric: Metric to read, as `read_score` does.
@@ -97,8 +99,8 @@ def read_files(
         OSError: A file or directory cannot be read for the moment.
     """
     root = Place.at(unit.location)
-    for name in score_files(unit):
-        yield name, _score_in(root, f"{unit.path}/{name}", metric, scorer)
+    for name, fault in score_files(unit).items():
+        yield name, fault or _score_in(root, f"{unit.path}/{name}", metric, scorer)
 
 
 def _score_in(root: Place, path: str, metric: str, scorer: str | None) -> float | str:
@@ -107,9 +109,8 @@ def _score_in(root: Place, path: str, metric: str, scorer: str | None) -> float 
     try:
         with io.FileIO(path) if root.is_local else root.filesystem.open_input_file(path) as file:
             return read_score(cast(BinaryIO, file), path, metric, scorer)
-    except (FileNotFoundError, PermissionError) as error:
-        # Other errors may pass.
-        return f"cannot be read ({error.strerror or error})"
+    except OSError as error:
+        return lasting_fault(error)
 
 
 def _weigh(unit: Unit, accuracies: Mapping[str, float], replicates: int) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.
 that start with a dot are skipped.
 """
 
+import errno
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,10 @@ BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
 LISTING_THREADS = 16
+LASTING = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""Errors that are of one file or directory and stay; others may pass."""
 
 _Listing = tuple[list[str], list[str]]
 """Names of the directories and of the files in a directory."""
@@ -198,16 +203,17 @@ def _holds(directory: str, path: str) -> bool:
     return inner == outer or inner.startswith(f"{outer}/")
 
 
-def score_files(unit: Unit) -> list[str]:
+def score_files(unit: Unit) -> dict[str, str | None]:
     """Returns the score files of a unit at any depth, as paths below it, sorted.
 
-    A directory that several links lead to is read once.
+    The value of a file is None. A directory that cannot be read is among them, with the reason. One
+    that several links lead to is read once.
 
     Raises:
         DataError: The unit is missing on the machine where this runs.
         OSError: A directory cannot be read for the moment.
     """
-    root, names = Place.at(unit.location), list[str]()
+    root, faults = Place.at(unit.location), dict[str, str | None]()
     pending, seen = [""], set[str]()
     while pending:
         below = pending.pop()
@@ -216,20 +222,36 @@ def score_files(unit: Unit) -> list[str]:
         if real in seen:
             continue
         seen.add(real)
-        directories, files = _list_on_node(root, path)
-        names += [f"{below}{name}" for name in files if name.endswith(SUFFIXES)]
+        try:
+            directories, files = _list(root, path)
+        except OSError as error:
+            if not below:
+                _refuse_missing(unit, error)
+            faults[below] = lasting_fault(error)
+            continue
+        faults |= {f"{below}{name}": None for name in files if name.endswith(SUFFIXES)}
         pending += [f"{below}{name}/" for name in directories]
-    return sorted(names)
+    return dict(sorted(faults.items()))
 
 
-def _list_on_node(root: Place, path: str) -> _Listing:
-    try:
-        return _list(root, path)
-    except (FileNotFoundError, NotADirectoryError) as error:
+def _refuse_missing(unit: Unit, error: OSError) -> None:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
         raise DataError(
-            f"{path} is not there on {platform.node()}: with several machines the scores must "
+            f"{unit.path} is not there on {platform.node()}: with several machines the scores must "
             "lie on storage that all of them see, and must not be moved during the run"
         ) from error
+
+
+def lasting_fault(error: OSError) -> str:
+    """Returns the reason why a file or directory cannot be read.
+
+    Raises:
+        OSError: The error may pass.
+    """
+    lasting = error.errno in LASTING or isinstance(error, FileNotFoundError | PermissionError)
+    if not lasting:
+        raise error
+    return f"cannot be read ({error.strerror or error})"
 
 
 def _list(root: Place, path: str) -> _Listing:

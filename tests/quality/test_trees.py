@@ -146,6 +146,34 @@ def test_an_error_that_may_pass_is_not_a_broken_file(
         read(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["", "deep/"])
+def test_a_directory_that_cannot_be_read_is_left_out_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    for model in "mn":
+        write(tmp_path / model / "g" / "good.json", 0.5)
+        write(tmp_path / model / "g" / "deep" / "lost.json", 0.5)
+    generations = tree(tmp_path).units
+    refused = f"{tmp_path}/n/g/{name}".rstrip("/")
+    walk = os.walk
+
+    def refuse(path: str, **more: Any) -> Any:
+        # Root may read what others may not.
+        if path == refused:
+            more["onerror"](PermissionError(13, "Permission denied", path))
+        return walk(path, **more)
+
+    monkeypatch.setattr(os, "walk", refuse)
+    m, n = (read_unit(unit, QualityConfig()) for unit in generations)
+    assert (m.count, m.skipped) == (2, ())
+    assert n.count == (1 if name else 0)
+    (skipped,) = n.skipped
+    assert (skipped.path, skipped.reason) == (
+        f"{tmp_path}/n/g/{name}",
+        "cannot be read (Permission denied)",
+    )
+
+
 def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     write(tmp_path / "m" / "g" / "t.json", 0.5)
     (unit,) = tree(tmp_path).units
