@@ -188,7 +188,7 @@ PROBLEMS: list[tuple[object, str]] = [
     ({"case": "unparsed", **FILLED, "decision": "B"}, "B has no code"),
     ({"case": "case-1", **FILLED}, "in an earlier row already"),
     ("{", "the row: not valid JSON"),
-    ("[" * 100_000, "maximum recursion depth"),
+    ("[" * 100_000, "more than 100 lists and objects"),
     ("3", "leave the rows as they were exported"),
 ]
 
