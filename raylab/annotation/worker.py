@@ -7,7 +7,7 @@ and a case is archived when it ends. The other side of a client may run anywhere
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -152,7 +152,7 @@ class Worker:
         try:
             if isinstance(case, DecidedCase):
                 row = await confirm_decision(case, self._client, self._settings)
-                await self._archive.confirm(case.place, row)
+                await self._store(self._archive.confirm(case.place, row))
                 return Status(row.status)
             return await self._annotate(generation, case)
         except (CallError, DeadlineError) as error:
@@ -172,13 +172,17 @@ class Worker:
             LOGGER.exception("case %s", case.id)
             reason = f"a fault of raylab: {type(error).__name__}: {error}"
             outcome = failed_outcome(case, generation, reason)
+        await self._store(self._rows.add(case_row(case, outcome)))
+        return outcome.status
+
+    async def _store(self, written: Awaitable[None]) -> None:
+        """Waits for a write; if it fails, sends no further call."""
         try:
-            await self._rows.add(case_row(case, outcome))
+            await written
         except RaylabError:
             # What other cases still pay for could not be archived either.
             self.stop()
             raise
-        return outcome.status
 
     def _count(self, event: CallEvent) -> None:
         self._tally.count_attempt(event)
