@@ -1,9 +1,10 @@
 import re
 
+from raylab.arc.records import HeldOut
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.report.page import render as render_page
 from raylab.report.sweep import SHOWN_CURVES, SHOWN_TRIALS, sweep_page
-from tests.arc.measured import trained
+from tests.arc.measured import held_out, trained
 from tests.report.pages import Page
 from tests.runs.records import run_record
 
@@ -22,9 +23,9 @@ def history(score: float) -> list[dict[str, float]]:
     return [{"epoch": epoch, MONITOR: score * epoch / 100} for epoch in range(1, 101)]
 
 
-def render(*trials: Trial) -> str:
+def render(*trials: Trial, test: HeldOut | None = None) -> str:
     histories = {each.trial: history(each.trained.score) for each in trials if each.trained}
-    sweep = SweepMetrics(trials=trials, rules=RULES)
+    sweep = SweepMetrics(trials=trials, rules=RULES, test=test)
     record = run_record(job="tune", name="night", config={"trials": len(trials)})
     best = "training:\n  lr: 0.1\n"
     return render_page(sweep_page("/runs/night", record, sweep, histories, MONITOR, best))
@@ -44,6 +45,15 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
     assert "script" not in page.tags
+
+
+def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
+    metrics = {"dense_grid_objective": 0.4, "solve_rate": 0.25}
+    for chosen_on, words in ((False, "0.4000 and solves 25.00 %"), (True, "are too good")):
+        test = held_out(metrics, chosen_on=chosen_on)
+        text = Page(render(trial("a", 0.5), test=test)).text
+        assert words in text
+        assert ("which chose nothing" in text) is not chosen_on
 
 
 def test_of_a_thousand_trials_the_first_are_listed():
