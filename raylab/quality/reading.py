@@ -31,7 +31,7 @@ class UnitScores:
         unit: The directory.
         count: Number of files with an accuracy.
         total: Sum of their accuracies, rounded once.
-        skipped: The files that cannot be used, by path.
+        skipped: The files and directories that cannot be used, by path.
         weighted: (replicates,) sums of weight times accuracy; those of a prior are empty.
         weights: (replicates,) sums of the weights.
     """
@@ -45,7 +45,7 @@ class UnitScores:
 
     @property
     def read(self) -> int:
-        """Number of files opened."""
+        """Number of files, and of directories that cannot be read."""
         return self.count + len(self.skipped)
 
 

@@ -56,7 +56,7 @@ class TreeQuality(Part):
     files: FileCounts
     """Counts over the trees of the benchmark and its priors."""
     skipped: tuple[SkippedFile, ...]
-    """The first 1000 files that cannot be used."""
+    """The first 1000 files and directories that cannot be used."""
     warnings: tuple[str, ...]
 
 
