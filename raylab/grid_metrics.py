@@ -33,8 +33,6 @@ RULES = {
 """Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
-PUBLISHED = "published_"
-"""Prefix of a metric by the definitions of the published logs."""
 
 
 class Count(IntEnum):

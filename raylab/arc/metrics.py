@@ -22,7 +22,6 @@ from raylab.grid_metrics import (
     OBJECTIVE,
     RATIOS,
     Count,
-    GridMetric,
     count_changes,
     count_grids,
 )
@@ -47,19 +46,14 @@ def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
 def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
     """Returns every ratio whose counts are known, each a float32 scalar, from summed counts."""
     return {
-        name: ratio_value(ratio, counts)
+        name: _divided(
+            torch.stack([counts[count] for count in ratio.numerator]).sum(0),
+            torch.stack([counts[count] for count in ratio.denominator]).sum(0),
+            ratio.empty,
+        )
         for name, ratio in RATIOS.items()
         if {*ratio.numerator, *ratio.denominator} <= counts.keys()
     }
-
-
-def ratio_value(ratio: GridMetric, counts: Mapping[Count, Tensor]) -> Tensor:
-    """Returns a ratio of counts of equal shape, float32 of that shape."""
-    return _divided(
-        torch.stack([counts[count] for count in ratio.numerator]).sum(0),
-        torch.stack([counts[count] for count in ratio.denominator]).sum(0),
-        ratio.empty,
-    )
 
 
 def _divided(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
-from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
@@ -48,8 +47,7 @@ class ArcModule(pl.LightningModule):
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
     Free-running of all: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`:
-    `val_loss`. By the published definitions, on demand: `val_published_cell_accuracy` and the other
-    names of `PublishedMetrics`.
+    `val_loss`.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class ArcModule(pl.LightningModule):
         group_of_task: Tensor,
         seen: Seen,
         epoch_steps: int,
-        published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
 
@@ -74,7 +71,6 @@ class ArcModule(pl.LightningModule):
             group_of_task: (tasks,) int64 position of each task's group.
             seen: the tasks that are trained on, and those that choose the epoch.
             epoch_steps: optimiser steps of an epoch.
-            published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
@@ -86,9 +82,6 @@ class ArcModule(pl.LightningModule):
         weights = training.objective.model_dump()
         self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
         self.losses = MeanLoss(training.shape_loss_weight)
-        self.published = (
-            None if published_pairs is None else PublishedMetrics(published_pairs, weights)
-        )
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
@@ -163,7 +156,7 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, batch.tasks, self.metrics, self.losses, self.published)
+        count_batch(self.model, batch, batch.tasks, self.metrics, self.losses)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
@@ -172,9 +165,6 @@ class ArcModule(pl.LightningModule):
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
         self.losses.reset()
-        if self.published is not None:
-            values |= self.published.compute()
-            self.published.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

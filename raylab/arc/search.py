@@ -99,7 +99,6 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "data": config.data,
             "training": training,
             "cluster": config.cluster,
-            "published_definitions": config.published_definitions,
         }
     )
 

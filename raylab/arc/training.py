@@ -100,7 +100,6 @@ def build_experiment(
         group_of_task=sides.group_of_task,
         seen=sides.seen,
         epoch_steps=len(steps),
-        published_pairs=len(store.task_of) if config.published_definitions else None,
     )
     data = PlannedData(
         steps,
@@ -108,10 +107,7 @@ def build_experiment(
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()
-    if rank:
-        return Experiment(module, data, {})
-    published = config.published_definitions
-    return Experiment(module, data, rule_metrics(store, sides.val, weights, published=published))
+    return Experiment(module, data, {} if rank else rule_metrics(store, sides.val, weights))
 
 
 class EpochRecorder(pl.Callback):

@@ -105,7 +105,6 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
             data=config.data,
             training=config.training,
             cluster=config.cluster,
-            published_definitions=config.published_definitions,
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)

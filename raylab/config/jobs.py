@@ -62,8 +62,6 @@ class TrainConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
     init_from: Location | None = None
     """Checkpoint file or run directory whose weights the model starts from."""
-    published_definitions: bool = False
-    """Also report the metrics by the definitions of the published logs, beside those runs."""
 
 
 class TuneConfig(JobConfig):
@@ -90,8 +88,6 @@ class TuneConfig(JobConfig):
     """Seed of the search."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
-    published_definitions: bool = False
-    """Also report the metrics by the definitions of the published logs, beside those runs."""
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
 
@@ -183,8 +179,6 @@ class PipelineConfig(JobConfig):
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
     """Further score trees whose quality is reported as well."""
-    published_definitions: bool = False
-    """Also report the metrics by the definitions of the published logs, beside those runs."""
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()

@@ -7,7 +7,6 @@ from raylab.grid_metrics import (
     GRID_METRICS,
     LOSS,
     OBJECTIVE,
-    PUBLISHED,
     RULES,
     RuleMetrics,
     label_of,
@@ -26,8 +25,6 @@ from raylab.report.table import (
     percent,
 )
 
-MARK = "†"
-"""Mark of figures by the published definitions."""
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""
 GROUP_COLUMNS = {
@@ -66,18 +63,16 @@ def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
 
 def comparison_table(models: Models) -> Table:
     """Returns the metrics of each model at its best epoch beside the rules that learn nothing."""
-    published = {f"{name} {MARK}": values for name, values in _by_published(models)}
-    others = published | _rules_beside(models)
+    others = _rules_beside(models)
     labels = [
         name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
     ]
     rows = list(_metric_rows(models, others))
     rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
-    marked = f"; {MARK} by the published definitions" if published else ""
     all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
     return Table(
         f"The best epoch on the {side_of(models)}; teacher-forced unless stated{all_free}; "
-        f"in brackets the skill over the best rule{marked}",
+        f"in brackets the skill over the best rule",
         ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
     )
@@ -221,15 +216,3 @@ def _with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
     """Returns a share as a percentage, with its skill over the best rule in brackets."""
     over = skill(value, rules, metric)
     return percent(value) if over is None else f"{percent(value)} ({over:+.3f})"
-
-
-def _by_published(models: Models) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Yields metrics by the published definitions, without their prefix, of the models with any."""
-    for name, model in models.items():
-        values = {
-            metric.removeprefix(PUBLISHED): value
-            for metric, value in model.reported.metrics.items()
-            if metric.startswith(PUBLISHED)
-        }
-        if values:
-            yield name, values

@@ -16,7 +16,6 @@ from raylab.quality.record import TreeQuality
 from raylab.report.charts import SERIES, grid_svg
 from raylab.report.models import (
     FREE_MARK,
-    MARK,
     accuracy_phrase,
     comparison_table,
     fine_tuning_table,
@@ -41,11 +40,6 @@ METRICS_TEXT = (
     "source's cell, repeats the cell before, or copies and repeats outside the source; "
     "free-running it writes a grid of the source's size. In brackets the skill, (model - best "
     "rule) / (1 - best rule): 0 is no better than the best rule."
-)
-PUBLISHED_TEXT = (
-    f"Columns with {MARK} are by the published definitions: teacher-forced; means of batch means "
-    "over 32 pairs in the order of the data; change metrics are means over grids; the first output "
-    "cell is left out, and with it outputs of one cell."
 )
 COMPOSITIONAL_GAP = (
     "The compositional gap is cell accuracy minus grid accuracy: how much of what a model gets "
@@ -187,10 +181,8 @@ def _sections(report: PipelineReport) -> Iterator[Section]:
 
 def _training_sections(report: PipelineReport) -> Iterator[Section]:
     models = report.models
-    table = comparison_table(models)
-    marked = any(column.label.endswith(MARK) for column in table.head)
-    text = f"{METRICS_TEXT} {PUBLISHED_TEXT}" if marked else METRICS_TEXT
-    yield Section("metrics", "Metrics beside rules that learn nothing", [text, table])
+    blocks = [METRICS_TEXT, comparison_table(models)]
+    yield Section("metrics", "Metrics beside rules that learn nothing", blocks)
     histories = {name: model.rows for name, model in models.items()}
     drawn = curves(histories, report.config.training.monitor)
     yield Section("curves", "Learning curves", [drawn])

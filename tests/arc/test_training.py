@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
-from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import Pair, Task
@@ -35,7 +35,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import SCORED, Count
+from raylab.grid_metrics import SCORED
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 PAIRS = frozenset({-(2**63), 2**63 - 1})
@@ -914,26 +914,3 @@ def test_a_training_from_before_sizes_were_told_is_not_continued(
     del state["model.size_code.table"]
     with pytest.raises(CheckpointError, match="init_from="):
         module.on_load_checkpoint({"state_dict": state})
-
-
-def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks) -> None:
-    store = store_pairs(random_tasks(3))
-    config = settings(SMALL_MODELS["encoder_decoder"])
-    module = ArcModule(
-        config.model,
-        config.training,
-        task_ids=store.task_ids,
-        groups=("a",),
-        group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
-        seen=Seen(TaskSet()),
-        epoch_steps=1,
-        published_pairs=len(store.task_of),
-    ).eval()
-    assert module.published is not None
-    pairs = np.arange(len(store.task_of))
-    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0)
-    with torch.inference_mode():
-        for index, draw in enumerate(plan):
-            module.validation_step(BatchDataset(store)[draw], index)
-    counted = int(module.published.counts[:, Count.CELLS].sum())
-    assert counted == int(store.lengths[:, 1].sum()) - len(pairs)

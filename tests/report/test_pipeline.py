@@ -126,15 +126,6 @@ def test_each_model_is_measured_by_the_rules_on_its_own_tasks():
     ] in rows
 
 
-def test_ours_by_the_published_definitions_are_marked():
-    values = {"grid_accuracy": 0.25, "published_grid_accuracy": 0.125}
-    rules = {"copy_source": {"grid_accuracy": 0.0, "published_grid_accuracy": 0.0625}}
-    page = page_of(models={"champion": training_metrics(epoch(1, values), rules=rules)})
-    assert ["metric", "champion", "champion †", "rule: copy the source"] in page.rows
-    assert ["grid accuracy", "25.00 % (+0.250)", "12.50 %", "0.00 %"] in page.rows
-    assert "the first output cell is left out" in page.text
-
-
 def test_groups_have_a_row_for_each_model_and_rule_with_gap_and_skill(usual: Page):
     numbers = ["7", "12.50 %", "100.00 %", "90.00 %", "25.00 %", "65.00 %", "75.00 %", "50.00 %"]
     for group in ("C1", "A2"):

@@ -1,1 +1,1 @@
-"""The comparators of a trained model: rules that learn nothing, and the published definitions."""
+"""The comparators of a trained model: rules that learn nothing."""

@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
 from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
@@ -57,7 +56,7 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
 
 
 def rule_metrics(
-    store: PairStore, pairs: Indices, weights: Mapping[str, float], *, published: bool = False
+    store: PairStore, pairs: Indices, weights: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
     """Returns every metric by rule, each in [0, 1], over `pairs` of the store.
 
@@ -65,8 +64,6 @@ def rule_metrics(
         store: the pairs of all tasks.
         pairs: at least one pair.
         weights: keyword weights of the dense grid objective.
-        published: also return the metrics of `PublishedMetrics`. They leave the first cell out, so
-            *previous cell* is given it.
     """
     tasks = torch.from_numpy(store.task_of[pairs])
     found: dict[str, dict[str, float]] = {}
@@ -75,9 +72,6 @@ def rule_metrics(
         values = metric_values(counts.sum(0), weights)
         values[GAP_RATE] = compositional_gap_rate(by_task)
         found[rule] = {name: float(value) for name, value in values.items()}
-    if published:
-        for rule, values in _published_metrics(store, pairs, weights).items():
-            found[rule] |= values
     return found
 
 
@@ -105,20 +99,6 @@ def group_rule_metrics(
             of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
         found[groups[index]] = rules
     return found
-
-
-def _published_metrics(
-    store: PairStore, pairs: Indices, weights: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
-    metrics = {rule: PublishedMetrics(len(store.task_of), weights) for rule in RULES}
-    for batch in _batches(store, pairs):
-        source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
-        for rule, prediction in forced_answers(batch).items():
-            metrics[rule].update(source, target, prediction, batch.pairs)
-    return {
-        rule: {name: float(value) for name, value in of.compute().items()}
-        for rule, of in metrics.items()
-    }
 
 
 def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:

@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
@@ -15,7 +14,6 @@ def count_batch(
     task: Tensor,
     metrics: GridMetrics,
     losses: MeanLoss | None = None,
-    published: PublishedMetrics | None = None,
 ) -> None:
     """Predicts a batch and adds its counts to `metrics`.
 
@@ -28,20 +26,17 @@ def count_batch(
         task: (B,) int64 position of each query's task in `metrics`.
         metrics: the metrics to add to, on the device of the batch.
         losses: the loss to add to as well, on the device of the batch.
-        published: metrics by the published definitions to add to as well.
     """
     prediction = model.predict(batch)
     target = batch.target
-    grids = {
-        "source": batch.source.as_images(batch.source.cells),
-        "target": target.as_images(target.cells),
-        "prediction": target.as_images(prediction.cells),
-    }
     if losses is not None:
         logits = prediction.logits or model(batch)
         losses.update(logits, target.cells, target.sizes)
-    if published is not None:
-        published.update(**grids, pair=batch.pairs)
     metrics.update(
-        **grids, task=task, solved=prediction.solved, shape_correct=prediction.right_size
+        batch.source.as_images(batch.source.cells),
+        target.as_images(target.cells),
+        target.as_images(prediction.cells),
+        task=task,
+        solved=prediction.solved,
+        shape_correct=prediction.right_size,
     )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.comparators.rules import group_rule_metrics, rule_metrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import Sides
@@ -41,16 +40,12 @@ def measure_test(
     store, weights = sides.store, config.training.objective.model_dump()
     metrics = GridMetrics(sides.groups, weights, group_of_task=sides.group_of_task).to(device)
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
-    published = None
-    if config.published_definitions:
-        published = PublishedMetrics(len(store.task_of), weights).to(device)
 
     def count(model: GridModel, batch: Batch) -> None:
-        count_batch(model, batch, batch.tasks, metrics, losses, published)
+        count_batch(model, batch, batch.tasks, metrics, losses)
 
     predict_pairs(checkpoint, store, sides.test, config.training.batch_size, device, count)
     values = {**metrics.compute(), LOSS: losses.compute()}
-    values |= {} if published is None else published.compute()
     by_task = GridMetrics(store.task_ids, weights)
     by_task.counts = metrics.counts.cpu()
     return HeldOut(
@@ -64,7 +59,7 @@ def measure_test(
         group_rules=group_rule_metrics(
             store, sides.test, weights, sides.groups, sides.group_of_task
         ),
-        rules=rule_metrics(store, sides.test, weights, published=config.published_definitions),
+        rules=rule_metrics(store, sides.test, weights),
         by_task={
             task: TaskFigures(
                 pairs=of.grids,

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.comparators.rules import (
     count_rules,
     forced_answers,
@@ -76,7 +75,6 @@ def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
     both = rule_metrics(store, np.array([0, 1]), {})["copy_source"]
     assert both["cell_accuracy"] == pytest.approx(6 / 10)
     assert both["solve_rate"] == 0.5
-    assert not any(name.startswith("published_") for name in both)
 
 
 def test_scores_are_means_over_the_units() -> None:
@@ -87,65 +85,6 @@ def test_scores_are_means_over_the_units() -> None:
     assert by_task == {"copy_source": 0.25, "previous_cell": 0.5, "copy_else_previous": 0.25}
     by_group = score_rules(tasks, groups, ScoringConfig(unit="group"))
     assert by_group["copy_source"] == pytest.approx(1 / 3)
-
-
-# The published definitions
-
-
-def image(rows: Rows) -> torch.Tensor:
-    return torch.tensor([rows])
-
-
-def test_published_definitions_by_hand() -> None:
-    # Batch 1 holds pairs 0 to 31, batch 2 the others; the first cells do not count.
-    # Pair 0: cells 2 to 5 are 1 1 1 0 from 0 0 0 0; predicted 1 0 0 0: 2 of 4 right, 1 of 3
-    # changes, nothing changed wrongly. Pair 1 has one cell and counts nowhere, not as a grid.
-    # Pair 32: two cells, the second right, nothing to change.
-    metrics = PublishedMetrics(40)
-    metrics.update(
-        image([[9, 0, 0, 0, 0]]), image([[1, 1, 1, 1, 0]]), image([[5, 1, 0, 0, 0]]),
-        torch.tensor([0]),
-    )  # fmt: skip
-    one, two = image([[3]]), image([[3, 4]])
-    for index in range(1, 32):
-        metrics.update(one, one, one, torch.tensor([index]))
-    metrics.update(two, two, image([[8, 4]]), torch.tensor([32]))
-    values = {name: float(value) for name, value in metrics.compute().items()}
-    assert values == pytest.approx(
-        {
-            "published_grid_accuracy": (0 + 1) / 2,
-            "published_cell_accuracy": (0.5 + 1) / 2,
-            "published_grid_tol_0p95": (0 + 1) / 2,
-            "published_change_recall": (1 / 3 + 1) / 2,
-            "published_change_precision": 1.0,
-            "published_transformation_f1": (0.5 + 1) / 2,
-            "published_copy_rate": (0.75 + 1) / 2,
-            "published_dense_grid_objective": 0.5,
-        }
-    )
-
-
-def test_change_metrics_of_a_batch_are_means_over_its_grids() -> None:
-    # Recall 0 of 1 and 3 of 3: the mean is 1/2, the ratio of sums would be 3/4.
-    metrics = PublishedMetrics(2)
-    source, target = image([[0, 0, 0, 0]]), image([[0, 1, 1, 1]])
-    metrics.update(image([[0, 0]]), image([[0, 1]]), image([[0, 0]]), torch.tensor([0]))
-    metrics.update(source, target, target, torch.tensor([1]))
-    assert float(metrics.compute()["published_change_recall"]) == 0.5
-    assert float(metrics.compute()["published_cell_accuracy"]) == 0.75
-
-
-def test_rules_by_the_published_definitions(store: PairStore) -> None:
-    values = rule_metrics(store, np.array([0, 2]), {}, published=True)["previous_cell"]
-    # One batch: 2 of 5 cells of GROWN and 1 of 1 of PLAIN, without the first ones.
-    assert values["published_cell_accuracy"] == pytest.approx(3 / 6)
-    assert values["published_grid_accuracy"] == 0.5
-
-
-def test_without_a_grid_of_two_cells_the_published_figures_are_zero() -> None:
-    metrics = PublishedMetrics(3)
-    metrics.update(image([[3]]), image([[3]]), image([[3]]), torch.tensor([0]))
-    assert set(map(float, metrics.compute().values())) == {0.0}
 
 
 def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
