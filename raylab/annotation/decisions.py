@@ -6,10 +6,9 @@ A decision is archived at once. The evaluator confirms or refuses its code in th
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from raylab.annotation.input.cases import Case
-from raylab.annotation.outcome import Choice, Classification, HumanDecision, read_decision
+from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.annotation.protocol import confirm
 from raylab.annotation.settings import Settings
 from raylab.archive.records import (
@@ -44,36 +43,10 @@ class DecidedCase(Case):
     place: int = field(kw_only=True)
 
 
-def make_decision(
-    case: str,
-    choice: Choice | None,
-    label: Label | None,
-    justification: str,
-    reviewer: str,
-    decided: datetime,
-    insisted: bool = False,
-) -> HumanDecision:
-    """Returns a decision that no evaluator has judged; without a choice it takes one back."""
-    classification = None
-    if label is not None:
-        classification = Classification(label=label, rationale=justification, format="strict")
-    return HumanDecision(
-        case=case,
-        action="undo" if choice is None else "decide",
-        choice=choice,
-        insisted=insisted,
-        classification=classification,
-        justification=justification,
-        reviewer=reviewer,
-        confirmation=None,
-        decided=decided,
-    )
-
-
 def decision_row(decision: HumanDecision, kind: str = DECISION) -> DecisionRow:
     """Returns the archived form of a decision, with the status that its case has from then on."""
     report = decision.confirmation
-    if decision.action == "undo":
+    if decision.choice is None:
         status = HUMAN
     elif decision.choice == "unclear":
         status = UNCLEAR
@@ -83,8 +56,9 @@ def decision_row(decision: HumanDecision, kind: str = DECISION) -> DecisionRow:
         status = UNCONFIRMED
     else:
         status = ACCEPTED if report.acceptable else HUMAN
+    action = "undo" if decision.choice is None else "decide"
     body = decision.model_dump(mode="json")
-    return DecisionRow(decision.case, decision.action, decision.reviewer, status, body, kind)
+    return DecisionRow(decision.case, action, decision.reviewer, status, body, kind)
 
 
 def check_name(reviewer: str) -> str:
@@ -119,8 +93,8 @@ async def confirm_decision(case: DecidedCase, chat: Chat, settings: Settings) ->
         LlmError: As `raylab.annotation.protocol.confirm`; the decision stays unconfirmed.
     """
     decision = case.decision
-    assert decision.classification is not None
-    report = await confirm(case, decision.classification, chat, settings)
+    assert decision.label is not None
+    report = await confirm(case, decision.label, decision.justification, chat, settings)
     return decision_row(decision.model_copy(update={"confirmation": report}))
 
 
@@ -133,7 +107,6 @@ def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[st
     """
     codes: dict[str, Label | None] = {}
     for entry in entries:
-        decision = None if entry.action == DRAW else read_decision(entry.body, codebook)
-        classification = decision and decision.classification
-        codes[entry.case] = classification and classification.label
+        drawn = entry.action == DRAW
+        codes[entry.case] = None if drawn else read_decision(entry.body, codebook).label
     return codes

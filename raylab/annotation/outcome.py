@@ -95,7 +95,7 @@ class Call(Strict):
 
 
 class Classification(Strict):
-    """A label for the case from an annotator, the adjudicator or a person."""
+    """A label for the case from an annotator or the adjudicator, or one to be judged."""
 
     label: LabelField | None
     """None if none could be read."""
@@ -239,16 +239,15 @@ class HumanDecision(Strict):
     """A person's decision on a case that waited for one, or their code of an audited case."""
 
     case: str
-    action: Literal["decide", "undo"]
     choice: Choice | None
-    """None for an undo."""
+    """None takes the decision before it back."""
+    label: LabelField | None = None
+    """The label that is right; None if the choice is None or unclear."""
     insisted: bool = False
     """True if the person decides over the evaluator, which is not asked then."""
-    classification: Classification | None
-    """None for an undo, and where the choice is unclear."""
     justification: str
     reviewer: str
-    confirmation: Evaluation | None
+    confirmation: Evaluation | None = None
     """The evaluator's report; None if it has not been asked."""
     decided: datetime
 
@@ -274,8 +273,8 @@ def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
         return None
     if current.decisions:
         decision = read_decision(current.decisions[-1].body, codebook)
-        if decision.classification is not None:
-            return decision.classification.label
+        if decision.label is not None:
+            return decision.label
     return read_outcome(current.case.body, codebook).label
 
 

@@ -91,9 +91,9 @@ async def annotate(
 
 
 async def confirm(
-    case: Case, classification: Classification, chat: Chat, settings: Settings
+    case: Case, label: Label, rationale: str, chat: Chat, settings: Settings
 ) -> Evaluation:
-    """Evaluates a person's code.
+    """Evaluates the label that a person gave a case, and their reason for it.
 
     Raises:
         CallError: The call was refused, or its reply cannot be read after one more turn.
@@ -103,7 +103,7 @@ async def confirm(
         StoppedError: The run is stopping.
     """
     try:
-        return await _Course(case, chat, settings).judge(CONFIRM, classification)
+        return await _Course(case, chat, settings).judge(CONFIRM, _classify(label, rationale))
     except _CaseEnded as ended:
         raise CallError(f"case {case.id}: {ended}") from ended
 
@@ -475,7 +475,7 @@ def _grade(evaluation: Evaluation) -> str:
 
 
 def _classify(
-    label: Label, rationale: str, repairs: Sequence[str], calls: tuple[Call, ...] = ()
+    label: Label, rationale: str, repairs: Sequence[str] = (), calls: tuple[Call, ...] = ()
 ) -> Classification:
     return Classification(
         label=label,

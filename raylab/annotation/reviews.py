@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal
 
-from raylab.annotation.decisions import decision_row, make_decision
+from raylab.annotation.decisions import decision_row
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
 from raylab.annotation.statistics.accuracy import DECIDED, is_drawn
 from raylab.archive.records import (
@@ -108,7 +109,7 @@ class Made:
     @property
     def refused(self) -> bool:
         """True if the evaluator refused it, and its case is open again."""
-        return self.latest and self.status == HUMAN and self.decision.action == "decide"
+        return self.latest and self.status == HUMAN and self.decision.choice is not None
 
     def can_be_undone_by(self, reviewer: str) -> bool:
         """Returns whether it holds and is this reviewer's."""
@@ -157,11 +158,9 @@ class Opened(CurrentCase):
     def retyped(self, reviewer: str) -> Typed:
         """Returns the form of the reviewer's latest decision, which may be sent again."""
         for decision in (made.decision for made in reversed(self.made)):
-            if decision.reviewer == reviewer and decision.choice is not None:
-                own = decision.classification if decision.choice == "own" else None
-                code = str(own.label) if own else ""
-                justification = decision.justification
-                return Typed(choice=decision.choice, code=code, justification=justification)
+            if decision.reviewer == reviewer and (choice := decision.choice) is not None:
+                code = str(decision.label) if choice == "own" else ""
+                return Typed(choice=choice, code=code, justification=decision.justification)
         return Typed()
 
 
@@ -288,11 +287,11 @@ class Reviews:
             UndecidedError: Something is missing, too long or cannot be read.
         """
         problems: dict[str, str] = {}
-        case, now = opened.case.case, self._now()
         # Forms send line breaks as CR LF.
         justification = clean(typed.justification.replace("\r\n", "\n")).strip()
+        make = partial(HumanDecision, case=opened.case.case, reviewer=reviewer, decided=self._now())
         if typed.choice == "undo":
-            return make_decision(case, None, None, justification or TAKEN_BACK, reviewer, now)
+            return make(choice=None, justification=justification or TAKEN_BACK)
         choice = "own" if opened.blind else typed.choice
         try:
             label = self._label(opened, choice, typed.code.strip())
@@ -304,7 +303,7 @@ class Reviews:
         if problems:
             raise UndecidedError(problems)
         insisted = typed.insist and choice != "unclear" and not opened.blind
-        return make_decision(case, choice, label, justification, reviewer, now, insisted)
+        return make(choice=choice, label=label, justification=justification, insisted=insisted)
 
     def archive(self, opened: Opened, decision: HumanDecision) -> None:
         """Archives a decision on a case that nobody has touched since it was opened.

@@ -149,9 +149,8 @@ def decision(
 ) -> HumanDecision:
     confirmations = {True: report(), False: report("FAIL", 20), None: None}
     given: dict[str, Any] = {
-        "action": "decide",
         "choice": "own",
-        "classification": None if code is None else answer(code, []),
+        "label": None if code is None else parse(code),
         "justification": "",
         "reviewer": "R",
         "confirmation": confirmations[confirmed],
@@ -171,7 +170,7 @@ def tables(
         if last is None:
             return case.label
         accepted = last.insisted or (last.confirmation and last.confirmation.acceptable)
-        return last.classification.label if accepted and last.classification else None
+        return last.label if accepted else None
 
     return tabulate(((case, label(case)) for case in cases), codebook)
 

@@ -136,7 +136,7 @@ def test_decisions_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews) 
         ("case-3", "own", True, "Ada"),
         ("unparsed", "unclear", False, "Ada"),
     ]
-    assert [str(one.classification.label) for one in made if one.classification] == [
+    assert [str(one.label) for one in made if one.label] == [
         f"OPT=Ctl{FIELDS}",
         f"OPT=Lrn{FIELDS}",
         "OPT=Evo/Lrn",
@@ -160,13 +160,8 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
     assert (left_out.new, left_out.left_out) == (0, ("case case-0 is decided by Ada",))
     for decision, reviewer in (("B", "Ada"), ("Undo", "Ada"), ("B", "Bo")):
         assert imported(decision=decision, reviewer=reviewer).new == 1
-    said = [(one.action, one.choice, one.reviewer) for one in decisions(run)]
-    assert said == [
-        ("decide", "A", "Ada"),
-        ("decide", "B", "Ada"),
-        ("undo", None, "Ada"),
-        ("decide", "B", "Bo"),
-    ]
+    said = [(one.choice, one.reviewer) for one in decisions(run)]
+    assert said == [("A", "Ada"), ("B", "Ada"), (None, "Ada"), ("B", "Bo")]
 
 
 PROBLEMS: list[tuple[object, str]] = [
@@ -247,6 +242,6 @@ def test_drawn_cases_go_out_blind_and_come_back_as_codes(
     file = file_of(tmp_path, row | {"decision": "Evo", "reviewer": "Ada", "insist": True})
     assert [import_rows(file, reviews).new for _ in range(2)] == [1, 0]
     (made,) = decisions(run, AUDIT)
-    assert made.classification is not None and str(made.classification.label) == "OPT=Evo"
+    assert str(made.label) == "OPT=Evo"
     assert (made.insisted, decisions(run), run.counts(now=True)["accepted"]) == (False, [], 1)
     assert exported(tmp_path, reviews, AUDIT) == {}

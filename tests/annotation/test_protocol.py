@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import CandidateCode, Case
-from raylab.annotation.outcome import Classification, Outcome, Status, Verdict, read_outcome
+from raylab.annotation.outcome import Outcome, Status, Verdict, read_outcome
 from raylab.annotation.protocol import annotate, confirm, draw_order
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel, Endpoint
@@ -548,12 +548,9 @@ def test_settings_warn_of_models_that_judge_themselves() -> None:
 # Confirmation of a person's code
 
 
-PERSON = Classification(label=parse("OPT=Ctl"), rationale="it is a PID loop", format="strict")
-
-
 def test_person_is_confirmed_by_the_evaluator() -> None:
     chat = ScriptedChat({"confirm": graded("WEAK_PASS", 72)})
-    evaluation = asyncio.run(confirm(CASE, PERSON, chat, settings_of()))
+    evaluation = asyncio.run(confirm(CASE, parse("Ctl"), "it is a PID loop", chat, settings_of()))
     assert evaluation.verdict is Verdict.WEAK_PASS and evaluation.acceptable
     assert "it is a PID loop" in chat.shown("confirm") and "OPT=Ctl" in chat.shown("confirm")
 
@@ -565,4 +562,4 @@ def test_person_is_confirmed_by_the_evaluator() -> None:
 )
 def test_confirmation_without_a_report_is_an_error(script: Script) -> None:
     with pytest.raises(CallError, match="case pid: confirm"):
-        asyncio.run(confirm(CASE, PERSON, ScriptedChat(script), settings_of()))
+        asyncio.run(confirm(CASE, parse("Ctl"), "so", ScriptedChat(script), settings_of()))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
-from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
+from raylab.annotation.decisions import DecidedCase, decision_row
 from raylab.annotation.input.cases import Case, select_cases
 from raylab.annotation.input.state import open_cases
 from raylab.annotation.outcome import Outcome, Status
@@ -34,10 +34,9 @@ from raylab.errors import (
     StoppedError,
 )
 from raylab.llm.chat import Chat, Message
-from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress, describe
-from tests.annotation.outcomes import CODEBOOK
-from tests.archive.rows import NOON, call_row
+from tests.annotation.outcomes import CODEBOOK, decision
+from tests.archive.rows import call_row
 from tests.review.office import annotation
 
 
@@ -147,7 +146,7 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
 
     async def run() -> None:
         worker = worker_of(archive, tmp_path)
-        made = make_decision("good", "own", bare("Evo"), "so", "ada", NOON, insisted=True)
+        made = decision("good", "Evo", None, insisted=True)
         chunk = [
             ("published", DecidedCase(name, f"about {name}", decision=made, place=place))
             for place, name in enumerate(("good", "mute"), 7)

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from raylab.annotation.decisions import make_decision
 from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
-from raylab.opt.code import bare
-from tests.annotation.outcomes import CODEBOOK, answer, call, outcome
-from tests.archive.rows import NOON, canonical, execute, sha256
+from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome
+from tests.archive.rows import canonical, execute, sha256
 
 WHOLE = outcome(
     "whole",
@@ -66,7 +64,7 @@ def row_of(case: str, description: str = "a system", **changes: Any) -> CaseRow:
 
 
 def decided(case: str, code: str) -> DecisionRow:
-    made = make_decision(case, "own", bare(code), "since", "ada", NOON)
+    made = decision(case, code, None, justification="since", reviewer="ada")
     return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
 
 
@@ -105,7 +103,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
     stored = next(archive.run("r").cases()).case
     assert whole["created"] == stored.created
     assert (whole["meta"], whole["body"]) == (WHOLE.meta, stored.body)
-    assert [decision["body"]["classification"]["label"] for decision in whole["decisions"]] == [
+    assert [decision["body"]["label"] for decision in whole["decisions"]] == [
         "OPT=Sym",
         "OPT=Swm",
     ]

@@ -166,7 +166,7 @@ def test_cases_are_settled_by_keyboard_alone(visit: Callable[..., Page], storage
     arrive(page, "valve")
     press(page, "u", "j", "=Two systems.", "Control+Enter")
     arrive(page, "drafted")
-    assert [one.action for one in decided(storage, "pool")] == ["decide", "undo", "decide"]
+    assert [one.choice for one in decided(storage, "pool")] == ["own", None, "B"]
     made = decided(storage, "pool")[-1]
     assert (made.choice, made.insisted) == ("B", True)
     (unclear,) = decided(storage, "valve")

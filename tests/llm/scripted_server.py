@@ -31,14 +31,12 @@ from aiohttp import web
 Json = dict[str, Any]
 
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
-NAMES = ("learning", "evolution", "rules", "probability", "search", "control", "swarm")
-WORDS: dict[str, str] = dict(zip(ROOTS, NAMES, strict=True))
 FIELDS = "Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 MARK = re.compile(r"\[\[([^\[\]]*=[^\[\]]*)\]\]")
 SIDE = re.compile(r"said by (a|b|adj)\b")
 """Written into every rationale, so that the evaluator knows whose code it sees."""
 
-SHOWN_CODE = re.compile(r"^(?:Candidate code: OPT=|Answer: )([A-Za-z+/]+)", re.MULTILINE)
+SHOWN_CODE = re.compile(r"^Candidate code: OPT=([A-Za-z+/]+)", re.MULTILINE)
 
 TRANSPORT_FAULTS = ("429", "500", "timeout", "cut", "cut_body")
 CONTENT_FAULTS = ("prose", "broken_json", "wrong_roots", "unknown_root")
@@ -74,12 +72,6 @@ class Call:
     def schema(self) -> Json:
         form = self.body.get("response_format", {})
         return form.get("json_schema", {}).get("schema", {})
-
-    @property
-    def role(self) -> str:
-        """The first of `ROLES` that the schema's title or a piece of the prompt tells."""
-        title, text = self.schema.get("title", ""), self.text
-        return next((r for r, (piece, _) in ROLES.items() if title == r or piece in text), "")
 
     def draw(self, what: str) -> float:
         """Uniform in [0, 1) by the content of the call."""
@@ -131,7 +123,7 @@ def evaluate(call: Call) -> Json:
     mark, said, shown = Mark.read(call.text), SIDE.search(call.text), SHOWN_CODE.search(call.text)
     side = said[1] if said else "a"
     code, score = mark.codes[side], mark.scores[side]
-    if shown and shown[1] not in (code, WORDS.get(code[:3])):
+    if shown and shown[1] != code:
         score = _score(shown[1], mark.gold)
     verdict = "PASS" if score >= 85 else "WEAK_PASS" if score >= 70 else "FAIL"
     issues = [] if score >= 70 else ["mechanism"]
@@ -148,16 +140,15 @@ def adjudicate(call: Call) -> Json:
 
 def coded(code: str, side: str) -> Json:
     reason = f"The mechanism is plain, said by {side}"
-    word = WORDS.get(code[:3], code)
-    return {"rationale": reason, "opt": f"OPT={code}; {FIELDS}", "reason": reason, "word": word}
+    return {"rationale": reason, "opt": f"OPT={code}; {FIELDS}"}
 
 
-ROLES: dict[str, tuple[str, Callable[[Call], Json]]] = {
-    "opt_adjudication": ("Two annotators classified", adjudicate),
-    "opt_evaluation": ("You review one candidate", evaluate),
-    "opt_classification": ("Classify the system", classify),
+ROLES: dict[str, Callable[[Call], Json]] = {
+    "opt_adjudication": adjudicate,
+    "opt_evaluation": evaluate,
+    "opt_classification": classify,
 }
-"""By the title of its schema: a piece of the prompt that tells a role, and its reply."""
+"""The reply of a role by the title of its schema."""
 
 
 def spoiled(text: str, fault: str) -> str:
@@ -244,9 +235,9 @@ class Model:
             return failure(int(fault), "scripted", **pause)
         if fault == "timeout":
             return Answer(fault=fault, hangs=True)
-        answers = ROLES[call.role][1](call) if call.role else {}
-        keys = call.schema.get("properties", answers)
-        text = json.dumps({key: answers[key] for key in keys}) if answers else "I cannot tell."
+        reply = ROLES.get(call.schema.get("title", ""))
+        answers = reply(call) if reply else {}
+        text = json.dumps({key: answers[key] for key in call.schema.get("properties", answers)})
         cut = {"cut": "before", "cut_body": "body"}.get(fault, "")
         return replace(completion(call, spoiled(text, fault), fault), cut=cut)
 

@@ -151,16 +151,16 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
             decision("4", None, None, choice="unclear"),
             "Decided by a person who found no code right.",
         ),
-        (decision("4", None, None, action="undo", choice=None), "R took a decision back"),
+        (decision("4", None, None, choice=None), "R took a decision back"),
     ],
 )
 def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
     shown = content(decisions=[made])
     page = Page(html_of(shown, full=full_cases(shown, decisions=[made])))
     assert told in page.text and made.justification in page.text
-    assert ("Decided by R" in page.text) == (made.action == "decide")
+    assert ("Decided by R" in page.text) == (made.choice is not None)
     counts = {row[0]: row[1] for row in page.rows if row}
-    assert counts.get("decided by people") == ("1" if made.action == "decide" else None)
+    assert counts.get("decided by people") == ("1" if made.choice else None)
 
 
 def test_final_codes_and_the_audit_stand_before_agreement():

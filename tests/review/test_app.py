@@ -350,7 +350,7 @@ def test_a_case_that_no_person_was_asked_about_is_shown_and_left_alone(office: O
 
 def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
     ada, bo = office.browser("Ada"), office.browser("Bo")
-    actions: list[str] = []
+    choices: list[str | None] = []
     for judge in (lambda: None, office.judge):
         assert ada.post("/cases/1/decide", **FILLED).status_code == 303
         judge()
@@ -360,8 +360,8 @@ def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
         assert ada.go(ada.post("/cases/1/undo")) == "/cases/1"
         assert (ada.value("choice"), ada.value("justification")) == ("A", "It breeds.")
         assert "taken back" in ada.text(".decisions")
-        actions += ["decide", "undo"]
-        assert [one.action for one in office.decisions()] == actions
+        choices += ["A", None]
+        assert [one.choice for one in office.decisions()] == choices
         assert 1 in office.run.reviews().waiting(DECISION)
         ada.get("/decided")
         assert "taken back" in ada.text() and "Undo" not in ada.text()
@@ -396,8 +396,7 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
         done = ada.post("/cases/6/decide?kind=audit", choice="A", insist="true", code="Evo")
         assert ada.go(done) == "/decided?kind=audit&done=6"
     (coded,) = office.decisions(AUDIT)
-    assert coded.classification is not None and str(coded.classification.label) == "OPT=Evo"
-    assert (coded.choice, coded.insisted) == ("own", False)
+    assert (str(coded.label), coded.choice, coded.insisted) == ("OPT=Evo", "own", False)
     office.judge()
     assert office.decisions() == [] and office.run.counts(now=True)["accepted"] == 1
     ada.get("/?kind=audit")
@@ -421,4 +420,4 @@ def test_a_code_of_an_audit_is_taken_back_by_its_reviewer_alone(office: Office) 
     # Whoever codes it next does not see the code that was taken back.
     bo.go(bo.get("/next?kind=audit"))
     assert "Decisions so far" not in bo.text() and not bo.value("code")
-    assert [one.action for one in office.decisions(AUDIT)] == ["decide", "undo"]
+    assert [one.choice for one in office.decisions(AUDIT)] == ["own", None]

@@ -153,7 +153,7 @@ def times(seconds: Any) -> Seconds | None:
 def standing_decisions(decisions: Iterable[HumanDecision]) -> dict[str, HumanDecision]:
     """Returns the decision that stands for each case: the latest, unless it is an undo."""
     latest = {decision.case: decision for decision in decisions}
-    return {case: last for case, last in latest.items() if last.action != "undo"}
+    return {case: last for case, last in latest.items() if last.choice is not None}
 
 
 def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
@@ -179,5 +179,4 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
 
 
 def _calls_of(decision: HumanDecision) -> Iterator[Call]:
-    for part in (decision.classification, decision.confirmation):
-        yield from part.calls if part else ()
+    yield from decision.confirmation.calls if decision.confirmation else ()

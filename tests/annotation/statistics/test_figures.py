@@ -183,7 +183,7 @@ def test_people_decide_and_the_latest_decision_holds():
         decision("6", "Evo", choice="A", confirmed=True),
         decision("6", "Lrn", confirmed=True),
         decision("7", "Sym", choice="B", confirmed=True),
-        decision("7", None, None, action="undo", choice=None),
+        decision("7", None, None, choice=None),
         decision("8", "Sym", choice="A", confirmed=False),
         decision("9", "Lrn", confirmed=None, reviewer="S"),
     )
