@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from raylab.config.base import JobConfig
-from raylab.config.compose import as_yaml, composed_values, config_groups, load_config
+from raylab.config.compose import as_yaml, compose_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.log import PrintableFormatter, json_lines, log_line, structured
@@ -51,24 +51,13 @@ def run_job(
     """
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
-    sys.exit(_logged_status(kind, doc, run, sys.argv[1:] if argv is None else argv))
-
-
-def _logged_status(
-    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
-) -> int:
-    """Runs the job, with JSON lines if it asks for them; returns its exit status."""
-    with ExitStack() as stack:
+    argv = sys.argv[1:] if argv is None else argv
+    with ExitStack() as output:
         # An unusable configuration is never read, but its errors must be JSON as well.
         if LOG_JSON in argv:
-            stack.enter_context(json_lines(kind.job))
-
-        def run_telling(config: Config) -> None:
-            if config.log == "json" and not structured():
-                stack.enter_context(json_lines(kind.job))
-            run(config)
-
-        return _status(kind, doc, run_telling, argv)
+            output.enter_context(json_lines(kind.job))
+        status = _status(kind, doc, run, argv, output)
+    sys.exit(status)
 
 
 def help_text(kind: type[JobConfig], doc: str | None) -> str:
@@ -82,7 +71,7 @@ def help_text(kind: type[JobConfig], doc: str | None) -> str:
         "Config groups:\n"
         + "\n".join(f"  {name}={' | '.join(options)}" for name, options in groups.items()),
         "Keys, each with its type, default and meaning:\n"
-        + "\n".join(_key_lines(keys_of(kind), composed_values(kind))),
+        + "\n".join(_key_lines(keys_of(kind), compose_values(kind))),
     ]
     return "\n\n".join(sections)
 
@@ -97,11 +86,19 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _status(
-    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
+    kind: type[Config],
+    doc: str | None,
+    run: Callable[[Config], object],
+    argv: Sequence[str],
+    output: ExitStack,
 ) -> int:
-    """Runs the job; returns its exit status."""
+    """Runs the job, with JSON lines on `output` if it asks for them; returns its exit status."""
     try:
-        _run(kind, doc, run, argv)
+        if (config := _configure(kind, doc, argv)) is not None:
+            if config.log == "json" and not structured():
+                output.enter_context(json_lines(kind.job))
+            refuse_keys(Path.cwd())
+            run(config)
         sys.stdout.flush()
     except RaylabError as error:
         return _failed(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
@@ -123,9 +120,8 @@ def _failed(message: str, status: int, **fields: str) -> int:
     return status
 
 
-def _run(
-    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
-) -> None:
+def _configure(kind: type[Config], doc: str | None, argv: Sequence[str]) -> Config | None:
+    """Returns the configuration of the command line; None if it was only to be printed."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
@@ -134,14 +130,13 @@ def _run(
     arguments = parser.parse_intermixed_args(argv)
     if arguments.help:
         print(help_text(kind, doc))
-        return
+        return None
     file = None if arguments.config is None else Path(arguments.config)
     config = load_config(kind, arguments.overrides, file)
     if arguments.cfg:
         print(as_yaml(config), end="")
-        return
-    refuse_keys(Path.cwd())
-    run(config)
+        return None
+    return config
 
 
 def _reader_is_gone() -> bool:

@@ -220,7 +220,7 @@ def _read_row(line: bytes) -> ReviewRow:
     try:
         return ReviewRow.model_validate(parse_json(line, "the row"))
     except ValidationError as error:
-        problem = problems_of(ReviewRow, error.errors(include_url=False))[0]
+        problem = problems_of(ReviewRow, error)[0]
         raise DataError(f"{problem}; leave the rows as they were exported") from error
 
 

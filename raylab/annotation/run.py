@@ -93,7 +93,7 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
         moved = {"storage": storage, "archive": archive or _recorded_file(record)}
         return run, AnnotateConfig.of_record(record.config, **moved)
     except ValidationError as error:
-        problem = problems_of(AnnotateConfig, error.errors(include_url=False))[0]
+        problem = problems_of(AnnotateConfig, error)[0]
         raise RunError(
             f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
             "use the raylab that made it"

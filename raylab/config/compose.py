@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,8 +41,6 @@ UNUSABLE = (
 """Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
 OVERRIDE_CHARACTERS = 1 << 14
 """Longest override, enough for 1,500 task ids."""
-MOST_PROBLEMS = 20
-"""Most problems that an error lists: each unknown key is compared with all that there are."""
 LONGEST_REASON = 1000
 """Most characters of a library's error that are shown."""
 KEY = re.compile(r"[\w.@/+~-]{1,100}")
@@ -51,18 +49,12 @@ CONFIGS = Path(raylab.__file__).parents[1] / "configs"
 Config = TypeVar("Config", bound=JobConfig)
 
 
-class _Invalid(Exception):
-    """Carrier of the problems of a configuration; never leaves this module."""
-
-    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
-        super().__init__()
-        self.problems = list(problems)
-
-
 def load_config(
     kind: type[Config], overrides: Sequence[str] = (), file: Path | None = None
 ) -> Config:
     """Composes `configs/<job>.yaml`, a file and Hydra overrides, and validates the result.
+
+    Validation is strict, as of JSON: YAML is typed, so neither `true` nor "3" is a number.
 
     Args:
         kind: Configuration class of the job.
@@ -76,31 +68,58 @@ def load_config(
     """
     groups = config_groups(kind)
     usable, problems = _read_overrides(groups, overrides)
-    unchosen = {problem.path for problem in problems} & groups.keys()
-    chosen = {text.partition("=")[0] for text in usable} & groups.keys()
-    values = {} if file is None else _read_file(file, kind.foreign)
-    kept = {key: value for key, value in values.items() if key not in chosen}
     try:
-        config = _validate(kind, _compose(kind, usable, kept))
-    except _Invalid as invalid:
-        problems += [p for p in invalid.problems if p.path.split(".")[0] not in unchosen]
+        sections = {} if file is None else _read_file(file, kind.foreign)
+        values = kind.resolved(compose_values(kind, usable, sections))
+        config = kind.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        unchosen = {problem.path for problem in problems} & groups.keys()
+        invalid = problems_of(kind, error)
+        problems += [p for p in invalid if p.path.split(".")[0] not in unchosen]
+    except UNUSABLE as error:
+        problems.append(ConfigProblem("", _reason(error, overrides)))
     else:
         if not problems:
             return config
     raise ConfigError(_report(kind, problems))
 
 
-def composed_values(kind: type[JobConfig]) -> dict[str, Any]:
+def compose_values(
+    kind: type[JobConfig],
+    overrides: Sequence[Override] = (),
+    sections: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Returns the values of `configs/<job>.yaml` and its groups, before validation.
 
-    Raises:
-        ConfigError: A file is absent or cannot be composed.
+    Args:
+        kind: Configuration class of the job.
+        overrides: Choices of groups, deletions and values of keys.
+        sections: Sections that replace those of the YAML, unless their group is chosen.
     """
-    config_groups(kind)
-    try:
-        return _compose(kind, ())
-    except _Invalid as invalid:
-        raise ConfigError(_report(kind, invalid.problems)) from invalid
+    choices = [override for override in overrides if _is_choice(override)]
+    chosen = {override.key_or_group for override in choices}
+    kept = {key: value for key, value in (sections or {}).items() if key not in chosen}
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose(kind.job, [str(override.input_line) for override in choices])
+    plain = cast(dict[str, Any], OmegaConf.to_container(composed))
+    composed = OmegaConf.create(plain | kept)
+    for override in overrides:
+        if override not in choices:
+            key, value = override.key_or_group, override.value()
+            # The YAML files are sparse; the model decides which keys exist.
+            OmegaConf.update(composed, key, value, merge=True, force_add=True)
+    values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    return cast(dict[str, Any], values)
+
+
+def _is_choice(override: Override) -> bool:
+    """Returns True for an option of a group, or a deletion; False for the value of a key."""
+    is_group = override.key_or_group in _all_groups()
+    return override.is_delete() or (is_group and not isinstance(override.value(), dict))
+
+
+def _all_groups() -> set[str]:
+    return {path.name for path in CONFIGS.iterdir() if path.is_dir()}
 
 
 def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
@@ -172,18 +191,9 @@ def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
         LOGGER.warning("%s: ignored, they are of other tools: %s", path, ", ".join(ignored))
         values = {key: value for key, value in values.items() if key not in ignored}
     # Interpolations multiply like aliases, but only when they are resolved.
-    if any("${" in text for text in _texts(values)):
+    if "${" in repr(values):
         raise ConfigError(f"{path}: ${{...}} is not read in a file: write the value itself")
     return values
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        items = cast("dict[object, object] | list[object]", value)
-        for item in items.values() if isinstance(items, dict) else items:
-            yield from _texts(item)
 
 
 def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
@@ -193,11 +203,10 @@ def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
 
 def _read_overrides(
     groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
-) -> tuple[list[str], list[ConfigProblem]]:
-    """Returns the valid overrides as Hydra takes them, and the problems of the others."""
+) -> tuple[list[Override], list[ConfigProblem]]:
+    """Returns the usable overrides, and the problems of the others."""
     parser = OverridesParser.create()
-    usable: list[str] = []
-    problems: list[ConfigProblem] = []
+    usable, problems = list[Override](), list[ConfigProblem]()
     for number, text in enumerate(overrides, 1):
         try:
             if len(text) > OVERRIDE_CHARACTERS:
@@ -209,7 +218,7 @@ def _read_overrides(
         if problem := _override_problem(groups, override):
             problems.append(problem)
         else:
-            usable.append(_forced(groups, override))
+            usable.append(override)
     return usable, problems
 
 
@@ -249,61 +258,18 @@ def _override_problem(
         return None
     if key in groups and choice not in groups[key]:
         return ConfigProblem(key, f"no option {choice!s:.40}; options: {', '.join(groups[key])}")
-    if key not in groups and key in {path.name for path in CONFIGS.iterdir() if path.is_dir()}:
+    if key in _all_groups() - groups.keys():
         return ConfigProblem(key, f"no config group of this job; its groups: {', '.join(groups)}")
     return None
 
 
-def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
-    """Returns the override as typed, with `++` where Hydra would refuse a key not in any YAML.
-
-    The YAML files are sparse; the model decides which keys exist.
-    """
-    text = str(override.input_line)
-    plain = not (override.is_add() or override.is_force_add() or override.is_delete())
-    chooses = override.key_or_group in groups and not isinstance(override.value(), dict)
-    return f"++{text}" if plain and not chooses else text
-
-
-def _compose(
-    kind: type[JobConfig], overrides: Sequence[str], sections: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Composes the job's YAML, with `sections` replacing its own, and the overrides."""
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            parsed = OverridesParser.create().parse_overrides(list(overrides))
-            settings = [override for override in parsed if override.is_force_add()]
-            others = [override for override in parsed if not override.is_force_add()]
-            composed = compose(kind.job, [str(override.input_line) for override in others])
-            if sections:
-                plain = cast(dict[str, Any], OmegaConf.to_container(composed))
-                composed = OmegaConf.create(plain | sections)
-            for override in settings:
-                key, value = override.key_or_group, override.value()
-                OmegaConf.update(composed, key, value, merge=True, force_add=True)
-        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except UNUSABLE as error:
-        reason = str(error).strip()
-        for _, equals, value in (text.partition("=") for text in overrides):
-            # Hydra repeats overrides, whose values may be secrets.
-            reason = reason.replace(f"{equals}{value}", "=...") if value else reason
-        reason = reason[:LONGEST_REASON].replace("\n", "\n    ")
-        raise _Invalid([ConfigProblem("", reason)]) from error
-    return cast(dict[str, Any], values)
-
-
-def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Validates strictly, as JSON: YAML is typed, so neither `true` nor "3" is a number."""
-    try:
-        return kind.model_validate_json(json.dumps(kind.resolved(values)), strict=True)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        problems = problems_of(kind, errors[:MOST_PROBLEMS])
-        if (more := len(errors) - MOST_PROBLEMS) > 0:
-            problems.append(ConfigProblem("", f"and {more:,} more"))
-        raise _Invalid(problems) from error
-    except (TypeError, ValueError) as error:
-        raise _Invalid([ConfigProblem("", f"a value is of no type of JSON: {error}")]) from error
+def _reason(error: Exception, overrides: Sequence[str]) -> str:
+    """Returns the words of a library, which may repeat overrides, without their values."""
+    reason = str(error).strip()
+    for _, equals, value in (text.partition("=") for text in overrides):
+        # The value may be a secret.
+        reason = reason.replace(f"{equals}{value}", "=...") if value else reason
+    return reason[:LONGEST_REASON].replace("\n", "\n    ")
 
 
 def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:

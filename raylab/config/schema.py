@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from raylab.printable import redacted
 
 LONGEST_VALUE = 200
 """Most characters of a wrong value or key that an error shows."""
+
+MOST_PROBLEMS = 20
+"""Most problems that an error lists: each unknown key is compared with all that there are."""
 
 JsonSchema = dict[str, Any]
 
@@ -68,23 +71,25 @@ def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
     return list(_Schema(kind).keys())
 
 
-def problems_of(kind: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[ConfigProblem]:
-    """Translates pydantic's errors of `kind` into problems of its keys.
-
-    Args:
-        kind: Model that refused the values.
-        errors: Its errors.
-    """
-    schema = _Schema(kind)
-    return [_problem(schema, error) for error in errors if not _follows(error)]
+def problems_of(kind: type[BaseModel], error: ValidationError) -> list[ConfigProblem]:
+    """Translates pydantic's error of `kind` into problems of its keys, the first ones of many."""
+    schema, errors = _Schema(kind), error.errors(include_url=False)
+    problems = [
+        _problem(schema, detail)
+        for detail in errors[:MOST_PROBLEMS]
+        # Else the list is too short only because its items have errors of their own.
+        if detail["type"] != "too_short" or not detail["input"]
+    ]
+    if (more := len(errors) - MOST_PROBLEMS) > 0:
+        problems.append(ConfigProblem("", f"and {more:,} more"))
+    return problems
 
 
 @dataclass(frozen=True)
 class _Location:
-    """The key of an error, its schema, the keys beside it and the variant of their section."""
+    """The key of an error, the keys beside it and the variant of their section."""
 
     path: str
-    node: JsonSchema
     siblings: tuple[str, ...]
     variant: str | None
 
@@ -108,7 +113,7 @@ class _Schema:
             siblings = tuple(node.get("properties", ()))
             path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
             node = self.resolve(_child(node, key))
-        return _Location(path, node, siblings, variant)
+        return _Location(path, siblings, variant)
 
     def resolve(self, node: JsonSchema) -> JsonSchema:
         """Returns the node with its reference followed; for `X | None` the node of X."""
@@ -122,16 +127,16 @@ class _Schema:
             node, path = self.resolve(child), prefix + name
             doc = node.get("description", "")
             if "discriminator" in node:
-                yield ConfigKey(path, "", None, doc, variant)
-                yield from self._variants(node, path)
+                below = self._variants(node, path)
             elif "properties" in node:
-                yield ConfigKey(path, "", None, doc, variant)
-                yield from self._keys(node, f"{path}.", variant)
+                below = self._keys(node, f"{path}.", variant)
             elif "properties" in (entry := self.resolve(_additional(node))):
-                yield ConfigKey(path, "", None, doc, variant)
-                yield from self._keys(entry, f"{path}.<name>.", variant)
+                below = self._keys(entry, f"{path}.<name>.", variant)
             else:
                 yield ConfigKey(path, self._type(child), child.get("default"), doc, variant)
+                continue
+            yield ConfigKey(path, "", None, doc, variant)
+            yield from below
 
     def _variants(self, node: JsonSchema, path: str) -> Iterator[ConfigKey]:
         tag = node["discriminator"]["propertyName"]
@@ -183,34 +188,21 @@ def _additional(node: JsonSchema) -> JsonSchema:
     return cast(JsonSchema, schema) if isinstance(schema, dict) else {}
 
 
-def _follows(error: ErrorDetails) -> bool:
-    """Returns True if a list is too short only because its items have errors of their own."""
-    return error["type"] == "too_short" and bool(error["input"])
-
-
 def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
     place = schema.locate(error["loc"])
     message = re.sub(r"^(Value error, |\w+ (?=should ))", "", error["msg"])
     match error["type"]:
         case "extra_forbidden":
-            return ConfigProblem(place.path, _unknown_key(schema, place))
-        case "value_error":
-            return ConfigProblem(place.path, message)
+            message = _unknown_key(schema, place)
         case "missing":
-            return ConfigProblem(place.path, "is needed")
-        case "union_tag_not_found" | "union_tag_invalid":
-            tag = place.node["discriminator"]["propertyName"]
-            context = error.get("ctx", {})
-            given = f"given {context['tag']}, " if "tag" in context else ""
-            choices = ", ".join(place.node["discriminator"]["mapping"])
-            return ConfigProblem(f"{place.path}.{tag}", f"{given}should be one of {choices}")
-        case "string_type" if isinstance(error["input"], (int, float)):
-            given = _shown(error["input"])
-            return ConfigProblem(
-                place.path, f"given {given}, should be text: quote it twice, \"'...'\""
-            )
+            message = "is needed"
+        case "value_error" | "union_tag_invalid" | "union_tag_not_found":
+            pass
+        case "string_type" if isinstance(error["input"], int | float):
+            message = f"given {_shown(error['input'])}, should be text: quote it twice, \"'...'\""
         case _:
-            return ConfigProblem(place.path, f"given {_shown(error['input'])}, {message}")
+            message = f"given {_shown(error['input'])}, {message}"
+    return ConfigProblem(place.path, message)
 
 
 def _shown(value: object) -> str:

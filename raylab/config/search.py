@@ -86,7 +86,7 @@ def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
         try:
             kind.model_validate_json(json.dumps(drawn), strict=True)
         except ValidationError as error:
-            problem = problems_of(kind, error.errors(include_url=False))[0]
+            problem = problems_of(kind, error)[0]
             raise ValueError(f"{where} allows {json.dumps(drawn)}, but {problem}") from error
 
 

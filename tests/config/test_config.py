@@ -450,7 +450,7 @@ def test_key_unlike_any_other_lists_the_keys_around_it() -> None:
         ("training.betas=[0.9]", "training.betas[1]: is needed"),
         ("name=a/b", 'name: given "a/b", should match pattern'),
         ("model.heads=7", "model: d_model=160"),
-        ("model.architecture=mlp", "model.architecture: given mlp, should be one of champion"),
+        ("model.architecture=mlp", "model: Input tag 'mlp' found using 'architecture' does not match"),
         ("data=re_arc", "data: source re_arc needs data.path"),
     ],
 )
@@ -460,7 +460,7 @@ def test_wrong_value_is_told_with_key_value_and_expectation(override: str, expec
 
 def test_list_items_are_told_by_index() -> None:
     message = refusal(PipelineConfig, "models=[champion,mlp,{architecture: champion, layers: 3}]")
-    assert "models[1].architecture: given mlp, should be one of" in message
+    assert "models[1]: Input tag 'mlp' found using 'architecture' does not match" in message
     assert "models[2].layers: unknown key" in message
 
 

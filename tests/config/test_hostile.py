@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from raylab.config import schema
-from raylab.config.compose import MOST_PROBLEMS, OVERRIDE_CHARACTERS, load_config
+from raylab.config.compose import OVERRIDE_CHARACTERS, load_config
 from raylab.config.jobs import TrainConfig
+from raylab.config.schema import MOST_PROBLEMS
 from raylab.errors import ConfigError
 
 LONG = "9" * 5000
@@ -42,7 +43,7 @@ def test_a_huge_override_is_refused_in_few_words(override: str, message: str) ->
     ("content", "message"),
     [
         (f"training: {{epochs: {LONG}}}", "cannot be read as YAML: Exceeds the limit"),
-        (f"training: {{epochs: 0x{'f' * 5000}}}", "a value is of no type of JSON"),
+        (f"training: {{epochs: 0x{'f' * 5000}}}", "Exceeds the limit"),
         ("x: &x {a: 1, b: 2}\ny:\n" + "  <<: *x\n" * 8000, "more than 8,192 YAML nodes"),
     ],
 )
