@@ -450,7 +450,10 @@ def test_key_unlike_any_other_lists_the_keys_around_it() -> None:
         ("training.betas=[0.9]", "training.betas[1]: is needed"),
         ("name=a/b", 'name: given "a/b", should match pattern'),
         ("model.heads=7", "model: d_model=160"),
-        ("model.architecture=mlp", "model: Input tag 'mlp' found using 'architecture' does not match"),
+        (
+            "model.architecture=mlp",
+            "model: Input tag 'mlp' found using 'architecture' does not match",
+        ),
         ("data=re_arc", "data: source re_arc needs data.path"),
     ],
 )
