@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import Status, read_decision, read_outcome
+from raylab.annotation.outcome import SIDES, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.drift import DriftChange, compare_latest
+from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest
 from raylab.annotation.statistics.export import export_run
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.report import (
@@ -29,7 +30,7 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
 from raylab.report.annotation import FullCase, annotation_page
-from raylab.report.drift import TimedRun, archived_run, drift_section
+from raylab.report.drift import archived_run, drift_section
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.table import pluralize, print_tables
 from raylab.runs.run import SCORES, Run
@@ -61,8 +62,9 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     run.write_record(report)
     _export(annotation)
     runs = sorted([*others, (head, report)], key=lambda timed: (timed[0].started, timed[0].name))
-    timed = [TimedRun(row.name, row.started.isoformat(), report) for row, report in runs]
-    over_time = drift_section(run.name, timed, len(rows) - len(others))
+    changes = [change for _, each in runs if each for change in each.changes]
+    earlier = len(rows) - len(others)
+    over_time = drift_section(run.name, list(starmap(_drift_run, runs)), changes, earlier)
     cases = _full_cases(annotation, report)
     page = annotation_page(run.uri, run.record, report, cases, over_time)
     write_page(run, page)
@@ -145,6 +147,21 @@ def _changes(
     ]
     this = replace(archived_run(archive, head, codebook), read=lambda: tables)
     return compare_latest(this, earlier)
+
+
+def _drift_run(row: RunRow, report: AnnotationReport | None) -> DriftRun:
+    if report is None:
+        return DriftRun(run=row.name, started=row.started)
+    a, b = (report.annotators[side].evaluation.pass_rate for side in SIDES)
+    return DriftRun(
+        run=row.name,
+        started=row.started,
+        cases=report.cases.total,
+        passed_a=a,
+        passed_b=b,
+        exact=report.agreement.exact,
+        alpha=report.agreement.alpha,
+    )
 
 
 def _report_of(annotation: AnnotationRun, row: RunRow) -> AnnotationReport | None:

@@ -1,23 +1,20 @@
 """The runs of an archive over time: a command, and a section of the page of each run."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from raylab.annotation.outcome import ANNOTATORS, SIDES
+from raylab.annotation.outcome import ANNOTATORS
 from raylab.annotation.run import archive_location
-from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.drift import (
     LEVEL,
     ArchivedRun,
     Drift,
     DriftChange,
+    DriftRun,
     alarms,
     compare_runs,
 )
-from raylab.annotation.statistics.figures import SourceReport
 from raylab.annotation.statistics.frame import read_run, tabulate
-from raylab.annotation.statistics.report import AnnotationReport
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
@@ -34,7 +31,6 @@ from raylab.report.table import (
     figure_cell,
     pluralize,
     print_tables,
-    share_cell,
 )
 from raylab.runs.records import measures_of
 from raylab.runs.run import Run
@@ -45,14 +41,6 @@ ALONE = (
     "cases now and again with `fresh=true`: from the second run on, pass rates and agreement stand "
     "here beside each other, and changes that are no chance raise an alarm."
 )
-
-
-class TimedRun(NamedTuple):
-    """A run of the archive with its report; None if this storage has none that matches it."""
-
-    run: str
-    started: str
-    report: AnnotationReport | None
 
 
 def report_drift(config: ReportConfig) -> None:
@@ -69,7 +57,8 @@ def report_drift(config: ReportConfig) -> None:
         drift = compare_runs(archived_run(archive, row, codebook) for row in archive.runs())
     storage = Run.at(config.storage)
     storage.write_record(drift)
-    print_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
+    tables = (run_table("", drift.runs), change_table(drift.comparisons))
+    print_tables(*tables, **drift.model_dump(mode="json", include={"comparisons"}))
     for note in drift.notes:
         log_line(f"note: {note}")
     for alarm in drift.alarms:
@@ -80,70 +69,59 @@ def report_drift(config: ReportConfig) -> None:
 def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
     llm = row.config.get("llm", {})
-    prompts = codebook.prompts.get(llm.get("prompt", ""))
-    open_book = prompts is not None and prompts.open_book
     return ArchivedRun(
         row.name,
         row.started,
         row.versions.get("taxonomy"),
         {side: llm[role]["model"] for side, role in ANNOTATORS.items() if llm.get(role)},
-        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook, open_book=open_book),
+        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
     )
 
 
-def drift_tables(drift: Drift) -> Iterator[Table]:
-    """Yields the runs in order of time with each of their models, and their changes."""
-    names = ("run", "started", "side", "response_model", "prompt")
-    labels = [measure.label for measure in measures_of(SourceReport).values()]
-    columns = [*(Column(name, text=True) for name in names), "answers", *labels]
-    rows = [
-        [run.run, _minute(run.started), side, *_source_cells(source)]
-        for run in drift.runs
-        for side, sources in run.sources.items()
-        for source in sources
-    ]
-    yield Table("Runs over time", columns, rows, dense=True)
-    yield _change_table(drift.comparisons)
-
-
-def _source_cells(source: SourceReport) -> Row:
-    shares = [share_cell(getattr(source, name)) for name in measures_of(SourceReport)]
-    return [source.response_model, source.prompt, f"{source.answers:,}", *shares]
-
-
-def drift_section(name: str, runs: Sequence[TimedRun], earlier: int = 0) -> Section:
+def drift_section(
+    name: str, runs: Sequence[DriftRun], changes: Sequence[DriftChange] = (), earlier: int = 0
+) -> Section:
     """Returns the section of a run's page about the latest runs of its archive.
 
     Args:
         name: The run.
         runs: It and others, earliest first.
+        changes: Those of these runs.
         earlier: Number of earlier runs that are left out.
     """
     if len(runs) < 2:
         return Section("drift", "Over time", [ALONE])
-    changes = [change for run in runs if run.report for change in run.report.changes]
     flagged = list(alarms(changes))
     quiet = f" No change raises an alarm at the level {LEVEL:g}, corrected for all measures."
     blocks: list[Block] = [
         block("notes", flagged),
-        _run_table(name, runs, earlier),
+        run_table(name, runs, earlier),
         block("heading", "On the same cases"),
         "What can be laid to the models is measured on the cases that two runs of the same models "
         f"share and both answered anew.{'' if flagged else quiet}",
-        _change_table(changes) if changes else "No two of these runs asked the same models.",
+        change_table(changes) if changes else "No two of these runs asked the same models.",
     ]
     return Section("drift", "Over time", blocks, page_only=True)
 
 
-def _run_table(name: str, runs: Sequence[TimedRun], earlier: int) -> Table:
-    figures = ("cases", "passed, A", "passed, B", "same code", "alpha")
+def run_table(name: str, runs: Sequence[DriftRun], earlier: int = 0) -> Table:
+    """Returns the runs with their figures; for the arguments see `drift_section`."""
+    measures = {
+        figure: measure
+        for figure, measure in measures_of(DriftRun).items()
+        if any(getattr(run, figure) is not None for run in runs)
+    }
     fewer = f", less {pluralize(earlier, 'earlier one')}" if earlier else ""
     return Table(
         "Runs over time",
-        ["run", Column("started", text=True), *figures],
+        ["run", Column("started", text=True), *(measure.label for measure in measures.values())],
         [
-            [f"{run}{' (this run)' if run == name else ''}", _minute(started), *_figures(report)]
-            for run, started, report in runs
+            [
+                f"{run.run}{' (this run)' if run.run == name else ''}",
+                f"{run.started:%Y-%m-%d %H:%M}",
+                *(figure_cell(measure, getattr(run, key)) for key, measure in measures.items()),
+            ]
+            for run in runs
         ],
         f"The runs of the archive{fewer}, the earliest on top; runs on other cases differ for "
         "that reason alone. A dash: no report of that run, as the archive has it now, lies in this "
@@ -151,18 +129,7 @@ def _run_table(name: str, runs: Sequence[TimedRun], earlier: int) -> Table:
     )
 
 
-def _figures(report: AnnotationReport | None) -> Row:
-    if report is None:
-        return ["-"] * 5
-    shares = [report.annotators[side].evaluation.pass_rate for side in SIDES]
-    return [
-        f"{report.cases.total:,}",
-        *map(share_cell, (*shares, report.agreement.exact)),
-        figure_cell(measures_of(AgreementReport)["alpha"], report.agreement.alpha),
-    ]
-
-
-def _change_table(changes: Sequence[DriftChange]) -> Table:
+def change_table(changes: Sequence[DriftChange]) -> Table:
     """Returns a row for each measure of a run against the earlier run of the same models."""
     texts = (Column("before", text=True), Column("after", text=True))
     labels = ("right before", "right after", "lost", "gained", "p", "p paired", "codes changed")
@@ -187,8 +154,3 @@ def _change_cells(change: DriftChange) -> Row:
     rights = (f"{right} of {change.cases}" for right in (result.right_before, result.right_after))
     changed = ", ".join(change.changed) or "-"
     return [*rights, str(result.lost), str(result.gained), *p_values, recoded, changed]
-
-
-def _minute(time: str) -> str:
-    """Returns a time in ISO 8601 to the minute."""
-    return time[:16].replace("T", " ")

@@ -20,7 +20,6 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.statistics.drift import ArchivedRun
 from raylab.annotation.statistics.frame import Tables, tabulate
 from raylab.codebook import Codebook, Label, compare
 from raylab.llm.chat import Reply
@@ -173,21 +172,6 @@ def tables(
         return last.label if accepted else None
 
     return tabulate(((case, label(case)) for case in cases), codebook)
-
-
-def archived(
-    name: str, cases: Iterable[Outcome], day: int = 0, taxonomy: str = "opt-1.0"
-) -> ArchivedRun:
-    """A run of an archive, for the comparison of runs; its models are those of the calls."""
-    listed = list(cases)
-    models: dict[Side, str] = {
-        side: given.classification.calls[0].model
-        for one in listed
-        for side, given in one.answers.items()
-        if given.classification.calls
-    }
-    started = NOON + timedelta(days=day)
-    return ArchivedRun(name, started, taxonomy, models, lambda: tables(listed))
 
 
 def _classifications() -> st.SearchStrategy[Classification | None]:

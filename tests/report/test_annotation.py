@@ -5,24 +5,14 @@ import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.accuracy import AuditReport, ConfusionPanel
-from raylab.annotation.statistics.drift import ArchivedRun, Drift, compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
-from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.report import page as content_of
 from raylab.report.annotation import FullCase, annotation_page, confusion_table, summarize
-from raylab.report.drift import TimedRun, drift_section, drift_tables
+from raylab.report.drift import drift_section
 from raylab.report.page import render
-from tests.annotation.outcomes import (
-    NOON,
-    adjudication,
-    answer,
-    archived,
-    call,
-    decision,
-    outcome,
-    report,
-)
+from tests.annotation.outcomes import adjudication, answer, call, decision, outcome, report
 from tests.report.pages import Page, rows_of
 from tests.report.runs import content, full_cases
 from tests.runs.records import run_record
@@ -30,21 +20,18 @@ from tests.runs.records import run_record
 RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/annotate.py",))
 
 
-def html_of(
-    shown: AnnotationReport, *runs: TimedRun, full: Sequence[FullCase] | None = None
-) -> str:
-    over_time = drift_section("systems", runs, earlier=3)
+def page_of(shown: AnnotationReport, full: Sequence[FullCase] | None = None) -> content_of.Page:
     full = full_cases(shown) if full is None else full
-    return render(annotation_page("/runs/systems", RECORD, shown, full, over_time))
+    return annotation_page("/runs/systems", RECORD, shown, full, drift_section("systems", ()))
 
 
-def page_of(shown: AnnotationReport, *runs: TimedRun) -> Page:
-    return Page(html_of(shown, *runs))
+def read(shown: AnnotationReport, full: Sequence[FullCase] | None = None) -> Page:
+    return Page(render(page_of(shown, full)))
 
 
 @pytest.fixture(scope="module")
 def usual() -> Page:
-    return page_of(content())
+    return read(content())
 
 
 def share(estimate: Estimate) -> str:
@@ -89,13 +76,11 @@ def test_the_figures_are_those_of_the_report(usual: Page):
         "2 s",
     ]
     assert "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1" in usual.text
-    assert "Rows: gold. Columns: final code." in usual.text
+    assert "Rows: gold. Columns: final code." in usual.text and "smoke" not in usual.text
 
 
 def test_the_terminal_has_the_tables_of_the_page_but_the_wide_ones():
-    page = annotation_page(
-        "/r", RECORD, content(), full_cases(content()), drift_section("systems", ())
-    )
+    page = page_of(content())
     assert [table.title.partition(",")[0] for table in page.tables] == [
         "Final codes",
         "4 cases",
@@ -127,7 +112,7 @@ def test_confusion_is_shaded_by_the_share_of_the_row():
 
 
 def test_a_disagreement_shows_both_sides_and_marks_what_differs():
-    first, second = re.findall(r"<article.*?</article>", html_of(content()), re.DOTALL)
+    first, second = re.findall(r"<article.*?</article>", render(page_of(content())), re.DOTALL)
     # Swm against Sym .80 of .40: .32; Evo against Evo and Lrn .40 of .75: .30.
     assert "1. <bdi>4</bdi>" in first and "2. <bdi>2</bdi>" in second
     assert "distance 0.80, lower score 40; left to a person" in first
@@ -156,14 +141,14 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
 )
 def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
     shown = content(decisions=[made])
-    page = Page(html_of(shown, full=full_cases(shown, decisions=[made])))
+    page = read(shown, full_cases(shown, decisions=[made]))
     assert told in page.text and made.justification in page.text
     assert ("Decided by R" in page.text) == (made.choice is not None)
     counts = {row[0]: row[1] for row in page.rows if row}
     assert counts.get("decided by people") == ("1" if made.choice else None)
 
 
-def test_final_codes_and_the_audit_stand_before_agreement():
+def test_final_codes_and_the_audit_stand_before_agreement(usual: Page):
     audit = AuditReport(
         decided=20,
         drawn=4,
@@ -173,7 +158,7 @@ def test_final_codes_and_the_audit_stand_before_agreement():
         corrected=Estimate(value=0.125, interval=(0.0, 0.5), count=20, reason=None),
         weight=0.5,
     )
-    page = page_of(content().model_copy(update={"audit": audit}))
+    page = read(content().model_copy(update={"audit": audit}))
     assert page.sections[:3] == ["codes", "endings", "agreement"]
     order = ("Final codes: ", "People audited 3 decided codes: 0 are right", "alpha is")
     places = [page.text.index(text) for text in order]
@@ -182,13 +167,7 @@ def test_final_codes_and_the_audit_stand_before_agreement():
     assert ["Evo", "1", share(proportion(1, 2))] in page.rows
     assert rows["of the audited cases"] == [share(proportion(0, 3))]
     assert rows["of all, scores corrected by the audit"] == ["12.5 % 0.0 to 50.0"]
-    assert "audit=0.05" not in page.text and "audit=0.05" in page_of(content()).text
-
-
-def test_a_smoke_test_says_so():
-    page = page_of(content(smoke=True))
-    assert SMOKE_NOTICE in page.text and "smoke test" in page.text
-    assert "smoke" not in page_of(content()).text
+    assert "audit=0.05" not in page.text and "audit=0.05" in usual.text
 
 
 @pytest.mark.parametrize(
@@ -206,54 +185,10 @@ def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
 @pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
 def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
     empty = ScoreTreeReport(files=0, left_out=(), notes=())
-    page = page_of(content(cases, score_tree=empty))
+    page = read(content(cases, score_tree=empty))
     assert "no disagreement to learn from" in page.text
     assert "undefined no case with both answers" in page.text
     assert ["pass rate", "-", "-"] in page.rows
-
-
-# Over time
-
-
-def drift_of(**right: int) -> Drift:
-    """Runs on the same ten cases, of which A has some right."""
-
-    def run(name: str, count: int) -> ArchivedRun:
-        codes = ["Lrn"] * count + ["Sch"] * (10 - count)
-        cases = [outcome(f"c{n}", code, "Lrn", gold="Lrn") for n, code in enumerate(codes)]
-        return archived(name, cases)
-
-    return compare_runs(run(*item) for item in right.items())
-
-
-def timed(drift: Drift) -> list[TimedRun]:
-    shown = content().model_copy(update={"changes": drift.comparisons})
-    reports = {"january": content(), "systems": shown}
-    return [TimedRun(run.run, NOON.isoformat(), reports[run.run]) for run in drift.runs]
-
-
-def test_runs_stand_beside_each_other_with_their_alarms():
-    drift = drift_of(january=10, systems=1)
-    page = page_of(content(), *timed(drift))
-    assert "right roots, A (m): 10 of 10 shared cases in january, 1 in systems" in page.text
-    assert "less 3 earlier ones" in page.text
-    row = next(row for row in page.rows if row[0] == "systems (this run)")
-    assert row[1:4] == ["2026-03-01 12:00", "4", share(proportion(2, 3))]
-    assert row[6].startswith(f"{content().agreement.alpha.value:.3f}")
-    change = next(row for row in page.rows if row[0] == "right roots, A")
-    assert change[1:7] == ["january", "systems", "10 of 10", "1 of 10", "9", "0"]
-    assert change[8:] == ["0.00391*", "9 of 10", "-"]
-    # The terminal has the same changes, and the sources of each run.
-    runs, changes = map(rows_of, drift_tables(drift))
-    assert runs[1][:6] == ["january", "2026-03-01 12:00", "A", "m-1", "classify_maximal@1", "10"]
-    by_measure = {row[0]: row for row in changes}
-    assert by_measure["right roots, A"] == change
-    assert by_measure["passed, B"][7:] == ["1", "1", "0 of 10", "-"]
-    quiet = page_of(content(), *timed(drift_of(january=9, systems=9)))
-    assert "No change raises an alarm at the level 0.05" in quiet.text
-
-
-# Size
 
 
 def test_long_texts_and_many_cases_fit_in_three_megabytes():
@@ -274,7 +209,6 @@ def test_long_texts_and_many_cases_fit_in_three_megabytes():
     cases = [case(f"case-{n}", n) for n in range(300)]
     made = decision("case-1", "Swm", justification=long, reviewer=long)
     shown = content(cases, [made])
-    html = html_of(shown, full=full_cases(shown, cases, [made], long))
-    page = Page(html)
-    assert not {"script", "img"} & set(page.tags) and "300 cases" in page.text
+    html = render(page_of(shown, full_cases(shown, cases, [made], long)))
+    assert "300 cases" in html and "<img" not in html
     assert len(html.encode()) < 3_000_000

@@ -67,7 +67,6 @@ class Storage:
 
     def __init__(self, path: Path, archive: Archive) -> None:
         self.path, self.archive = path, archive
-        self.prompt = LLM["prompt"]
         self.protocol: dict[str, str] = {}
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
@@ -93,7 +92,6 @@ class Storage:
                 "name": name,
                 "llm": {
                     **LLM,
-                    "prompt": self.prompt,
                     "annotator_a": MODELS["m"],
                     "annotator_b": MODELS["n"],
                 },
@@ -169,36 +167,57 @@ def test_a_run_leaves_its_score_tree(
         assert scores[0]["metrics"]["accuracy"]["value"] == accuracy
 
 
-def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
-    first = storage.annotate("january", canaries(10))
-    storage.conclude(first)
+def test_runs_stand_beside_each_other_with_their_changes(
+    storage: Storage, capsys: pytest.CaptureFixture[str]
+):
+    january = storage.annotate("january", canaries(10))
+    storage.conclude(january)
     # Of another run no report lies in this storage.
     storage.annotate("february", [differing("x", "Evo", "Ctl")])
-    second = storage.annotate("march", canaries(0))
-    found, page = storage.conclude(second)
+    found, page = storage.conclude(storage.annotate("march", canaries(0)))
     rows = {row[0]: row[1:] for row in page.rows}
     assert rows["february"][1:] == ["-"] * 5
     assert rows["january"][1] == rows["march (this run)"][1] == "10"
     assert rows["january"][4].startswith("100.0 %")
-    value = found.agreement.alpha.value
-    assert rows["march (this run)"][5].startswith(f"{value:.3f}")
+    assert rows["march (this run)"][5].startswith(f"{found.agreement.alpha.value:.3f}")
     assert "right roots, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
-    # A report that is not of what the archive holds now is not shown.
-    storage.archive.run("january").reviews().add(
-        DecisionRow(CANARIES[0].id, "undo", "R", "human", {})
-    )
-    _, page = storage.conclude(second)
-    assert {row[0]: row[1:] for row in page.rows}["january"][1:] == ["-"] * 5
+    change = ["january", "march", "10 of 10", "0 of 10", "10", "0", "1.08e-05*", "0.00195*"]
+    assert rows["right roots, A"] == [*change, "10 of 10", "-"]
+    assert rows["right roots, B"][6:] == ["1", "1", "0 of 10", "-"]
+    # A run that is concluded again is compared with no later one.
+    assert storage.conclude(january)[0].changes == ()
+    capsys.readouterr()
+    report_drift(ReportConfig(storage=str(storage.path), drift=True))
+    drift = Run.at(str(storage.path)).read_record(Drift)
+    assert drift is not None and drift.comparisons[-5:] == found.changes
+    assert [(run.run, run.cases) for run in drift.runs] == [
+        ("january", 10),
+        ("february", 1),
+        ("march", 10),
+    ]
+    assert drift.runs[2].exact == found.agreement.exact
+    assert drift.runs[2].passed_b == found.annotators["B"].evaluation.pass_rate
+    printed = capsys.readouterr().out
+    assert "10 of 10" in printed and "alarm: right roots, A (m): 10 of 10" in printed
+    assert f"{storage.path}/drift.json" in printed
 
 
-def test_a_report_of_another_run_that_cannot_be_used_is_left_out_with_a_note(
+def test_a_report_of_another_run_that_cannot_be_used_is_left_out(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
     first = storage.annotate("january", canaries(10))
-    (first / "report.json").write(b'{"schema_version": 99}')
-    _, page = storage.conclude(storage.annotate("march", canaries(10)))
-    assert {row[0]: row[1:] for row in page.rows}["january"][1:] == ["-"] * 5
-    assert "the report of run january is left out" in capsys.readouterr().out
+    storage.conclude(first)
+    # It is not of what the archive holds now.
+    storage.archive.run("january").reviews().add(
+        DecisionRow(CANARIES[0].id, "undo", "R", "human", {})
+    )
+    second = storage.annotate("march", canaries(10))
+    for told in (False, True):
+        _, page = storage.conclude(second)
+        assert {row[0]: row[1:] for row in page.rows}["january"][1:] == ["-"] * 5
+        assert ("report of run january is left out" in capsys.readouterr().out) is told
+        (first / "report.json").write(b'{"schema_version": 99}')
+    assert "No change raises an alarm at the level 0.05" in page.text
 
 
 def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
@@ -215,40 +234,3 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
     rows = {row[0]: row[1:] for row in page.rows}
     assert rows["calls perhaps billed as well"][0] == "1"
     assert rows["their cost, at most"][0] == "0.5"
-
-
-def test_the_runs_of_an_archive_are_compared_over_time(
-    storage: Storage, capsys: pytest.CaptureFixture[str]
-):
-    first = storage.annotate("january", [differing(f"c{n}", "Evo", "Ctl") for n in (1, 2)])
-    storage.conclude(first)
-    rows = [differing("c1", "Lrn", "Ctl"), differing("c2", "Evo", "Ctl")]
-    shown, page = storage.conclude(storage.annotate("march", rows))
-    passed = next(row for row in shown.changes if (row.measure, row.side) == ("pass_rate", "A"))
-    assert (passed.before, passed.shared, passed.recoded, passed.cases) == ("january", 2, 1, 2)
-    assert next(row for row in page.rows if row[0] == "passed, A")[-2] == "1 of 2"
-    # A run that is concluded again is compared with no later one.
-    assert storage.conclude(first)[0].changes == ()
-    capsys.readouterr()
-    report_drift(ReportConfig(storage=str(storage.path), drift=True))
-    drift = Run.at(str(storage.path)).read_record(Drift)
-    assert drift is not None and passed in drift.comparisons
-    assert [run.run for run in drift.runs] == ["january", "march"]
-    assert {row.reason for row in drift.comparisons if row.measure == "roots"} == {
-        "none of the 2 shared cases has gold"
-    }
-    printed = capsys.readouterr().out
-    assert "1 of 2" in printed and f"{storage.path}/drift.json" in printed
-
-
-@pytest.mark.parametrize(("prompt", "right"), [("word", 1), ("maximal", 0)])
-def test_gold_that_the_prompts_of_a_run_name_measures_no_accuracy_in_drift(
-    storage: Storage, prompt: str, right: int
-):
-    storage.prompt = prompt
-    named = outcome("x", "Evo", "Ctl", gold="Evo", meta={"open_book": True})
-    storage.annotate("january", [row(named, "What x does.")])
-    report_drift(ReportConfig(storage=str(storage.path), drift=True))
-    drift = Run.at(str(storage.path)).read_record(Drift)
-    assert drift is not None
-    assert drift.runs[0].sources["A"][0].roots.count == right

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from raylab.annotation.outcome import EVALUATOR, SIDES, Side, Verdict
-from raylab.annotation.statistics.figures import SourceReport, source_reports
+from raylab.annotation.statistics.estimates import Estimate, share_of
 from raylab.annotation.statistics.frame import Frame, Tables, view
-from raylab.runs.records import Part, Record, measures_of
+from raylab.runs.records import Measure, Part, Record
 
 LEVEL = 0.05
 BOTH = " and ".join(SIDES)
@@ -36,22 +36,24 @@ FACTS = {
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
-MEASURES = (*((name, side) for name in ("roots", "pass_rate") for side in SIDES), ("exact", BOTH))
-"""The measures of shared cases, of one side or of both; each is one of `SourceReport`."""
+LABELS = {"roots": "right roots", "pass_rate": "passed", "exact": "equal composition"}
+MEASURES = (*product(("roots", "pass_rate"), SIDES), ("exact", BOTH))
+"""The measures of shared cases, of one side or of both."""
 Counts = Counter[tuple[bool, bool]]
 """Cases by whether they were right in the earlier run and in the later."""
 
 
 class DriftRun(Part):
-    """One run in a comparison over time."""
+    """One run in a comparison over time, with those of its figures that are known."""
 
     run: str
-    started: str
-    """Time in ISO 8601."""
-    taxonomy: str | None
-    """Version of the taxonomy; None if it is not known."""
-    cases: int
-    sources: dict[Side, tuple[SourceReport, ...]]
+    started: datetime
+    cases: Annotated[int | None, Measure("cases", "count", None)] = None
+    passed_a: Annotated[Estimate | None, Measure("passed, A")] = None
+    passed_b: Annotated[Estimate | None, Measure("passed, B")] = None
+    exact: Annotated[Estimate | None, Measure("same code")] = None
+    alpha: Annotated[Estimate | None, Measure("alpha", "number")] = None
+    """None in `drift.json`: it depends on distances that the runs may have chosen."""
 
 
 class DriftTest(Part):
@@ -106,14 +108,14 @@ class DriftChange(Part):
     @property
     def label(self) -> str:
         """The measure and side in words."""
-        return f"{measures_of(SourceReport)[self.measure].label}, {self.side}"
+        return f"{LABELS[self.measure]}, {self.side}"
 
 
 class Drift(Record):
     """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     level: float
     """Chance of a false flag for a run in which nothing changed."""
@@ -183,12 +185,12 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
 
 
 def _describe(run: ArchivedRun) -> DriftRun:
+    cases = run.tables.cases
+    verdicts = (cases[f"verdict_{side.lower()}"].dropna() for side in SIDES)
+    a, b = (share_of(each.ne(Verdict.FAIL)) for each in verdicts)
+    same = share_of(cases.exact.dropna())
     return DriftRun(
-        run=run.name,
-        started=run.started.isoformat(),
-        taxonomy=run.taxonomy,
-        cases=len(run.tables.cases),
-        sources={side: tuple(source_reports(run.tables, side)) for side in SIDES},
+        run=run.name, started=run.started, cases=len(cases), passed_a=a, passed_b=b, exact=same
     )
 
 

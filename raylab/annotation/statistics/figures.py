@@ -1,30 +1,19 @@
 """The figures of a run: how its cases ended, what its annotators answered, how they were judged."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated
 
 from scipy import stats
 
-from raylab.annotation.outcome import OTHER, Side, Status, Verdict
+from raylab.annotation.outcome import Side, Status, Verdict
 from raylab.annotation.statistics.estimates import Estimate, proportion, share_of
-from raylab.annotation.statistics.frame import (
-    SEPARATOR,
-    Frame,
-    Tables,
-    by_source,
-    ranked,
-    tally,
-    view,
-)
+from raylab.annotation.statistics.frame import SEPARATOR, Frame, Tables, ranked, tally, view
 from raylab.annotation.statistics.usage import Seconds, times
 from raylab.codebook import Codebook
 from raylab.runs.records import Measure, Part
 
 EXAMPLES = 200
 """Longest example of a reason, in characters."""
-SOURCE = ["requested", "model", "prompt", "prompt_hash"]
-"""The columns of an answer that tell sources apart."""
 
 
 class Ending(Part):
@@ -87,33 +76,11 @@ class JudgementReport(Part):
     """From 0 to 100; None without an evaluation."""
 
 
-class SourceReport(Part):
-    """The results of one served model with one prompt."""
-
-    model: str
-    """The model as requested; empty if the answers have no call."""
-    response_model: str
-    """The model as the server names it."""
-    prompt: str
-    """Name and version."""
-    prompt_hash: str
-    """SHA-256 of the prompt's text."""
-    answers: int
-    cached: int
-    """Answers from the journal."""
-    roots: Annotated[Estimate, Measure("right roots")]
-    """Share of the cases with gold that got the right set of roots."""
-    pass_rate: Annotated[Estimate, Measure("passed")]
-    exact: Annotated[Estimate, Measure("equal composition")]
-    """Share of answers with the composition of the other annotator."""
-
-
 class AnnotatorReport(Part):
     """One annotator's answers."""
 
     format: FormatReport
     evaluation: JudgementReport
-    sources: tuple[SourceReport, ...]
 
 
 class TrapReport(Part):
@@ -167,32 +134,7 @@ def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
             **{form: share_of(forms.eq(form)) for form in ("strict", "repaired", "unparsable")},
         ),
         evaluation=_judgement(answers, tables.codebook),
-        sources=tuple(source_reports(tables, side)),
     )
-
-
-def source_reports(tables: Tables, side: Side) -> Iterator[SourceReport]:
-    """Yields the results of one annotator by source; a server may change during a run."""
-    cases, answers = tables.cases, view(tables.cases, side.lower())
-    other = cases[f"code_{OTHER[side].lower()}"]
-    answers = answers.assign(
-        held_out=cases.held_out,
-        right=tables.equal(answers.code, cases.gold_code, "categories"),
-        both=answers.code.notna() & other.notna(),
-        same=tables.equal(answers.code, other, "composition"),
-    )
-    for source, rows in by_source(answers[answers.format.notna()], SOURCE):
-        yield SourceReport(
-            model=source["requested"],
-            response_model=source["model"],
-            prompt=source["prompt"],
-            prompt_hash=source["prompt_hash"],
-            answers=len(rows),
-            cached=int(rows.cached.sum()),
-            roots=share_of(rows.right[rows.held_out]),
-            pass_rate=share_of(rows.verdict.dropna().ne(Verdict.FAIL)),
-            exact=share_of(rows.same[rows.both]),
-        )
 
 
 def trap_report(tables: Tables, codes: str) -> TrapReport:

@@ -186,13 +186,6 @@ def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def by_source(rows: Frame, keys: list[str]) -> Iterator[tuple[dict[str, Any], Frame]]:
-    """Yields the rows of each combination of keys, in order; a missing key is empty."""
-    texts = rows[keys].astype(object).fillna("")
-    for values, group in rows.groupby([texts[key] for key in keys]):
-        yield dict(zip(keys, values, strict=True)), group
-
-
 def case_figures(outcome: Outcome, label: Label | None, codebook: Codebook, open_book: bool) -> Row:
     """Returns the columns `FIGURES` of a case; for the arguments see `tabulate`."""
     settled, agreement = outcome.adjudication, _agreement(outcome, codebook.distance)

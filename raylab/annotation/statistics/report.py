@@ -170,7 +170,7 @@ class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     run: str
     run_id: str | None

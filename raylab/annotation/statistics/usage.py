@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from raylab.annotation.outcome import Call, HumanDecision, Status
-from raylab.annotation.statistics.frame import TOKENS, Frame, Tables, by_source, tabulate_calls
+from raylab.annotation.statistics.frame import TOKENS, Frame, Tables, tabulate_calls
 from raylab.runs.records import Measure, Part
 
 SOURCE = ["role", "model", "response_model", "prompt", "prompt_hash"]
@@ -116,12 +116,13 @@ class DecisionReport(Part):
 
 def usage_report(tables: Tables, uncertain: UncertainUsage) -> UsageReport:
     """Returns the calls of a run, in total and by source, and apart from them the uncertain."""
+    names = tables.calls[SOURCE].astype(object).fillna("")
     return UsageReport(
         uncertain=uncertain,
         total=call_usage(tables.calls),
         by_source=tuple(
-            SourceUsage(**dict(call_usage(rows)), **source)
-            for source, rows in by_source(tables.calls, SOURCE)
+            SourceUsage(**dict(call_usage(rows)), **dict(zip(SOURCE, source, strict=True)))
+            for source, rows in tables.calls.groupby([names[key] for key in SOURCE])
         ),
     )
 

@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +16,19 @@ from raylab.annotation.statistics.drift import (
     compare_latest,
     compare_runs,
 )
-from tests.annotation.outcomes import NOON, answer, archived, call, outcome, outcomes, report
+from tests.annotation.outcomes import NOON, answer, call, outcome, outcomes, report, tables
 
 CASES = 10
 
 
-def run(name: str, day: int, cases: Iterable[Outcome]) -> ArchivedRun:
-    return archived(name, cases, day)
+def run(name: str, day: int, cases: list[Outcome], taxonomy: str = "opt-1.0") -> ArchivedRun:
+    """A run of an archive; its models are those of the calls."""
+    answers = [item for one in cases for item in one.answers.items()]
+    models: dict[Side, str] = {
+        side: calls[0].model for side, each in answers if (calls := each.classification.calls)
+    }
+    started = NOON + timedelta(days=day)
+    return ArchivedRun(name, started, taxonomy, models, lambda: tables(cases))
 
 
 def answered(right: int, **changes: Any) -> list[Outcome]:
@@ -93,7 +99,7 @@ def test_what_else_changed_is_named():
         )
         for one in answered(9, response_model="m-2", prompt_hash="i", seed=7)
     ]
-    drift = compare_runs([run("1", 1, answered(9)), archived("2", after, 2, "opt-2")])
+    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, after, "opt-2")])
     ours = ("response_model of A", "prompt of A", "seed of A")
     assert compared(drift).changed == (*ours, "taxonomy")
     assert compared(drift, "exact", "A and B").changed == (*ours, "taxonomy")
@@ -118,7 +124,7 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
     assert compare_latest(runs[3], [unread, *runs[:3]]) == rows
     other = compare_runs([runs[0], run("2", 2, answered(9, model="x"))])
     assert [row.side for row in other.comparisons] == ["B", "B"]
-    alone = compare_runs([runs[0], archived("2", [], 2)])
+    alone = compare_runs([runs[0], run("2", 2, [])])
     assert alone.notes == ("2 is compared with no run: none before it asked the same models",)
 
 
