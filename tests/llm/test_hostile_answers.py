@@ -5,10 +5,10 @@ import zlib
 import pytest
 from aiohttp import web
 
-from raylab.errors import CallError, EndpointError
+from raylab.errors import EndpointError
 from raylab.llm.client import Client
 from raylab.llm.connection import LARGEST_ANSWER, LARGEST_ERROR
-from tests.llm.scripted_server import Answer, ScriptedServer, in_turn
+from tests.llm.scripted_server import Answer, ScriptedServer
 from tests.llm.test_client import Notebook, ask, awaited, config, error_of, says, serving
 from tests.memory import MIB, memory
 
@@ -63,18 +63,6 @@ async def test_compressed_answer_is_limited_by_what_it_expands_to() -> None:
     assert TOO_LONG in str(error)
     # It was paid, so it is not bought again.
     assert (len(server.calls), journal.kept) == (1, [])
-
-
-@awaited
-async def test_answer_of_the_largest_size_is_read() -> None:
-    def stuffed(size: int) -> Answer:
-        start = b'{"choices": [{"message": {"content": "here"}}], "thoughts": "'
-        return Answer(start + b"x" * (size - len(start) - 2) + b'"}')
-
-    bodies = in_turn(stuffed(LARGEST_ANSWER), stuffed(LARGEST_ANSWER + 1))
-    async with serving(bodies) as (_, client):
-        assert (await ask(client)).text == "here"
-        assert type(await error_of(ask(client, "again"))) is CallError
 
 
 @awaited

@@ -1,14 +1,12 @@
-"""What calls cost, by hand or by the package's own calculation."""
+"""What calls cost, by hand or by the package's own calculation, and the lane that costs less."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from genai_prices import Usage, calc_price
-from pydantic import ValidationError
 
-from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Lane
+from raylab.config.llm import ChatModel, Lane, Price
 from raylab.errors import ConfigError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.prices import Prices
@@ -20,28 +18,24 @@ COUNTS = (5_000, 700, 3_000)
 """Tokens of a request, its reply, and those of the request that were cached."""
 
 
-def llm(model: str, base_url: str = OPENAI, **values: Any) -> LlmConfig:
-    endpoints = {"main": {"base_url": base_url}}
-    evaluator = {"model": model, "endpoint": "main"}
-    return LlmConfig.model_validate({"endpoints": endpoints, "evaluator": evaluator, **values})
-
-
 def test_each_kind_of_token_has_its_price() -> None:
-    price = {"input": 2.0, "cached_input": 0.5, "cache_write": 2.5, "output": 8.0}
-    plain = {"input": 2.0, "output": 8.0}
+    price = Price(input=2.0, cached_input=0.5, cache_write=2.5, output=8.0)
     tokens = ("main", "m", Lane.STANDARD, 10_000, 1_000, 4_000, 2_000)
     # 4,000 plain at 2, 4,000 cached at 0.5, 2,000 written at 2.5 and 1,000 of the reply at 8
-    prices = Prices(llm("m", prices={"m": price}))
+    prices = Prices(config(OPENAI, prices={"m": price}))
     assert prices.cost(*tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
-    # Prices that are not given are that of the input: 10,000 at 2 and 1,000 at 8.
-    assert Prices(llm("m", prices={"m": plain})).cost(*tokens) == pytest.approx(0.028)
     # What is held for a call is the dearest that it may become: all of the request newly cached.
     assert prices.most("main", "m", 10_000, 1_000) == pytest.approx((25_000 + 8_000) / 1e6)
+    # Prices that are not given are that of the input: 10,000 at 2 and 1,000 at 8.
+    plain = Prices(config(OPENAI, prices={"m": Price(input=2.0, output=8.0)}))
+    assert plain.cost(*tokens) == pytest.approx(0.028)
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "o3", "gpt-4o-2024-11-20"])
 @pytest.mark.parametrize("lane", Lane)
-def test_packaged_prices_are_those_of_the_package(model: str, lane: Lane) -> None:
+def test_packaged_prices_are_those_of_the_package_and_own_prices_win(
+    model: str, lane: Lane
+) -> None:
     expected = calc_price(
         Usage(input_tokens=5_000, cache_read_tokens=3_000, output_tokens=700),
         model,
@@ -49,53 +43,46 @@ def test_packaged_prices_are_those_of_the_package(model: str, lane: Lane) -> Non
         genai_request_timestamp=datetime.now(UTC),
         price_context={"service_tier": lane.value},
     )
-    cost = Prices(llm(model)).cost("main", model, lane, *COUNTS)
+    cost = Prices(config(OPENAI, model=model)).cost("main", model, lane, *COUNTS)
     assert cost == pytest.approx(float(expected.total_price))
+    own = Prices(config(OPENAI, model=model, prices={model: Price(input=1.0, output=1.0)}))
+    assert own.cost("main", model, lane, *COUNTS) == pytest.approx(5_700 / 1e6)
 
 
-def test_flex_costs_half_where_the_package_says_so_and_own_prices_win() -> None:
-    prices = Prices(llm("gpt-5"))
+def test_flex_costs_half_where_the_package_says_so() -> None:
+    prices = Prices(config(OPENAI, model="gpt-5"))
     # 1.25 a million of the request, 0.125 cached, 10 of the reply
     cost = (2_000 * 1.25 + 3_000 * 0.125 + 700 * 10) / 1e6
     assert prices.cost("main", "gpt-5", Lane.STANDARD, *COUNTS) == pytest.approx(cost)
     assert prices.cost("main", "gpt-5", Lane.FLEX, *COUNTS) == pytest.approx(cost / 2)
-    own = Prices(llm("gpt-5", prices={"gpt-5": {"input": 1.0, "output": 1.0}}, lane="flex"))
-    assert own.cost("main", "gpt-5", Lane.FLEX, *COUNTS) == pytest.approx(5_700 / 1e6)
 
 
-@pytest.mark.parametrize("base_url", [OPENAI, "http://127.0.0.1:9/v1"])
-def test_a_model_that_nobody_knows_has_no_price(base_url: str) -> None:
-    model = "no-such" if base_url == OPENAI else "gpt-5"
-    prices = Prices(llm(model, base_url))
-    assert prices.cost("main", model, Lane.STANDARD, *COUNTS) is None
-    assert list(prices.unpriced()) == [f"{model} at endpoint main"]
-    with pytest.raises(ConfigError, match=rf"needs a price of evaluator's {model}"):
-        Prices(llm(model, base_url, budget={"money": 1}))
+def test_a_model_that_nobody_knows_has_no_price() -> None:
+    for model, base_url in (("no-such", OPENAI), ("gpt-5", "http://127.0.0.1:9/v1")):
+        prices = Prices(config(base_url, model=model))
+        assert prices.cost("main", model, Lane.STANDARD, *COUNTS) is None
+        assert list(prices.unpriced()) == [f"{model} at endpoint main"]
+        with pytest.raises(ConfigError, match=rf"needs a price of evaluator's {model}"):
+            Prices(config(base_url, model=model, budget={"money": 1}))
 
 
-@pytest.mark.parametrize("budget", [{"tokens": 9}, {"money": 9}])
-def test_a_budget_needs_a_cap_on_replies(budget: dict[str, int]) -> None:
-    uncapped = {"model": "gpt-5", "endpoint": "main", "max_tokens": None}
-    with pytest.raises(ValidationError, match=r"set evaluator.max_tokens, or evaluator.extra.max"):
-        llm("gpt-5", evaluator=uncapped, budget=budget)
-    capped = {**uncapped, "extra": {"max_completion_tokens": 50}}
-    assert llm("gpt-5", evaluator=capped, budget=budget).evaluator.longest_reply == 50
-    assert llm("gpt-5", evaluator=uncapped).evaluator.longest_reply is None
-
-
-# Lanes
+def test_the_cap_on_replies_that_a_budget_needs_may_stand_in_extra() -> None:
+    uncapped = ChatModel(model="m", endpoint="main", max_tokens=None)
+    capped = uncapped.model_copy(update={"extra": {"max_completion_tokens": 50}})
+    assert (uncapped.longest_reply, capped.longest_reply) == (None, 50)
 
 
 @awaited
 async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> None:
-    journal = Notebook()
-    async with serving(says("x", service_tier="flex"), journal, lane=Lane.FLEX) as (asked, client):
+    journal, flex = Notebook(), says("x", service_tier="flex")
+    async with serving(flex, journal, lane=Lane.FLEX) as (asked, client):
         first = await ask(client)
-    async with serving(says("x", service_tier="flex"), journal) as (server, client):
+    async with serving(flex, journal) as (server, client):
         again, other = await ask(client), await ask(client, "other")
     assert [call.body.get("service_tier") for call in asked.calls + server.calls] == ["flex", None]
-    assert (first.lane, again.cached, other.lane) == (Lane.FLEX, True, Lane.STANDARD)
-    assert first.key == again.key == request().key
+    assert (first.lane, other.lane) == (Lane.FLEX, Lane.STANDARD)
+    assert again == replace(first, cached=True) and first.key == request().key
+    assert journal.kept[0] == (request(), "description_hash", "classify-a")
 
 
 @awaited
@@ -113,10 +100,6 @@ async def test_a_full_queue_is_waited_for_beyond_the_deadline() -> None:
 
 
 def test_an_attempt_may_take_longer_in_the_lane_flex() -> None:
-    for lane, limits, seconds in (
-        (Lane.STANDARD, {}, 120),
-        (Lane.FLEX, {}, 900),
-        (Lane.FLEX, {"timeout": 7}, 7),
-    ):
-        client = Client(config(OPENAI, lane=lane, **limits), Notebook())
+    for lane, seconds in ((Lane.STANDARD, 120), (Lane.FLEX, 900)):
+        client = Client(config(OPENAI, lane=lane), Notebook())
         assert client._connections["main"].timeout == seconds

@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 
-from raylab.config.llm import Lane, ReplyFormat
+from raylab.config.llm import Lane
 from raylab.errors import RaylabError
-from raylab.llm.chat import ChatRequest, Message, Reply, Reservation
+from raylab.llm.chat import Reply, Reservation
 from raylab.llm.wire import (
     HIDDEN_TOKENS,
     SHOWN,
     AttemptOutcome,
     Failure,
-    encode_request,
-    most_tokens,
     read_completion,
     read_error,
     read_status,
@@ -28,12 +26,8 @@ PAUSES: dict[str, float | None] = {
     "0.5": 0.5,
     "-2": 0.0,
     "Sun, 09 Sep 2001 01:47:00 GMT": 20.0,
-    "Sun, 09 Sep 2001 01:46:00 GMT": 0.0,
-    "Sun, 09 Sep 2001 03:47:00 +0200": 20.0,
     "1e999": None,
-    "nan": None,
     "tomorrow": None,
-    "": None,
 }
 
 
@@ -45,12 +39,10 @@ def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"error": {"message": "too long"}}, "too long"),
         ({"error": "too long"}, "too long"),
         ({"object": "error", "message": "two\nlines"}, "two lines"),
         ({"detail": "Not Found"}, "Not Found"),
         ({"error": {"code": 7}}, '{"error": {"code": 7}}'),
-        ([1, 2], "[1, 2]"),
         ("x" * 10_000, '"' + "x" * (SHOWN - 1) + "…"),
     ],
 )
@@ -60,17 +52,14 @@ def test_words_of_a_server_wherever_it_puts_them(body: object, words: str) -> No
 
 UNUSABLE = {
     "401": (failure(401, "bad key"), "api_key_env"),
-    "403": (failure(403, "not for you"), "api_key_env"),
     "402": (failure(402, "no credit"), "add credit"),
     "quota": (failure(429, "You exceeded it", code="insufficient_quota"), "add credit"),
     "hours": (failure(429, "daily limit", retry_after=7_200), "asks to wait 7,200 s: resume"),
     "model": (failure(404, "The model `m` does not exist."), "a model that the endpoint serves"),
     "code": (failure(400, "no", code="model_not_found"), "a model that the endpoint serves"),
-    "page": (Answer(b"<h1>Not Found</h1>", 404), "base_url"),
     "redirect": (Answer(b"", 307), "HTTP 307 Temporary Redirect; give"),
     "param": (failure(400, "Invalid schema", param="response_format"), "reply_format=json_object"),
     "words": (failure(422, "unknown field response_format"), "reply_format=text"),
-    "max_tokens": (failure(400, "too large", param="max_tokens"), "configuration of the model"),
     "top_k": (failure(400, "no", param="top_k", code="unsupported_parameter"), "configuration of"),
 }
 
@@ -87,8 +76,10 @@ FULL = "Resource Unavailable"
 OTHERS: dict[str, tuple[Failure, str]] = {
     "too long": (read_status((413, {}, b"too long"), NOW, False), "refused"),
     "firewall": (read_status((403, {}, b"blocked"), NOW, True), "refused"),
-    "early": (read_status((425, {}, b""), NOW, False), "server_error"),
-    "overloaded": (read_status((529, {}, b""), NOW, False), "server_error"),
+    **{
+        str(status): (read_status((status, {}, b""), NOW, False), "server_error")
+        for status in (408, 409, 425, 529)
+    },
     "full at OpenAI": (read_status((429, {}, FULL.encode()), NOW, True, Lane.FLEX), "queue_full"),
     "full at Groq": (read_status((498, {}, b"capacity"), NOW, True, Lane.FLEX), "queue_full"),
     "no queue": (read_status((429, {}, FULL.encode()), NOW, True), "rate_limited"),
@@ -98,19 +89,6 @@ OTHERS: dict[str, tuple[Failure, str]] = {
 @pytest.mark.parametrize(("failure", "outcome"), OTHERS.values(), ids=OTHERS)
 def test_what_one_call_meets(failure: Failure, outcome: str) -> None:
     assert failure.outcome == outcome
-
-
-def test_what_a_request_sends_and_may_take() -> None:
-    parameters = {"model": "other", "messages": [], "top_p": 0.5, "max_tokens": 50}
-    schema = {"title": "opt evaluation!" + "x" * 80}
-    request = ChatRequest("e", "u", "m", (Message("user", "hi"),), parameters, schema=schema)
-    content = encode_request(request, ReplyFormat.JSON_SCHEMA)
-    body = json.loads(content)
-    # Servers take no other names.
-    assert body.pop("response_format")["json_schema"]["name"] == "opt_evaluation_" + "x" * 49
-    messages = [{"role": "user", "content": "hi"}]
-    assert body == {"model": "m", "messages": messages, "top_p": 0.5, "max_tokens": 50}
-    assert most_tokens(content, parameters) == (-(-len(content) // 3), 50)
 
 
 def usage(prompt: object, completion: object, asked: object = None, **reply: int) -> Any:
@@ -124,36 +102,29 @@ def usage(prompt: object, completion: object, asked: object = None, **reply: int
     }
 
 
-USAGES: dict[str, tuple[object, tuple[int, ...]]] = {
-    "nothing": (None, (0, 0, 0, 0, 0)),
-    "half": ({"prompt_tokens": 5}, (0, 0, 0, 0, 0)),
-    "plain": (usage(10, 4), (10, 4, 0, 0, 0)),
-    "details": (
+NONE = (0, 0, 0, 0, 0)
+USAGES: list[tuple[object, tuple[int, ...]]] = [
+    (
         usage(10, 4, {"cached_tokens": 6, "cache_write_tokens": 1}, reasoning_tokens=3),
         (10, 4, 6, 1, 3),
     ),
-    "reasoning beside": (usage(10, 4, reasoning_tokens=30, total=44), (10, 34, 0, 0, 30)),
-    "reasoning within": (usage(10, 34, reasoning_tokens=30, total=44), (10, 34, 0, 0, 30)),
-    "more cached than sent": (usage(10, 4, {"cached_tokens": 11}), (10, 4, 0, 0, 0)),
-}
-
-
-IMPOSSIBLE: list[object] = [
-    usage(-1, 4),
-    usage(10, 2**63),
-    usage(10**300, 4),
-    usage("10", 4),
-    usage(True, 4),
-    usage(10, 4, {"cached_tokens": -6}),
-    usage(3 * 100 + HIDDEN_TOKENS + 1, 4),
-    usage(10, 50 + HIDDEN_TOKENS + 1),
-    "many",
+    # Reasoning beside the completion, and within it.
+    (usage(10, 4, reasoning_tokens=30, total=44), (10, 34, 0, 0, 30)),
+    (usage(10, 34, reasoning_tokens=30, total=44), (10, 34, 0, 0, 30)),
+    # More was cached than sent.
+    (usage(10, 4, {"cached_tokens": 11}), (10, 4, 0, 0, 0)),
+    (None, NONE),
+    ({"prompt_tokens": 5}, NONE),
+    (usage(-1, 4), NONE),
+    (usage(10, 2**63), NONE),
+    (usage("10", 4), NONE),
+    (usage(10, 4, {"cached_tokens": -6}), NONE),
+    (usage(3 * 100 + HIDDEN_TOKENS + 1, 4), NONE),
+    (usage(10, 50 + HIDDEN_TOKENS + 1), NONE),
 ]
 
 
-@pytest.mark.parametrize(
-    ("said", "tokens"), [*USAGES.values(), *((said, (0,) * 5) for said in IMPOSSIBLE)]
-)
+@pytest.mark.parametrize(("said", "tokens"), USAGES)
 def test_tokens_of_a_usage_and_none_where_it_cannot_be_true(
     said: object, tokens: tuple[int, ...]
 ) -> None:
@@ -166,10 +137,8 @@ def test_tokens_of_a_usage_and_none_where_it_cannot_be_true(
 
 
 DEEP = {
-    "list": b"[" * 100_000,
     "object": b'{"a":' * 100_000,
     "field": b'{"choices": [{"message": {"content": "x"}}], "y": ' + b"[" * 100_000,
-    "closed": b'{"error": {"message": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}",
 }
 
 

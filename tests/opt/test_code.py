@@ -1,8 +1,6 @@
-import json
 import pickle
 import re
 from collections.abc import Callable
-from importlib import resources
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,25 +43,18 @@ def test_the_published_line_is_read_as_it_stands():
 @pytest.mark.parametrize(
     ("line", "composition"),
     [
-        ("OPT=Lrn", "Lrn"),
         ("OPT = Sch + Lrn", "Lrn+Sch"),
         ("OPT=Swm+Ctl+Sch+Prb+Sym+Evo+Lrn", "Lrn+Evo+Sym+Prb+Sch+Ctl+Swm"),
         # `/` keeps its order; only neighbours joined by `+` are sorted.
-        ("OPT=Sch/Lrn", "Sch/Lrn"),
         ("OPT=Sch+Lrn/Evo", "Lrn+Sch/Evo"),
         ("OPT=Evo/Sch+Swm+Lrn", "Evo/Sch+Lrn+Swm"),
-        ("OPT=Evo/Sch+Lrn/Sym", "Evo/Sch+Lrn/Sym"),
         # v1.0 forms, translated: the outer mechanism first, branches side by side, stages in order.
         ("OPT=Sym{Lrn,Prb}", "Sym/Lrn+Prb"),
-        ("OPT=Sym{Prb,Lrn}", "Sym/Lrn+Prb"),
-        ("OPT=[Lrn→Ctl→Evo]", "Lrn/Ctl/Evo"),
-        ("OPT=[Sch+Lrn→Ctl]", "Lrn+Sch/Ctl"),
         ("OPT=[[Lrn→Ctl]→Evo]", "Lrn/Ctl/Evo"),
         ("OPT=[Ctl→Sch+Lrn]", "Ctl/Lrn+Sch"),
         ("OPT=Sym{[Sch→Lrn],Prb+Evo}", "Sym/Evo+Prb+Sch/Lrn"),
         # Behind `+` nothing can be grouped, so the composed operand goes first.
         ("OPT=Ctl+[Evo→Sch]", "Evo/Sch+Ctl"),
-        ("OPT=Ctl+Sym{Lrn,Prb}", "Sym/Lrn+Prb+Ctl"),
     ],
 )
 def test_canonical_composition(line: str, composition: str):
@@ -71,13 +62,6 @@ def test_canonical_composition(line: str, composition: str):
     assert (code.composition, str(code), code.repairs) == (composition, f"OPT={composition}", ())
     assert parse(str(code), strict=True) == read_canonical(str(code)) == code
     assert code.written == line.replace(" ", "") and parse(code.written, strict=True) == code
-
-
-def test_codes_are_equal_by_their_canonical_line():
-    assert parse("OPT=Sch+Lrn") == parse("OPT: lrn and search")
-    assert parse("OPT=[Lrn→Ctl]") == parse("OPT=Lrn/Ctl") != parse("OPT=Ctl/Lrn")
-    assert parse("OPT=Lrn; Rep=a") != parse("OPT=Lrn; Rep=b")
-    assert len({parse("OPT=Sch+Lrn"), parse("OPT=Lrn+Sch")}) == 1
 
 
 def test_only_canonical_lines_are_read_as_such():
@@ -93,61 +77,39 @@ REPAIRS = [
     # (text, canonical line, kinds of repair)
     ("OPT=Lrn\xa0+ Sch;\u2003Rep=a", "OPT=Lrn+Sch; Rep=a", "CHARACTERS"),
     ("\ufeffOPT=L\u200brn+\u200dSch", "OPT=Lrn+Sch", "CHARACTERS"),
-    ("OPT=Lrn\x00", "OPT=Lrn", "CHARACTERS"),
-    ("OPT\u2010Code=Lrn", "OPT=Lrn", "CHARACTERS MARKER"),
-    ("OPT=Lrn; Rep=real\u2013valued", "OPT=Lrn; Rep=real-valued", "CHARACTERS"),
     ("OPT＝Lrn＋Sch／Ctl；Rep＝a", "OPT=Lrn+Sch/Ctl; Rep=a", "CHARACTERS"),  # noqa: RUF001
     ("OPT=[Lrn->Ctl]", "OPT=Lrn/Ctl", "OPERATORS"),
-    ("OPT=[Lrn⟶Ctl]", "OPT=Lrn/Ctl", "OPERATORS"),
     ("`OPT=Lrn; Rep=a`", "OPT=Lrn; Rep=a", "MARKUP FIELDS"),
-    ("- OPT=Lrn", "OPT=Lrn", "MARKUP"),
-    ("OPT=Lrn; Human=low.", "OPT=Lrn; Human=low", "MARKUP FIELDS"),
     ("<code>OPT=Lrn; Rep=a</code>", "OPT=Lrn; Rep=a", "MARKUP FIELDS"),
     ("```opt\nOPT=Lrn; Rep=a\n```\n", "OPT=Lrn; Rep=a", "MARKUP"),
-    ("**Final OPT-Code:** OPT=Lrn", "OPT=Lrn", "MARKUP"),
     ("Final OPT-Code: Lrn+Sch", "OPT=Lrn+Sch", "MARKUP MARKER"),
-    ("OPT_Code=Lrn", "OPT=Lrn", "MARKER"),
     ("Lrn+Sch", "OPT=Lrn+Sch", "MARKER"),
-    ("Sym{Lrn,Prb}; Rep=a", "OPT=Sym/Lrn+Prb; Rep=a", "MARKER"),
     ("opt=LRN+sch; rep=a", "OPT=Lrn+Sch; Rep=a", "MARKER NAMES FIELDS"),
-    ("OPT=Learnon+Symon/swarmon", "OPT=Lrn+Sym/Swm", "NAMES"),
-    ("OPT=learning+Swarm", "OPT=Lrn+Swm", "NAMES"),
-    ("OPT=Sch & Lrn", "OPT=Lrn+Sch", "OPERATORS"),
+    ("OPT=learning+Swarmon", "OPT=Lrn+Swm", "NAMES"),
     ("OPT=Sch and Lrn; Rep=a", "OPT=Lrn+Sch; Rep=a", "OPERATORS"),
     ("OPT=Evo/(Lrn+Ctl)", "OPT=Evo/Lrn+Ctl", "OPERATORS"),
     ("OPT={Lrn, Sch}", "OPT=Lrn+Sch", "OPERATORS"),
     ("OPT=Lrn; Rep=net (all weights); Obj=b", "OPT=Lrn; Rep=net; Obj=b", "FIELDS AROUND"),
     ("OPT=Lrn+Lrn/Evo/Lrn", "OPT=Lrn/Evo", "OPERATORS"),
-    ("OPT=Lrn+\nSch", "OPT=Lrn+Sch", "MARKUP"),
     ("OPT=Lrn, Rep=a, Obj=b", "OPT=Lrn; Rep=a; Obj=b", "MARKUP FIELDS"),
     ("OPT=Lrn Rep=a", "OPT=Lrn; Rep=a", "FIELDS"),
-    ("OPT=Lrn; Rep=a;", "OPT=Lrn; Rep=a", "FIELDS"),
     ("OPT=Lrn; Rep: a", "OPT=Lrn; Rep=a", "FIELDS"),
     ("OPT=Lrn; Representation=a", "OPT=Lrn; Rep=a", "NAMES FIELDS"),
     ("OPT=Lrn; Rep=a b; Obj=c/d", "OPT=Lrn; Rep=a-b; Obj=c-d", "FIELDS"),
     ("OPT=Lrn; Rep=réseau", "OPT=Lrn; Rep=reseau", "FIELDS"),
     ("OPT=Lrn; Rep=<rep>; Obj=b", "OPT=Lrn; Obj=b", "FIELDS SEVERAL"),
-    ("OPT=<roots>; Rep=<...>\nOPT=Lrn; Rep=a", "OPT=Lrn; Rep=a", "SEVERAL AROUND"),
     ("OPT=Lrn; Rep=a; Rep=b", "OPT=Lrn; Rep=a+b", "FIELDS"),
     ("OPT=Lrn; Obj=b; Rep=a", "OPT=Lrn; Rep=a; Obj=b", "FIELDS"),
-    ("OPT=Lrn; Risk=x; Rep=a", "OPT=Lrn; Rep=a; Risk=x", "FIELDS"),
     ("OPT=Evo; Rep=a\nOPT=Lrn; Rep=b", "OPT=Lrn; Rep=b", "SEVERAL AROUND"),
     ("> OPT=Lrn", "OPT=Lrn", "MARKUP SEVERAL"),
-    ('"""OPT=Lrn"""', "OPT=Lrn", "MARKUP SEVERAL"),
     ('{"opt": "OPT=Lrn; Rep=a"}', "OPT=Lrn; Rep=a", "AROUND"),
     ('{"roots": ["Lrn", "Sch"], "rep": "a"}', "OPT=Lrn+Sch; Rep=a", "AROUND"),
-    (
-        '```json\n{"code": {"OPT": "Evo/Lrn", "fields": {"Time": "gen"}}}\n```',
-        "OPT=Evo/Lrn; Time=gen",
-        "MARKUP AROUND",
-    ),
-    ("OPT: Lrn+Sch\nRep: a\n", "OPT=Lrn+Sch; Rep=a", "MARKER FIELDS"),
+    ('{"code": {"OPT": "Evo", "fields": {"Time": "gen"}}}', "OPT=Evo; Time=gen", "AROUND"),
     (
         "```yaml\nopt:\n  roots: [Lrn, Sch]\n  human: low\n```",
         "OPT=Lrn+Sch; Human=low",
         "MARKUP MARKER NAMES OPERATORS FIELDS AROUND",
     ),
-    ("It is so: weights move.\n\nOPT=Lrn", "OPT=Lrn", "AROUND"),
     ("OPT=Lrn; Human=low. Weights move.", "OPT=Lrn; Human=low", "FIELDS AROUND"),
     ("I would say OPT=Lrn here.", "OPT=Lrn", "AROUND"),
 ]
@@ -196,16 +158,11 @@ def test_a_long_reply_gives_its_last_line_outside_thoughts_and_quotes():
         ("OPT=Lrn\nNote: a swarm would be OPT=Swm.", "Lrn"),
         ('{"description": "OPT=Evo", "opt_code": "OPT=Lrn; Rep=a", "rationale": "OPT=Swm"}', "Lrn"),
         ('{"opt_code": "OPT=Lrn; Rep=a", "rationale": "cut o', "Lrn"),
-        ('{"answer": "OPT=Lrn", "why": "x"}', "Lrn"),
         ('{"opt": "OPT=Evo"}\nOn reflection:\n{"opt": "OPT=Lrn"}', "Lrn"),
         ("{" * 40 + '{"opt": "Lrn"}', "Lrn"),
-        ("OPT=\nLrn+Sch", "Lrn+Sch"),
-        ("Final OPT-Code:\nOPT=Lrn", "Lrn"),
-        ("OPT=Lrn - the weights move", "Lrn"),
         ("Answer: Lrn", "Lrn"),
         ("INTENT-OPT=Sch/Evo\nOPT=Lrn", "Lrn"),
         ("| OPT=Lrn | Rep=a |", "Lrn"),
-        ("Lrn\n\nLrn\n", "Lrn"),
     ],
 )
 def test_replies(text: str, composition: str):
@@ -216,22 +173,15 @@ def test_replies(text: str, composition: str):
     ("text", "message"),
     [
         ("", "no OPT-Code: expected a line such as"),
-        ("It learns.", "no OPT-Code"),
         ("<think>OPT=Lrn; I am cut off", "no OPT-Code"),
         ("<description>OPT=Lrn</description>", "no OPT-Code"),
         ("INTENT-OPT=Sch/Evo", "no OPT-Code"),
         ("OPT=<roots>; Rep=<...>", "found only the placeholder"),
         ("- Lrn\n- Evo", "several codes without it: Lrn, Evo"),
         ("OPT=Lrn+Foo", "column 9: .*a root .*found 'Foo'"),
-        ("so OPT=Lrn+", "column 9: .*found the end"),
         ("OPT=Lrn Sch", "column 9: expected .* found 'Sch'"),
-        ("OPT=Lrn-Sch", "column 5: .*found 'Lrn-Sch'|column 8"),
         ("OPT=Lrn++Sch", "column 9: .*found '[+]"),
-        ("OPT=Lrn=a", "column 8: .*found '='"),
-        ("OPT=Evo(Lrn)", "column 8"),
-        ("OPT=none", "column 5: expected .*a root"),
         ("OPT=Sym{Lrn; Rep=a", "column 12: expected '}', found ';'"),
-        ("OPT=; Rep=a", "column 5: expected .*found ';'"),
         ('{"opt": null}', "no OPT-Code"),
     ],
 )
@@ -355,20 +305,3 @@ def test_depth_and_length_are_limited():
             parse("OPT=" + "+".join(["Lrn"] * 2000), strict=strict)
     with pytest.raises(OptCodeError, match="200,001 characters is too long"):
         parse("x" * 200_001)
-
-
-# The packaged tables
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    text = (resources.files("raylab.opt") / "data" / name).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.mark.parametrize("row", rows("gold.jsonl") + rows("proposed.jsonl"), ids=lambda r: r["id"])
-def test_every_gold_code_is_read_and_keeps_its_roots(row: dict[str, str]):
-    code = parse(row["gold"])
-    expression = row["gold"].removeprefix("OPT=").partition(";")[0]
-    assert code.categories == {Root(name) for name in re.findall("[A-Z][a-z]{2}", expression)}
-    assert set(code.repairs) <= {Repair.MARKER}
-    assert code.written.removeprefix("OPT=") == row["gold"].removeprefix("OPT=")

@@ -7,7 +7,6 @@ import shutil
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,19 +15,13 @@ from hypothesis import strategies as st
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
-from raylab.annotation.replies import read_reply
-from raylab.codebook import LabelReply
 from raylab.errors import DataError
 from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shortened
-from raylab.opt.codebook import CODE_ANSWERS, PROMPTS, WORDS, code_pattern
+from raylab.opt.code import parse
+from raylab.opt.codebook import PROMPTS, code_pattern
 from raylab.opt.notation import Root
-from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, settings_of
+from tests.annotation.chats import AGREED, DISPUTED, Script, ScriptedChat, coded, settings_of
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
-
-
-def read_code(text: str) -> LabelReply:
-    return read_reply(CODE_ANSWERS, LabelReply, text)[0]
-
 
 INJECTIONS = PACKAGED["injections"]
 
@@ -46,6 +39,7 @@ VERSIONS = {
 }
 ALL = {file.name: file for prompts in CODEBOOK.prompts.values() for file in prompts.files}
 ASKING = [prompt for prompt in ALL.values() if prompt.schema]
+TOLD = "".join(prompt.text for prompt in ALL.values())
 
 
 @pytest.mark.parametrize("name", VERSIONS)
@@ -82,25 +76,20 @@ def test_prompt_without_a_version_is_refused(tmp_path: Path) -> None:
         read_prompt(tmp_path, "repair", {}, 1, 1)
 
 
-def test_open_book_gold_is_that_of_single_mechanisms() -> None:
+def test_prompts_name_no_gold_but_that_of_single_mechanisms() -> None:
     for case in PACKAGED["gold"]:
         assert case.gold_label is not None
         assert case.meta.get("open_book", False) is (len(case.gold_label.categories) == 1)
-
-
-def test_examples_of_the_prompts_are_no_gold() -> None:
-    told = "".join(prompt.text for prompt in ALL.values())
     for case in (*PACKAGED["gold"], *PACKAGED["systems"], *PACKAGED["proposed"]):
         words = case.description.split()
         for start in range(len(words) - 6):
-            assert " ".join(words[start : start + 6]) not in told
+            assert " ".join(words[start : start + 6]) not in TOLD
 
 
 def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
-    told = "".join(prompt.text for prompt in ALL.values())
     systems = PACKAGED["systems"]
     for case in systems:
-        assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", told, re.IGNORECASE), case.id
+        assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", TOLD, re.IGNORECASE), case.id
         assert re.search(r", (18|19|20)\d\d, ", case.meta["source"])
         assert not case.reviewed and not case.meta.get("open_book")
         assert case.gold_label is not None and not case.bait & case.gold_label.categories
@@ -115,19 +104,13 @@ def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
 # Schemas
 
 
-def validator(schema: dict[str, Any]) -> Any:
-    kind: Any = importlib.import_module("jsonschema").Draft202012Validator
-    kind.check_schema(schema)
-    return kind(schema)
-
-
 # OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
 STRICT_KEYWORDS = {"type", "items", "enum", "pattern", "minimum", "maximum", "maxItems"}
 
 
 @pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
 def test_schema_is_of_the_strict_subset_and_becomes_a_grammar(prompt: PromptFile) -> None:
-    validator(prompt.schema)
+    importlib.import_module("jsonschema").Draft202012Validator.check_schema(prompt.schema)
     assert prompt.schema["additionalProperties"] is False
     assert prompt.schema["required"] == list(prompt.schema["properties"])
     for part in prompt.schema["properties"].values():
@@ -141,19 +124,9 @@ def test_schema_is_of_the_strict_subset_and_becomes_a_grammar(prompt: PromptFile
     assert all(f'"{key}"' in grammar for key in prompt.keys)
 
 
-def test_schema_admits_full_lines_and_nothing_around_them() -> None:
-    schema = validator(ALL["classify_maximal"].schema)
-    line = f"OPT=Evo{FIELDS}"
-    assert schema.is_valid({"rationale": "r", "opt": line})
-    for other in (f"{line};", f" {line}", "OPT=Evo", "Evo", f"OPT=Foo{FIELDS}"):
-        assert not schema.is_valid({"rationale": "r", "opt": other})
-    assert not schema.is_valid({"rationale": "r", "opt": line, "score": 1})
-    assert not schema.is_valid({"opt": line})
-
-
 @given(text=st.from_regex(code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
-    code = read_code(json.dumps({"rationale": "r", "opt": text})).label
+    code = parse(text)
     assert len(code.fields) == 5 and code.categories <= set(Root)
 
 
@@ -208,13 +181,12 @@ def test_code_and_markup_stay_as_they_are() -> None:
 # Descriptions that give orders
 
 
-def answers(roots: str, words: bool) -> Script:
-    """Replies that agree on a code."""
-    word = next(word for word, code in WORDS.items() if code.composition == roots)
-    one = json.dumps({"reason": "so", "word": word}) if words else coded(roots, "so")
-    other = json.dumps({"reason": "yes", "word": word}) if words else coded(roots, "yes")
-    good = json.dumps({"summary": "x", "score": 90, "verdict": "PASS"}) if words else GOOD
-    return {"classify-a": one, "classify-b": other, "evaluate-a": good, "evaluate-b": good}
+WORD = json.dumps({"reason": "it feeds back", "word": "control"})
+GRADE = json.dumps({"summary": "so it seems", "score": 90, "verdict": "PASS"})
+SCRIPTS: dict[str, Script] = {
+    "maximal": AGREED,
+    "word": {role: WORD if role.startswith("classify") else GRADE for role in AGREED},
+}
 
 
 def test_injections_are_many_and_labelled() -> None:
@@ -226,37 +198,29 @@ def test_injections_are_many_and_labelled() -> None:
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-@pytest.mark.parametrize("prompt", ["maximal", "word"])
+@pytest.mark.parametrize("prompt", SCRIPTS)
 def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
     plain = Case("plain", "A plain system.")
-    script = answers("Lrn", prompt == "word")
-    chats = [ScriptedChat(script), ScriptedChat(script)]
+    chats = [ScriptedChat(SCRIPTS[prompt]), ScriptedChat(SCRIPTS[prompt])]
     for each, chat in zip((case, plain), chats, strict=True):
         outcome = asyncio.run(annotate(each, chat, settings_of(prompt=prompt)))
         assert outcome.status is Status.ACCEPTED, "the replies decide, whatever the text says"
-        assert outcome.label is not None and outcome.label.composition == "Lrn"
+        assert outcome.label is not None and outcome.label.composition == "Ctl"
     for (_, asked), (_, asked_plain) in zip(chats[0].requests, chats[1].requests, strict=True):
         assert asked.messages[0] == asked_plain.messages[0]
         said, said_plain = asked.messages[-1].content, asked_plain.messages[-1].content
         (label, content), *others = fences_of(said)
         assert (label, content) == ("description", neutral(case.description))
         assert others == list(fences_of(said_plain))[1:]
-        rest = said.split(content)
-        assert [len(rest), "<|" in said, "[INST]" in said] == [2, False, False]
-        assert rest[1][40:] == said_plain.split(plain.description)[1][40:]
+        _, rest = said.split(content)
+        assert "<|" not in said and "[INST]" not in said
+        assert rest[40:] == said_plain.split(plain.description)[1][40:]
 
 
 def test_orders_in_a_rationale_stay_within_its_fence() -> None:
     order = INJECTIONS[0].description
-    script = {
-        "classify-a": coded("Ctl", order),
-        "classify-b": coded("Lrn", "yes"),
-        "evaluate-a": json.dumps({**json.loads(GOOD), "summary": order}),
-        "evaluate-b": GOOD,
-        "adjudicate": coded("Ctl", "so", choice="synthesis"),
-        "confirm": GOOD,
-    }
-    chat = ScriptedChat(script)
+    report = json.dumps({**json.loads(GRADE), "summary": order, "issues": []})
+    chat = ScriptedChat({**DISPUTED, "classify-a": coded("Ctl", order), "evaluate-a": report})
     asyncio.run(annotate(Case("plain", "A plain system."), chat, settings_of()))
     assert ("rationale", neutral(order)) in fences_of(chat.shown("evaluate-a"))
     shown = list(fences_of(chat.shown("adjudicate")))
