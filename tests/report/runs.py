@@ -58,7 +58,6 @@ def content(
     cases: Sequence[Outcome] = CASES,
     decisions: Sequence[HumanDecision] = (),
     score_tree: ScoreTreeReport = SCORE_TREE,
-    smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
     run = tables(cases, *decisions)
@@ -69,7 +68,7 @@ def content(
         score_tree=score_tree,
         disagreements=disagreement_report(run),
         changes=(),
-        **dict(batch_report(run, decisions, smoke=smoke)),
+        **dict(batch_report(run, decisions)),
     )
 
 
