@@ -156,7 +156,8 @@ def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[st
         default = key.default if key.variant else _value_at(values, key)
         yield f"  {key.path}: {key.type} = {_plain(default)}" if key.type else f"\n  {key.path}"
         if key.doc:
-            yield textwrap.fill(key.doc, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
+            wrapped = textwrap.wrap(key.doc, 90, break_on_hyphens=False)
+            yield textwrap.indent("\n".join(wrapped), " " * 6)
 
 
 def _value_at(values: dict[str, Any], key: ConfigKey) -> object:

@@ -7,24 +7,27 @@ from typing import Any
 import pytest
 
 from raylab.config import schema
-from raylab.config.compose import OVERRIDE_CHARACTERS, load_config
-from raylab.config.jobs import TrainConfig
+from raylab.config.base import JobConfig
+from raylab.config.compose import OVERRIDE_CHARACTERS, as_yaml, load_config
+from raylab.config.jobs import (
+    AnnotateConfig,
+    EvaluateConfig,
+    PipelineConfig,
+    TrainConfig,
+    TuneConfig,
+)
 from raylab.config.schema import MOST_PROBLEMS
 from raylab.errors import ConfigError
+from tests.config.test_config import refusal
+from tests.fuzzing import COUNT, try_altered
+from tests.memory import memory
 
 LONG = "9" * 5000
-
-
-def refusal(*overrides: str, file: Path | None = None) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_config(TrainConfig, overrides, file)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (f"training.epochs={LONG}", "training.epochs: cannot be read"),
         (f"data.tasks=[{LONG}]", "data.tasks: cannot be read"),
         ("a" * 5000 + "=1", f"{'a' * 200}...: unknown key"),
         (f"model={'a' * 5000}", f"model: no option {'a' * 40};"),
@@ -34,25 +37,60 @@ def refusal(*overrides: str, file: Path | None = None) -> str:
     ],
 )
 def test_a_huge_override_is_refused_in_few_words(override: str, message: str) -> None:
-    refused = refusal(override)
-    assert message in refused
-    assert len(refused) < 2000
+    refused = refusal(TrainConfig, override)
+    assert message in refused and len(refused) < 2000
+
+
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)
+)
+"""380 bytes that stand for 3.5 billion nodes."""
+REFERENCES = "".join(
+    [f"a0: {'x' * 100}\n", *(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}\n" for n in range(1, 30))]
+)
+"""Texts that double thirty times when they are resolved."""
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "reason"),
     [
+        (ALIASES, "more than 8,192 YAML nodes"),
+        (REFERENCES, "is not read in a file: write the value itself"),
+        ("a: &a [*a]", "more than 8,192 YAML nodes"),
+        ("[" * 100_000, "more than 8,192 YAML nodes"),
+        ("x: &x {a: 1, b: 2}\ny:\n" + "  <<: *x\n" * 8000, "more than 8,192 YAML nodes"),
+        (f"a: {'x' * 300_000}", "more than 262,144 bytes"),
         (f"training: {{epochs: {LONG}}}", "cannot be read as YAML: Exceeds the limit"),
         (f"training: {{epochs: 0x{'f' * 5000}}}", "Exceeds the limit"),
-        ("x: &x {a: 1, b: 2}\ny:\n" + "  <<: *x\n" * 8000, "more than 8,192 YAML nodes"),
+        ("name: M\xfcller", "cannot be read as YAML"),
+        ("seed: !!int x", "cannot be read as YAML"),
+        ("name: !!binary eA==", "the configuration of train cannot be used"),
+        ("'a.b[0': 1", "the configuration of train cannot be used"),
+        ("- 1", "no mapping"),
     ],
 )
-def test_a_huge_file_is_refused_in_few_words(content: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(content)
-    refused = refusal(file=file)
-    assert message in refused
-    assert len(refused) < 2000
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(content, encoding="latin-1")
+    with memory():
+        refused = refusal(TrainConfig, file=file)
+    assert reason in refused and len(refused) < 2000
+
+
+def test_an_endless_file_ends() -> None:
+    with memory():
+        assert "more than 262,144 bytes" in refusal(TrainConfig, file=Path("/dev/zero"))
+
+
+def test_altered_files_give_configurations_or_typed_errors(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+
+    def read(content: bytes) -> object:
+        file.write_bytes(content)
+        return load_config(TuneConfig, [], file)
+
+    whole = as_yaml(load_config(TuneConfig)).encode()
+    try_altered([whole, b"training: {epochs: 3}\nname: 'a'\n"], read, ConfigError, COUNT // 5)
 
 
 @pytest.mark.parametrize(
@@ -74,20 +112,46 @@ def test_of_many_unknown_keys_few_are_compared_and_listed(
 
     close = difflib.get_close_matches
     monkeypatch.setattr(schema.difflib, "get_close_matches", count)
-    refused = refusal(file=file)
+    refused = refusal(TrainConfig, file=file)
     assert refused.count("unknown key") == MOST_PROBLEMS
     assert set(compared) <= {f"{letter}{number}" for letter in "sk" for number in range(20)} | {"x"}
     assert "more\n" in refused
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("llm.x=hunter2(b", "llm.x=[hunter2", "hunter2", "sk hunter2=1", "llm.x='hunter2"),
+SECRETS: dict[type[JobConfig], list[str]] = {
+    TrainConfig: [
+        "storage='s3://key:slash/hunter2@bucket/runs'",
+        "storage='s3://bucket/runs?region=eu&secret_key=hunter2'",
+        "storage='s3://bucket/runs?secret%5Fk%65y=hunter2'",
+        "storage='s3://key%3Ahunter2%40bucket/runs'",
+        "init_from='s3://key:hunter2@bucket'",
+        "name=hunter2(b",
+        "data.tasks=[hunter2",
+        "hunter2",
+        "sk hunter2=1",
         "~model=hunter2",
     ],
+    AnnotateConfig: [
+        "llm.endpoints.default.base_url='u:hunter2@host'",
+        "llm.endpoints.default.base_url='https://host/v1?pass%77ord=hunter2'",
+        "llm.endpoints.default.base_url='https://hunter2@host/v1'",
+        "llm.endpoints.default.base_url='https://host/v1#hunter2'",
+        "llm.endpoints.default.api_key_env=sk-hunter2",
+        "llm.endpoints.default='https://u:hunter2@host'",
+        "llm.endpoints.default.limits='host/v1?key=hunter2'",
+        "llm.endpoints.default.limits='host/v1?secret_key=hunter2'",
+        "llm.evaluator.extra={api_key: hunter2}",
+        "archive='postgresql://user%3Ahunter2@host/db'",
+        "name='s3://key:hunter2@bucket'",
+    ],
+    EvaluateConfig: ["models=['s3://k:hunter2@b']", "generations=['s3://k:hunter2@b']"],
+    PipelineConfig: ["take=['s3://key:hunter2@bucket']"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [(kind, override) for kind, overrides in SECRETS.items() for override in overrides],
 )
-def test_an_override_that_cannot_be_used_does_not_repeat_its_value(
-    override: str,
-) -> None:
-    assert "hunter2" not in refusal(override)
+def test_no_secret_is_repeated(kind: type[JobConfig], override: str) -> None:
+    assert "hunter2" not in refusal(kind, override)
