@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from raylab.archive.ledger import (
     AnswerRow,
@@ -21,48 +21,13 @@ from raylab.config.llm import Budget, Lane
 from raylab.errors import BudgetError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 Send = Callable[..., Awaitable[Any]]
 NOT_ARCHIVED = ("cached", "lane", "written_prompt_tokens")
 REPLY = tuple(field.name for field in fields(Reply) if field.name not in NOT_ARCHIVED)
 """What the archived row of a call has in common with its reply."""
-
-
-class ArchiveClient:
-    """Access to the `ArchiveWriter` of a run, wherever it is. What is written twice is stored once.
-
-    Its methods are those of the writer.
-    """
-
-    def __init__(self, send: Send, claimant: str = "") -> None:
-        """Reaches the writer by `send`.
-
-        Args:
-            send: Calls the method of the writer that has this name, with these arguments.
-            claimant: Name of this client among those of the run.
-        """
-        self._send, self._claimant = send, claimant
-
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        """Claims, stores and ends calls."""
-        return await self._send("write_calls", operations, self._claimant)
-
-    async def void_claims(self) -> None:
-        """Ends what an earlier process had claimed under the same name."""
-        await self._send("void_claims", self._claimant)
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all answered calls about these descriptions."""
-        return await self._send("calls_of", description_hashes)
-
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """Archives ended cases."""
-        await self._send("add_cases", rows)
-
-    async def confirm(self, sequence: int, row: DecisionRow) -> None:
-        """Archives the evaluator's report on the decision of this sequence."""
-        await self._send("confirm", sequence, row)
 
 
 class ArchiveWriter:
@@ -98,9 +63,26 @@ class ArchiveWriter:
         """Archives the evaluator's report on the decision of this sequence."""
         self._run.reviews().confirm(sequence, row)
 
-    def statuses(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the status of each of these cases that is archived."""
-        return {case: head.status for case, head in self._run.find_heads(cases).items()}
+
+class ArchiveClient:
+    """Access to the `ArchiveWriter` of a run, wherever it is. What is written twice is stored once.
+
+    Attributes:
+        claimant: Name of this client among those of the run.
+    """
+
+    def __init__(self, send: Send, claimant: str = "") -> None:
+        """Reaches the writer by `send`, which calls its method of a name with arguments."""
+        self._send, self.claimant = send, claimant
+
+    async def ask(
+        self,
+        method: Callable[Concatenate[ArchiveWriter, P], R],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        """Returns what a method of the writer returns for these arguments."""
+        return await self._send(method.__name__, *arguments, **named)
 
 
 class GroupedWriter(Generic[T, R]):
@@ -146,7 +128,7 @@ class CallJournal:
         self._archive = archive
         self._run = run
         self._budget = budget
-        self._operations = GroupedWriter[CallOperation, CallResults](archive.write_calls)
+        self._operations = GroupedWriter[CallOperation, CallResults](self._write)
         self._name = secrets.token_hex(16)
         self._numbers = count(1)
         self._begun = asyncio.Lock()
@@ -158,9 +140,10 @@ class CallJournal:
         """Loads all answered calls about these descriptions; returns their keys, for `drop`."""
         async with self._begun:
             if not self._voided:
-                await self._archive.void_claims()
+                await self._archive.ask(ArchiveWriter.void_claims, self._archive.claimant)
                 self._voided = True
-        rows = await self._archive.calls_of(sorted(set(description_hashes)))
+        hashes = sorted(set(description_hashes))
+        rows = await self._archive.ask(ArchiveWriter.calls_of, hashes)
         self._replies |= {row.key: reply_of(row) for row in rows}
         return [row.key for row in rows]
 
@@ -215,6 +198,10 @@ class CallJournal:
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
         await self._operations.add(EndRow(claim.key, claim.id, paid))
+
+    async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
+        archive = self._archive
+        return await archive.ask(ArchiveWriter.write_calls, operations, archive.claimant)
 
     async def _stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
         self._require(claim, await written)

@@ -12,11 +12,11 @@ run's codebook.
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
-from raylab.annotation.input.cases import CandidateCode, Case
+from raylab.annotation.input.cases import CandidateCode
 from raylab.archive.records import HUMAN, UNCLEAR, UNCONFIRMED, CurrentCase
 from raylab.codebook import Agreement, Codebook, Label, Verdict
 from raylab.config.base import Strict
@@ -184,21 +184,6 @@ class Outcome(Strict):
     """Cost of the calls that were sent; None if a model has no price."""
     started: datetime
     finished: datetime
-
-    @classmethod
-    def of_case(cls, case: Case, generation: str, **values: Any) -> Self:
-        """Returns the outcome of a case, with these values of the fields that its row lacks."""
-        return cls(
-            case=case.id,
-            description_hash=case.description_hash,
-            generation=generation,
-            gold=case.gold,
-            gold_label=case.gold_label,
-            candidate=case.candidate,
-            trap=case.trap,
-            meta=dict(case.meta),
-            **values,
-        )
 
     def classification(self, side: Side) -> Classification | None:
         """Returns the classification of a side; None if it did not answer."""

@@ -408,11 +408,18 @@ class _Course:
 
     def outcome(self, generation: str, end: _End) -> Outcome:
         """Returns the outcome with all that was got until the end."""
+        case = self._case
         sent = [call.reply for call in self._calls if not call.reply.cached]
         priced = [reply.cost for reply in sent if reply.cost is not None]
-        outcome = Outcome.of_case(
-            self._case,
-            generation,
+        outcome = Outcome(
+            case=case.id,
+            description_hash=case.description_hash,
+            generation=generation,
+            gold=case.gold,
+            gold_label=case.gold_label,
+            candidate=case.candidate,
+            trap=case.trap,
+            meta=dict(case.meta),
             status=end.status,
             reason=end.reason,
             path=(*self._steps(), end.step),

@@ -9,10 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 
-from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
+from raylab.annotation.calls import ArchiveClient, ArchiveWriter, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, confirm_decision
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
@@ -121,7 +120,9 @@ class Worker:
         self._observe, self._share = observe, share or Share()
         self._tally = Tally()
         self._journal = CallJournal(archive, run, llm.budget)
-        self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
+        self._rows = GroupedWriter[CaseRow, None](
+            lambda rows: archive.ask(ArchiveWriter.add_cases, rows)
+        )
         self._client = Client(
             llm, self._journal, limiter, embedded, self._count, timing, self._share
         )
@@ -152,28 +153,18 @@ class Worker:
         try:
             if isinstance(case, DecidedCase):
                 row = await confirm_decision(case, self._client, self._settings)
-                await self._store(self._archive.confirm(case.place, row))
+                await self._store(self._archive.ask(ArchiveWriter.confirm, case.place, row))
                 return Status(row.status)
-            return await self._annotate(generation, case)
+            outcome = await annotate(case, self._client, self._settings, generation)
+            await self._store(self._rows.add(case_row(case, outcome)))
+            return outcome.status
         except (CallError, DeadlineError) as error:
             return f"{case.id}: {error}"
         except RaylabError as error:
             return error
         except Exception as error:
-            LOGGER.exception("the decision on case %s", case.id)
-            return f"{case.id}: a fault of raylab: {error}"
-
-    async def _annotate(self, generation: str, case: Case) -> Status:
-        try:
-            outcome = await annotate(case, self._client, self._settings, generation)
-        except RaylabError:
-            raise
-        except Exception as error:
             LOGGER.exception("case %s", case.id)
-            reason = f"a fault of raylab: {type(error).__name__}: {error}"
-            outcome = failed_outcome(case, generation, reason)
-        await self._store(self._rows.add(case_row(case, outcome)))
-        return outcome.status
+            return f"{case.id}: a fault of raylab: {type(error).__name__}: {error}"
 
     async def _store(self, written: Awaitable[None]) -> None:
         """Waits for a write; if it fails, sends no further call."""
@@ -206,18 +197,3 @@ def case_row(case: Case, outcome: Outcome) -> CaseRow:
     """Returns the archived form of an ended case."""
     body = outcome.model_dump(mode="json")
     return CaseRow(case.id, case.description_hash, case.description, outcome.status.value, body)
-
-
-def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
-    """Returns the outcome of a case that a fault ended outside of the protocol."""
-    now = datetime.now(UTC)
-    return Outcome.of_case(
-        case,
-        generation,
-        status=Status.FAILED,
-        reason=reason,
-        path=("failed:process",),
-        label=None,
-        started=now,
-        finished=now,
-    )

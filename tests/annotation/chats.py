@@ -1,15 +1,20 @@
 """A chat that answers from a script, in place of the network, and replies to script it with."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylab.annotation.input.cases import Case
+from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import Settings, protocol_settings
+from raylab.annotation.worker import case_row
+from raylab.archive.records import CaseRow
 from raylab.codebook import Codebook
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
+from raylab.errors import CallError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.code import parse
 from raylab.taxonomies import choose_codebook
@@ -120,6 +125,12 @@ def replied(text: str, **changes: Any) -> Reply:
         "attempts": 1,
     }
     return Reply(text=text, **(given | changes))
+
+
+def failed(case: Case) -> CaseRow:
+    """The row of a case whose every call is refused."""
+    chat = ScriptedChat(dict.fromkeys(STAGES, CallError("refused")))
+    return case_row(case, asyncio.run(annotate(case, chat, settings_of())))
 
 
 def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:

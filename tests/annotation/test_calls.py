@@ -100,9 +100,20 @@ def stored(journal: CallJournal, claim: Claim | Reply | None) -> None:
 
 
 def test_an_answer_is_known_to_the_claim_of_an_equal_call(world: World) -> None:
-    journal = journal_of(world)
+    journal, known = journal_of(world), replied("OPT=Lrn", key=REQUEST.key, cached=True)
     stored(journal, claimed(journal))
-    assert claimed(journal) == replied("OPT=Lrn", key=REQUEST.key, cached=True)
+    assert claimed(journal) == known
+
+    async def look_up() -> list[Reply | None]:
+        looked = [await journal.get(REQUEST.key, "hash")]
+        keys = await journal.load(["hash"])
+        looked.append(await journal.get(REQUEST.key, "hash"))
+        journal.drop(keys)
+        return [*looked, await journal.get(REQUEST.key, "hash")]
+
+    # Those about the cases that are under way are held.
+    assert asyncio.run(look_up()) == [None, known, None]
+    assert (journal.take_count(), journal.take_count()) == (2, 0)
     (row,) = world.archive.calls_of(["hash"])
     assert (row.key, row.role, row.seed) == (REQUEST.key, "classify-a", 3)
 

@@ -1,106 +1,91 @@
 """The worker of an annotation, with its archive in memory."""
 
 import asyncio
-import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
+from raylab.annotation.calls import ArchiveWriter, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, decision_row
-from raylab.annotation.input.cases import Case, select_cases
+from raylab.annotation.input.cases import Case
 from raylab.annotation.input.state import open_cases
-from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.outcome import Outcome
 from raylab.annotation.settings import Settings, protocol_settings
-from raylab.annotation.worker import (
-    Tally,
-    Worker,
-    case_row,
-    chunks_of,
-    failed_outcome,
-)
+from raylab.annotation.worker import Tally, Worker, chunks_of
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
-from raylab.config.annotation import CasesConfig
-from raylab.config.llm import Budget
-from raylab.errors import (
-    ArchiveError,
-    BudgetError,
-    CallError,
-    DataError,
-    DeadlineError,
-    StoppedError,
-)
+from raylab.errors import ArchiveError, BudgetError, CallError, DeadlineError, StoppedError
 from raylab.llm.chat import Chat, Message
 from raylab.report.progress import AnnotationProgress, describe
-from tests.annotation.outcomes import CODEBOOK, decision
-from tests.archive.rows import call_row
+from tests.annotation.chats import failed
+from tests.annotation.local import local_archive
+from tests.annotation.outcomes import CODEBOOK, decision, outcome
 from tests.review.office import annotation
 
 
-class MemoryArchive(ArchiveClient):
-    """The client of an archive that is a list."""
+class MemoryWriter(ArchiveWriter):
+    """The writer of an archive that is a list."""
 
-    def __init__(self, *calls: CallRow) -> None:
-        self.calls = list(calls)
+    def __init__(self) -> None:
         self.cases: list[CaseRow] = []
         self.confirmed: list[tuple[int, DecisionRow]] = []
 
-    async def void_claims(self) -> None: ...
+    def void_claims(self, claimant: str) -> None: ...
 
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        return [row for row in self.calls if row.description_hash in description_hashes]
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        return []
 
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
         self.cases += rows
 
-    async def confirm(self, sequence: int, row: DecisionRow) -> None:
+    def confirm(self, sequence: int, row: DecisionRow) -> None:
         self.confirmed.append((sequence, row))
 
 
-def worker_of(archive: ArchiveClient, storage: Path) -> Worker:
+def tally_of(archive: ArchiveWriter, storage: Path, *cases: Case) -> Tally:
+    """What a worker counts over these cases."""
     config = annotation(storage, "http://127.0.0.1:9/v1")
-    return Worker(config.llm, protocol_settings(config, "run", CODEBOOK), "run", archive)
+    settings = protocol_settings(config, "run", CODEBOOK)
+
+    async def annotate_all() -> Tally:
+        worker = Worker(config.llm, settings, "run", local_archive(archive))
+        tally = await worker.annotate([("published", case) for case in cases])
+        await worker.close()
+        return tally
+
+    return asyncio.run(annotate_all())
 
 
-def ends(monkeypatch: pytest.MonkeyPatch, **by_case: Exception | None) -> None:
-    """Lets the protocol end each case with an error, or accept it."""
-
-    async def annotate(case: Case, chat: object, settings: object, generation: str) -> Outcome:
-        await asyncio.sleep(0)
-        if error := by_case[case.id]:
-            raise error
-        outcome = failed_outcome(case, generation, "")
-        return outcome.model_copy(update={"status": Status.ACCEPTED})
-
-    monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
-
-
-def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open(
+def test_errors_of_the_run_and_faults_of_raylab_leave_their_cases_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = DeadlineError("no answer in 9 attempts")
-    bug, poor = ZeroDivisionError("zero"), BudgetError("used up")
-    ends(monkeypatch, good=None, bug=bug, poor=poor, late=late)
-    archive = MemoryArchive()
+    ends = {
+        "good": None,
+        "late": DeadlineError("no answer in 9 attempts"),
+        "poor": BudgetError("used up"),
+        "bug": ZeroDivisionError("zero"),
+    }
 
-    async def run() -> None:
-        worker = worker_of(archive, tmp_path)
-        chunk = [
-            ("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor", "late")
-        ]
-        tally = await worker.annotate(chunk)
-        assert tally.statuses == {"accepted": 1, "failed": 1}
-        assert isinstance(tally.halt, BudgetError)
-        assert tally.open_cases == ["late: no answer in 9 attempts"]
-        worker.stop()
+    async def annotate(case: Case, *given: object) -> Outcome:
+        await asyncio.sleep(0)
+        if error := ends[case.id]:
+            raise error
+        return outcome(case.id, "Lrn", "Lrn")
 
-    asyncio.run(run())
-    assert {row.case: row.status for row in archive.cases} == {"good": "accepted", "bug": "failed"}
-    (failed,) = (row for row in archive.cases if row.case == "bug")
-    assert failed.body["reason"] == "a fault of raylab: ZeroDivisionError: zero"
+    monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
+    archive = MemoryWriter()
+    tally = tally_of(archive, tmp_path, *(Case(name, f"about {name}") for name in ends))
+    assert tally.statuses == {"accepted": 1} and isinstance(tally.halt, BudgetError)
+    assert tally.open_cases == [
+        "late: no answer in 9 attempts",
+        "bug: a fault of raylab: ZeroDivisionError: zero",
+    ]
+    assert [row.case for row in archive.cases] == ["good"]
+    progress = AnnotationProgress(5)
+    progress.tally.add(tally)
+    progress.tally.add(Tally(open_cases=["another: HTTP 503"]))
+    assert "3 left open" in describe(progress.figures())
 
 
 def test_a_failed_write_leaves_no_case_under_way_and_sends_no_further_call(
@@ -117,20 +102,15 @@ def test_a_failed_write_leaves_no_case_under_way_and_sends_no_further_call(
             except StoppedError:
                 stopped.append(case.id)
                 raise
-        return failed_outcome(case, "published", "")
+        return outcome(case.id, "Lrn", "Lrn")
 
-    class Full(MemoryArchive):
-        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+    class Full(MemoryWriter):
+        def add_cases(self, rows: Sequence[CaseRow]) -> None:
             raise ArchiveError("no room")
 
     monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
-
-    async def run() -> None:
-        chunk = [("published", Case(name, f"about {name}")) for name in ("fast", "slow")]
-        tally = await worker_of(Full(), tmp_path).annotate(chunk)
-        assert stopped == ["slow"] and str(tally.halt) == "no room"
-
-    asyncio.run(run())
+    tally = tally_of(Full(), tmp_path, Case("fast", "about fast"), Case("slow", "about slow"))
+    assert stopped == ["slow"] and str(tally.halt) == "no room"
 
 
 def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
@@ -142,22 +122,11 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
         return decision_row(case.decision)
 
     monkeypatch.setattr("raylab.annotation.worker.confirm_decision", confirm)
-    archive = MemoryArchive()
-
-    async def run() -> None:
-        worker = worker_of(archive, tmp_path)
-        made = decision("good", "Evo", None, insisted=True)
-        chunk = [
-            ("published", DecidedCase(name, f"about {name}", decision=made, place=place))
-            for place, name in enumerate(("good", "mute"), 7)
-        ]
-        tally = await worker.annotate(chunk)
-        assert tally.statuses == {"accepted": 1} and tally.halt is None
-        reason = "mute: case mute: no report could be read"
-        assert tally.open_cases == [reason]
-        worker.stop()
-
-    asyncio.run(run())
+    archive, made = MemoryWriter(), decision("good", "Evo", None, insisted=True)
+    cases = [DecidedCase(name, name, decision=made, place=7) for name in ("good", "mute")]
+    tally = tally_of(archive, tmp_path, *cases)
+    assert tally.statuses == {"accepted": 1} and tally.halt is None
+    assert tally.open_cases == ["mute: case mute: no report could be read"]
     assert archive.cases == []
     assert [(place, row.status) for place, row in archive.confirmed] == [(7, "accepted")]
 
@@ -188,42 +157,11 @@ def test_rows_are_written_in_groups_and_an_error_reaches_its_own_group() -> None
     assert [str(error) for error in errors] == ["no room"] * 4
 
 
-def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
-    row = call_row("key", description_hash="d")
-
-    async def run() -> None:
-        archive = MemoryArchive(row)
-        cache = CallJournal(archive, "run", Budget())
-        keys = await cache.load(["d"])
-        reply = await cache.get(row.key, "d")
-        assert reply is not None and reply.cached and reply.text == row.text
-        cache.drop(keys)
-        assert await cache.get(row.key, "d") is None
-        assert (cache.take_count(), cache.take_count()) == (1, 0)
-
-    asyncio.run(run())
-
-
-def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> None:
-    cases = tmp_path / "cases.jsonl"
-    rows = [{"id": f"c{n}", "description": f"system {n}"} for n in range(5)]
-    cases.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    read = partial(select_cases, CasesConfig(path=str(cases)), ["published"], CODEBOOK)
+def test_chunks_hold_the_cases_that_the_archive_does_not_have(tmp_path: Path) -> None:
+    cases = [Case(f"c{number}", f"system {number}") for number in range(5)]
     with Archive.open(tmp_path / "archive.db") as archive:
         archive.start_run("run", {}, {})
-        ended = Case("c1", "system 1")
-        archive.run("run").add_cases([case_row(ended, failed_outcome(ended, "published", "no"))])
-        chunks = list(chunks_of(open_cases(read(), archive.run("run")), 3))
-        assert [[case.id for _, case in chunk] for chunk in chunks] == [["c0", "c2", "c3"], ["c4"]]
-        cases.write_text(cases.read_text().replace("system 1", "system one"))
-        with pytest.raises(DataError, match="c1 has another description than run run archived"):
-            list(open_cases(read(), archive.run("run")))
-
-
-def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason() -> None:
-    tally = Tally()
-    tally.add(Tally(open_cases=["c1: HTTP 429"]))
-    tally.add(Tally(open_cases=["c2: HTTP 503", "c3: HTTP 503"]))
-    progress = AnnotationProgress(5)
-    progress.tally.add(tally)
-    assert "3 left open" in describe(progress.figures())
+        archive.run("run").add_cases([failed(cases[1])])
+        fresh = open_cases((("published", case) for case in cases), archive.run("run"))
+        chunks = [[case.id for _, case in chunk] for chunk in chunks_of(fresh, 3)]
+    assert chunks == [["c0", "c2", "c3"], ["c4"]]

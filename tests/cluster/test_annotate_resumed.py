@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.worker import Chunk, case_row, failed_outcome
+from raylab.annotation.worker import Chunk
 from raylab.archive.store import Archive
 from raylab.cluster import annotate
 from raylab.cluster.annotation import driver
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import LlmError
 from raylab.runs.run import Run
+from tests.annotation.chats import failed
 from tests.report.runs import LLM
 
 
@@ -36,8 +37,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnnotateConfig:
     def drive(pool: Pool, chunks: Iterable[Chunk], *more: Any) -> None:
         with Archive.open(archive) as open_archive:
             for chunk in chunks:
-                rows = [case_row(case, failed_outcome(case, name, "hand")) for name, case in chunk]
-                open_archive.run("r").add_cases(rows)
+                open_archive.run("r").add_cases([failed(case) for _, case in chunk])
 
     monkeypatch.setattr(driver, "Pool", Pool)
     monkeypatch.setattr(driver, "drive", drive)

@@ -6,7 +6,7 @@ see whether there is anything to do.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -103,13 +103,9 @@ def take_input(annotation: AnnotationRun) -> InputState:
 def open_cases(
     cases: Iterator[tuple[str, Case]], archived: RunArchive
 ) -> Iterator[tuple[str, Case]]:
-    """Yields the cases that are not archived yet, each with its generation.
-
-    Raises:
-        DataError: The description of a case differs from the archived one.
-    """
+    """Yields the cases that are not archived yet, each with its generation."""
     while some := list(islice(cases, CASES_PER_LOOKUP)):
-        there = _find_heads(archived, [case for _, case in some])
+        there = archived.find_heads([case.id for _, case in some])
         yield from (item for item in some if item[1].id not in there)
 
 
@@ -118,10 +114,11 @@ def _compare(annotation: AnnotationRun) -> InputState:
     run, new = annotation.archived, 0
     vanished = dict.fromkeys(run.ids())
     count = len(vanished)
-    for cases in _batches(annotation.config, annotation.codebook):
-        heads = _find_heads(run, cases)
+    for batch in _batches(annotation.config, annotation.codebook):
+        cases = {case.id: case for case in batch}
+        heads = run.find_heads(list(cases))
         new += len(cases) - len(heads)
-        _refuse_changed(run, {case.id: case for case in cases}, heads)
+        _refuse_changed(run, cases, heads)
         for name in heads:
             # Another process may add cases while the run is not owned.
             vanished.pop(name, None)
@@ -147,23 +144,15 @@ def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]
         yield some
 
 
-def _find_heads(run: RunArchive, cases: Sequence[Case]) -> Mapping[str, CaseHead]:
-    """Returns what is archived of these cases, by id; refuses one that is described anew."""
-    heads = run.find_heads([case.id for case in cases])
-    for case in cases:
-        if case.id in heads and heads[case.id].description_hash != case.description_hash:
-            raise _changed(case, "description", run)
-    return heads
-
-
 def _refuse_changed(
     run: RunArchive, cases: Mapping[str, Case], heads: Mapping[str, CaseHead]
 ) -> None:
-    """Refuses archived cases with other gold, meta or candidate than archived."""
+    """Refuses cases that are not as archived."""
     places = [head.sequence for head in heads.values()]
     for body in (current.case.body for current in run.cases(places=places)):
         case = cases[body["case"]]
         values = {
+            "description_hash": case.description_hash,
             "meta": case.meta,
             "gold_label": case.gold_label and str(case.gold_label),
             "candidate": case.candidate and case.candidate.model_dump(),
@@ -171,11 +160,8 @@ def _refuse_changed(
         for key, value in values.items():
             # The version of an installed package says nothing of its source.
             if body[key] != value and not (key == "meta" and is_source(case.meta)):
-                raise _changed(case, key.removesuffix("_label"), run)
-
-
-def _changed(case: Case, what: str, run: RunArchive) -> DataError:
-    return DataError(
-        f"case {case.id} has another {what} than run {run.name} archived: restore it, give it "
-        "another id, or choose another name=, which asks nothing again"
-    )
+                raise DataError(
+                    f"case {case.id} has another {key.partition('_')[0]} than run {run.name} "
+                    "archived: restore it, give it another id, or choose another name=, which asks "
+                    "nothing again"
+                )

@@ -1,13 +1,13 @@
 """The calls of a run, and people's decisions."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
 
-from raylab.annotation.outcome import Call, HumanDecision, Status
+from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.statistics.frame import TOKENS, Frame, Tables, tabulate_calls
 from raylab.runs.records import Measure, Part
 
@@ -164,6 +164,7 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     judged = [one for one in standing if not one.insisted and one.choice != UNCLEAR]
     verdicts = Counter(one.confirmation and one.confirmation.acceptable for one in judged)
     settled = [one.case for one in standing if one.choice == UNCLEAR or one.confirmation is None]
+    calls = chain.from_iterable(one.confirmation.calls for one in decisions if one.confirmation)
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
         cases=len(standing),
@@ -175,9 +176,5 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
         unconfirmed=verdicts[None],
         waiting=int((~left.case.isin(settled)).sum()),
         reviewers=dict(Counter(decision.reviewer for decision in decisions).most_common()),
-        usage=call_usage(tabulate_calls(chain.from_iterable(map(_calls_of, decisions)))),
+        usage=call_usage(tabulate_calls(calls)),
     )
-
-
-def _calls_of(decision: HumanDecision) -> Iterator[Call]:
-    yield from decision.confirmation.calls if decision.confirmation else ()

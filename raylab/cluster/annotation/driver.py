@@ -16,13 +16,7 @@ from ray.exceptions import RayActorError
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.worker import (
-    Chunk,
-    Tally,
-    case_row,
-    chunks_of,
-    failed_outcome,
-)
+from raylab.annotation.worker import Chunk, Tally, chunks_of
 from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
@@ -264,21 +258,15 @@ class Pool:
             again = self._suspects if work.alone else self._again
             again.append(replace(work, losses=losses))
         elif work.alone:
-            yield self._give_up(work.chunk, error)
+            # The case stays open.
+            why = f"the process that ran it alone died {losses} times: {error}"
+            yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
         else:
             self._suspects += [Work([case], alone=True) for case in work.chunk]
 
     def _record_in_flight(self) -> None:
         cases = sum(len(work.chunk) for _, work in self._pending.values())
         self._meters.set(CASES_IN_FLIGHT, cases)
-
-    def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
-        """Archives a case as failed after its process died too often."""
-        reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
-        rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
-        result_of(self._writer.add_cases.remote(rows))
-        statuses = result_of(self._writer.statuses.remote([case.id for _, case in chunk]))
-        return Tally(Counter(statuses.values()))
 
 
 def _name(actor: int) -> str:

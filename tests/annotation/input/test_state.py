@@ -9,11 +9,11 @@ import pytest
 
 from raylab.annotation.input.state import InputState, needs_work, take_input
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.worker import case_row, failed_outcome
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError
 from raylab.runs.run import Run
+from tests.annotation.chats import failed
 from tests.annotation.outcomes import CODEBOOK
 from tests.report.runs import LLM
 
@@ -48,9 +48,7 @@ class Annotated:
 
     def finish(self) -> None:
         """Archives all cases that are not there, as failed."""
-        cases = self.annotation.cases()
-        rows = [case_row(case, failed_outcome(case, name, "by hand")) for name, case in cases]
-        self.archive.run("r").add_cases(rows)
+        self.archive.run("r").add_cases([failed(case) for _, case in self.annotation.cases()])
         self.archive.run("r").finish()
         self.run.finish()
 
