@@ -6,9 +6,9 @@ processes of a run: `RateLimiter` is synchronous, and reached through a `RateLim
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Limits
@@ -104,14 +104,24 @@ class Slots(asyncio.Semaphore):
         return True
 
 
-class RateLimiterClient(Protocol):
-    """Access to the `RateLimiter` of a run from any process."""
+class RateLimiterClient:
+    """Access to the `RateLimiter` of a run from any process; its methods are those of the limiter.
 
-    async def reserve(self, endpoint: str, tokens: int) -> float: ...
+    Args:
+        send: Calls the method of the limiter that has this name, with these arguments.
+    """
 
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None: ...
+    def __init__(self, send: Callable[..., Awaitable[Any]]) -> None:
+        self._send = send
 
-    async def penalise(self, endpoint: str, seconds: float) -> None: ...
+    async def reserve(self, endpoint: str, tokens: int) -> float:
+        return await self._send("reserve", endpoint, tokens)
+
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        await self._send("settle", endpoint, tokens, calls)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        await self._send("penalise", endpoint, seconds)
 
 
 class _Rate:

@@ -2,38 +2,27 @@
 
 from typing import Any
 
-from raylab.annotation.calls import ArchiveClient, ArchiveWriter, CallJournal
+from raylab.annotation.calls import ArchiveClient, ArchiveWriter, CallJournal, Send
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
 from raylab.llm.client import Client
 from raylab.llm.connection import Timing
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import RateLimiter
+from raylab.llm.limits import RateLimiter, RateLimiterClient
+
+
+def sender(actor: object) -> Send:
+    """Returns what calls the methods of an object in this process by name."""
+
+    async def send(method: str, *arguments: object) -> Any:
+        return getattr(actor, method)(*arguments)
+
+    return send
 
 
 def local_archive(writer: ArchiveWriter, claimant: str = "") -> ArchiveClient:
     """Returns a client of a writer in the same process."""
-
-    async def send(method: str, *arguments: object) -> Any:
-        return getattr(writer, method)(*arguments)
-
-    return ArchiveClient(send, claimant)
-
-
-class LocalRateLimiter:
-    """The client of a limiter in the same process."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter = limiter
-
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        return self._limiter.reserve(endpoint, tokens)
-
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        self._limiter.settle(endpoint, tokens, calls)
-
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        self._limiter.penalise(endpoint, seconds)
+    return ArchiveClient(sender(writer), claimant)
 
 
 def client_of_run(
@@ -50,4 +39,4 @@ def client_of_run(
         limiter = RateLimiter(llm.limits, (timing or Timing()).clock)
     writer = local_archive(ArchiveWriter(archive, run, owner, llm.budget))
     journal = CallJournal(writer, run, llm.budget)
-    return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)
+    return Client(llm, journal, RateLimiterClient(sender(limiter)), embedded, timing=timing)

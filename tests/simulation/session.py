@@ -18,7 +18,7 @@ from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import DeadlineError, OwnerError, RaylabError
-from raylab.llm.limits import RateLimiter, Share, limited_endpoints
+from raylab.llm.limits import RateLimiter, RateLimiterClient, Share, limited_endpoints
 from tests.annotation.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
 from tests.simulation.scheduler import Process
@@ -62,22 +62,6 @@ class Writer(ArchiveWriter):
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
         super().add_cases(rows)
         self._world.archived |= {(self._name, row.case) for row in rows}
-
-
-class LimiterOf:
-    """A client of the limits, like `raylab.cluster.annotation.actors._RemoteRateLimiter`."""
-
-    def __init__(self, limiter: Actor) -> None:
-        self._limiter = limiter
-
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        return await self._limiter.call("reserve", endpoint, tokens)
-
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        await self._limiter.call("settle", endpoint, tokens, calls)
-
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        await self._limiter.call("penalise", endpoint, seconds)
 
 
 class Session:
@@ -170,7 +154,7 @@ class Session:
                 protocol_settings(self._config, plan.name, FRUITS),
                 plan.name,
                 ArchiveClient(self._writer.call, _name(number)),
-                LimiterOf(self._limiter) if limited else None,
+                RateLimiterClient(self._limiter.call) if limited else None,
                 timing=world.timing(),
                 share=Share(number, plan.workers),
             )

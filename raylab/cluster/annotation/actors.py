@@ -16,7 +16,7 @@ from raylab.config.llm import Budget
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import RateLimiter, Share
+from raylab.llm.limits import RateLimiter, RateLimiterClient, Share
 from raylab.taxonomies import choose_codebook
 
 
@@ -58,7 +58,7 @@ class Annotator:
             share: the share of this actor in the calls in flight.
         """
         archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
-        limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
+        limits = None if limiter is None else RateLimiterClient(_sender(ray.get_actor(limiter)))
         self._meters = Meters(run)
         self._refusal: RaylabError | None = None
         try:
@@ -109,19 +109,3 @@ def _sender(actor: Any) -> Send:
         return await awaited(getattr(actor, method).remote(*arguments))
 
     return send
-
-
-class _RemoteRateLimiter:
-    """Client of the rate limiter; see `raylab.llm.limits.RateLimiterClient`."""
-
-    def __init__(self, limiter: Any) -> None:
-        self._limiter = limiter
-
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        return await awaited(self._limiter.reserve.remote(endpoint, tokens))
-
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        await awaited(self._limiter.settle.remote(endpoint, tokens, calls))
-
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        await awaited(self._limiter.penalise.remote(endpoint, seconds))
