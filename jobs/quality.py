@@ -14,14 +14,14 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.quality import read_trees
+    from raylab.evaluation.quality import measure_here, run_quality
 
-    trees = read_trees(config)
     if config.cluster.is_this_process:
-        from raylab.evaluation.quality import run_quality
+        run_quality(config, measure_here)
     else:
-        from raylab.cluster.quality import run_quality
-    run_quality(config, trees)
+        from raylab.cluster.quality import measure_on_cluster
+
+        run_quality(config, measure_on_cluster)
 
 
 if __name__ == "__main__":

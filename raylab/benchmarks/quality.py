@@ -22,8 +22,10 @@ from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
+from raylab.config.quality import Layout
 from raylab.log import log_line, log_tables
 from raylab.quality.record import TreeQuality
+from raylab.quality.trees import find_trees
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
@@ -123,4 +125,5 @@ def quality_round(root: Path) -> QualityRound:
 
 def _measure(root: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
-        return measure_trees(str(root), (), QualityConfig(), "benchmark")
+        trees = find_trees(str(root), (), Layout.AUTO)
+        return measure_trees(trees, QualityConfig(), "benchmark")

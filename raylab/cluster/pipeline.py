@@ -44,6 +44,7 @@ from raylab.config.models import ModelConfig
 from raylab.errors import RunError
 from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
+from raylab.quality.trees import find_trees
 from raylab.report.models import comparison_table
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.pipeline import PipelineReport, pipeline_page
@@ -139,7 +140,7 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     settings = QualityConfig(storage=config.storage)
 
     def measure(root: str, priors: Sequence[str] = ()) -> TreeQuality:
-        return measure_trees(root, priors, settings, run.name)
+        return measure_trees(find_trees(root, priors, settings.layout), settings, run.name)
 
     priors = [] if config.prior is None else [str(run / PRIOR)]
     quality = measure(str(run / SCORES), priors)

@@ -11,54 +11,33 @@ from raylab.cluster.metrics import DIRECTORIES_LEFT, FILES, Meters
 from raylab.cluster.session import require_kept, result_of, session
 from raylab.config.jobs import QualityConfig
 from raylab.evaluation import quality
-from raylab.evaluation.quality import (
-    PartRead,
-    cannot_be_read,
-    conclude,
-    read_units,
-    watch,
-)
+from raylab.evaluation.quality import PartRead, cannot_be_read, read_units, watch
 from raylab.quality.measure import count_files, measure
 from raylab.quality.reading import UnitScores
 from raylab.quality.record import TreeQuality
-from raylab.quality.trees import ScoreTree, Unit, find_trees
+from raylab.quality.trees import ScoreTree, Unit
 from raylab.runs.run import Run
 
 
-def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
-    """Measures the score trees of `config` on Ray, and writes `quality.json`.
-
-    Args:
-        config: Configuration of the job.
-        trees: As `read_trees` finds them.
-
-    Raises:
-        RaylabError: The measurement failed for a reason that the user can act on. A refused tree
-            leaves no run.
-    """
+def measure_on_cluster(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuality:
+    """Measures score trees in a Ray session of its own; a `Measurer`."""
     run = Run.planned(config, config.job)
     with session(config.cluster):
         require_kept(run)
-        measured = _measure(trees, config, run.name)
-    conclude(config, measured)
+        return measure_trees(trees, config, run.name)
 
 
-def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, run: str) -> TreeQuality:
-    """Measures a score tree in the current Ray session.
+def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, run: str) -> TreeQuality:
+    """Measures score trees in the current Ray session.
 
     Args:
-        root: Path or URI with one directory per model.
-        priors: The same for earlier benchmarks.
+        trees: The tree of the benchmark, then those of its priors.
         config: Layout, bootstrap and refusals; its directories are not used.
         run: Name of the job's run, for Ray's metrics.
 
     Raises:
         DataError: The trees cannot be used.
     """
-    return _measure(find_trees(root, priors, config.layout), config, run)
-
-
-def _measure(trees: Sequence[ScoreTree], config: QualityConfig, run: str) -> TreeQuality:
     groups = quality.parts_of(trees, int(ray.cluster_resources().get("CPU", 1)))
     meters = Meters(run)
     read = ray.remote(_read).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
@@ -80,9 +59,10 @@ def _read(
 ) -> tuple[int, list[UnitScores]]:
     """Reads some units as a Ray task; returns the number of their files, and the scores."""
     scores = read_units(units, config)
-    for outcome, count in count_files(scores):
+    files = count_files(scores)
+    for outcome, count in files:
         meters.add(FILES, count, outcome=outcome)
-    return count_files(scores).read, scores
+    return files.read, scores
 
 
 def _ended(

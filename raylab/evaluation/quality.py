@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
@@ -11,7 +11,7 @@ from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
 from raylab.quality.reading import UnitScores, read_unit
 from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees, score_files
+from raylab.quality.trees import ScoreTree, Unit, configured_trees
 from raylab.report.quality import log_quality
 from raylab.runs.run import Run
 
@@ -25,39 +25,19 @@ UNITS_PER_PART = 64
 
 PartRead = tuple[int, int]
 """The number of directories of a part that was read, and that of their files."""
+Measurer = Callable[[Sequence[ScoreTree], QualityConfig], TreeQuality]
+"""Measures score trees: that of the benchmark, then those of its priors."""
 
 
-def read_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names; reports unusable ones before the slow part starts.
-
-    Raises:
-        DataError: A root is missing or holds no models, or a model holds no score file.
-        ConfigError: No root is configured, or no filesystem opens a URI.
-        RunError: The run of `config` cannot be started or gone on with.
-    """
-    Run.planned(config, config.job)
-    trees = configured_trees(config)
-    for tree in trees:
-        _refuse_empty(tree)
-    return trees
-
-
-def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
-    """Measures the score trees of `config` in this process, and writes `quality.json`.
-
-    Args:
-        config: Configuration of the job.
-        trees: As `read_trees` finds them.
+def run_quality(config: QualityConfig, measurer: Measurer) -> None:
+    """Measures the score trees of `config`, writes `quality.json` and prints the figures.
 
     Raises:
         RaylabError: The measurement failed for a reason that the user can act on. A refused tree
             leaves no run.
     """
-    conclude(config, measure_here(trees, config))
-
-
-def conclude(config: QualityConfig, quality: TreeQuality) -> None:
-    """Writes and prints the quality of a benchmark as a finished run."""
+    Run.planned(config, config.job)
+    quality = measurer(configured_trees(config), config)
     run = Run.open(config, config.job)
     run.write_record(Quality(**dict(quality)))
     log_quality(quality)
@@ -66,11 +46,7 @@ def conclude(config: QualityConfig, quality: TreeQuality) -> None:
 
 
 def measure_here(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuality:
-    """Measures score trees in this process: that of the benchmark, then those of its priors.
-
-    Raises:
-        DataError: The trees cannot be used.
-    """
+    """Measures score trees in this process; raises DataError if they cannot be used."""
     groups = parts_of(trees, cpus=1)
     parts: list[list[UnitScores]] = []
 
@@ -118,18 +94,14 @@ def cannot_be_read(error: OSError) -> DataError:
     return DataError(f"scores cannot be read, after retries: {error}")
 
 
-def _refuse_empty(tree: ScoreTree) -> None:
-    models: dict[str, list[Unit]] = {}
-    for unit in tree.units:
-        models.setdefault(unit.model, []).append(unit)
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        scored = list(pool.map(lambda units: any(map(_holds_files, units)), models.values()))
-    for model, has_files in zip(models, scored, strict=True):
-        if not has_files:
-            raise DataError(
-                f"model {model} of {tree.location} has no score file below it, neither .json nor "
-                ".eval: add its scores or remove the directory"
-            )
+def _read_patiently(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
+    for _ in range(RETRIES):
+        with suppress(OSError):
+            return read_units(units, config)
+    try:
+        return read_units(units, config)
+    except OSError as error:
+        raise cannot_be_read(error) from error
 
 
 def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
@@ -140,23 +112,3 @@ def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]
         OSError: A file or directory cannot be read for the moment.
     """
     return [read_unit(unit, config) for unit in units]
-
-
-def _read_patiently(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
-    for _ in range(RETRIES):
-        try:
-            return read_units(units, config)
-        except OSError:
-            continue
-    try:
-        return read_units(units, config)
-    except OSError as error:
-        raise cannot_be_read(error) from error
-
-
-def _holds_files(unit: Unit) -> bool:
-    try:
-        return bool(score_files(unit))
-    except OSError:
-        # Reading the unit reports what cannot be read, with the reason.
-        return True

@@ -27,10 +27,7 @@ from raylab.quality.trees import ScoreTree
 LISTED_FILES = 1000
 NAMED = 3
 """Most files, reasons, models or generations that a message names."""
-OF_TEXTS = ("mdm", "entropy", "pad", "mmd", "kl_divergence")
-"""Figures of Vector's quality script that it computes from embeddings of the tasks' texts."""
-NEEDS_TEXTS = "raylab has no such figure: it is one of the tasks' texts, and scores are read alone"
-NO_METRIC = f"raylab has no such figure, only {', '.join(METRICS)}"
+NO_METRIC = f"raylab has no such figure, only those of scores: {', '.join(METRICS)}"
 NOT_WANTED = "metrics_to_compute leaves it out"
 
 Array = NDArray[np.float64]
@@ -75,11 +72,8 @@ class _Table:
 
     def noise(self) -> Array:
         """Returns the (replicates, models, generations) deviations of the bootstrap's means."""
-        weighted = self.array(lambda scores: scores.weighted)
-        weights = self.array(lambda scores: scores.weights)
-        weighted, weights = (
-            np.ascontiguousarray(np.moveaxis(sums, -1, 0)) for sums in (weighted, weights)
-        )
+        sums = self.array(lambda scores: scores.weighted), self.array(lambda scores: scores.weights)
+        weighted, weights = (np.ascontiguousarray(np.moveaxis(values, -1, 0)) for values in sums)
         return deviations(weighted, weights, self.counts)
 
 
@@ -211,7 +205,7 @@ def _figures(
             yield name, QualityFigure(reason=NOT_WANTED)
     for name in wanted:
         if name not in METRICS:
-            yield name, QualityFigure(reason=NEEDS_TEXTS if name in OF_TEXTS else NO_METRIC)
+            yield name, QualityFigure(reason=NO_METRIC)
 
 
 def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> QualityFigure:

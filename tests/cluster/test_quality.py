@@ -32,8 +32,9 @@ def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_
         bootstrap=100,
         cluster=ClusterConfig(workers=2),
     )
-    here = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config)
-    assert measure_trees(str(root), [str(prior)], config, "again") == here
+    trees = find_trees(str(root), [str(prior)], Layout.AUTO)
+    here = measure_here(trees, config)
+    assert measure_trees(trees, config, "again") == here
     run_quality(config)
     written = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert written["figures"] == here.model_dump(mode="json")["figures"]
@@ -52,5 +53,5 @@ def test_progress_is_printed_and_errors_of_a_task_are_those_of_raylab(
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     config = QualityConfig(bootstrap=0)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_trees(str(root), [], config, "q")
+        measure_trees(find_trees(str(root), [], Layout.AUTO), config, "q")
     assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)

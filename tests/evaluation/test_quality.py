@@ -1,8 +1,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from jobs.quality import run as run_quality
 from raylab.config.compose import load_config
 from raylab.config.jobs import QualityConfig
-from raylab.config.quality import Layout, QualityEvalConfig, ReferenceDataset, TargetData
+from raylab.config.quality import Layout, QualityEvalConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
 from raylab.evaluation import quality as quality_module
@@ -20,8 +18,6 @@ from raylab.quality.trees import configured_trees, find_trees
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, YEAR_2020, write_scores
 from tests.told import id_in, lines_of
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_tree_is_measured_from_end_to_end(
@@ -45,12 +41,6 @@ def test_a_tree_is_measured_from_end_to_end(
     quality = Run.at(str(directory)).read_record(Quality)
     assert quality is not None
     assert quality.models == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
-    assert {name: figure.value for name, figure in quality.figures.items()} == {
-        "difficulty": pytest.approx(0.2, abs=1e-12),
-        "separability": pytest.approx(0.25, abs=1e-12),
-        "consistency": pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12),
-        "novelty": 0.0,
-    }
     assert quality.files == FileCounts(read=17, skipped=1)
     assert json.loads((directory / "record.json").read_text())["finished"]
     lines = capsys.readouterr().out.splitlines()
@@ -114,16 +104,13 @@ def test_a_wrong_root_is_refused_before_a_run_is_made(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_refused_tree_leaves_no_run(tmp_path: Path, strict: bool):
-    # The models have different generations, or a file is broken.
-    scores = SCORES if strict else {**SCORES, "m3": {"g1": [0.5]}}
-    root = write_scores(tmp_path / "scores", scores)
+def test_a_refused_tree_leaves_no_run(tmp_path: Path):
+    root = write_scores(tmp_path / "scores", SCORES)
     (root / "m1" / "g1" / "broken.json").write_text("{")
     settings = QualityEvalConfig(scores_root_dir=str(root))
-    runs = str(tmp_path / "runs")
-    with pytest.raises(DataError, match=r"model m3 has 1 of 2|1 score files cannot be used"):
-        run_quality(QualityConfig(quality_eval_cfg=settings, storage=runs, strict=strict))
+    config = QualityConfig(quality_eval_cfg=settings, storage=str(tmp_path / "runs"), strict=True)
+    with pytest.raises(DataError, match=r"1 score files cannot be used"):
+        run_quality(config)
     assert [path.name for path in tmp_path.iterdir()] == ["scores"]
 
 
@@ -173,30 +160,11 @@ def test_vectors_configuration_file_is_measured_as_by_its_script(
     assert "embedding_backend, pad_classifier, prompt_cfg" in caplog.text
 
 
-def test_a_single_reference_dataset_stands_without_a_list():
-    config = load_config(QualityConfig, ["reference_datasets={scores_dir: /a}"])
-    assert config.reference_datasets == (ReferenceDataset(scores_dir="/a"),)
-
-
-def test_reference_datasets_need_scores_only_for_novelty(tmp_path: Path):
+def test_a_reference_dataset_needs_scores_only_for_novelty_and_no_list(tmp_path: Path):
     root = write_scores(tmp_path / "scores", SCORES)
-    target = TargetData(scores_root_dir=str(root))
-    config = QualityConfig(target_data=target, reference_datasets=(ReferenceDataset(),))
+    data = [f"target_data.scores_root_dir={root}", "reference_datasets={}"]
+    config = load_config(QualityConfig, data)
     with pytest.raises(ConfigError, match=r"reference_datasets\[0\]: needs scores_dir"):
         configured_trees(config)
     config = config.model_copy(update={"metrics_to_compute": ("difficulty",)})
     assert [tree.location for tree in configured_trees(config)] == [str(root)]
-
-
-def test_the_job_exits_2_without_a_root(tmp_path: Path):
-    environment = {k: v for k, v in os.environ.items() if k != "BASE_ARTIFACTS_DIR"}
-    done = subprocess.run(
-        [sys.executable, f"{ROOT}/jobs/quality.py", f"storage={tmp_path}"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert "quality_eval_cfg.scores_root_dir" in done.stderr and "Traceback" not in done.stderr
-    assert not list(tmp_path.iterdir())
