@@ -16,6 +16,8 @@ from tests.llm.scripted_server import server_process
 from tests.object_storage import ObjectStorage, s3_server
 
 ROOT = Path(__file__).parents[1]
+KEY_VARIABLE, KEY = "RAYLAB_TEST_KEY", "sk-raylab-0123456789abcdef"
+"""A key of the chat server that every worker of the local Ray has."""
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("raylab", deadline=None)
@@ -72,11 +74,11 @@ def chat() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ray_cluster(object_storage: ObjectStorage) -> Iterator[None]:
-    """A local Ray of two CPUs, whose workers reach the object storage."""
+    """A local Ray of two CPUs, whose workers reach the object storage and have a key."""
     import ray
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in object_storage.environment.items():
+        for name, value in (object_storage.environment | {KEY_VARIABLE: KEY}).items():
             patch.setenv(name, value)
         ray.init(
             "local",

@@ -1,11 +1,12 @@
 """Prints the coverage of intervals, and writes it where `--coverage-table` says."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.coverage.table import COVERAGE, as_table
+from tests.coverage.table import COVERAGE, Measure, Record, as_table, measure_coverage
 from tests.tables import properties, write_table
 
 
@@ -15,8 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def simulations(request: pytest.FixtureRequest) -> int:
-    return int(request.config.getoption("--simulations", default=400))
+def measure(pytestconfig: pytest.Config, record_property: Record) -> Measure:
+    simulations = int(pytestconfig.getoption("--simulations", default=400))
+    return partial(measure_coverage, simulations, record_property)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

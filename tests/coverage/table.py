@@ -3,7 +3,6 @@
 import statistics
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -25,6 +24,10 @@ MARKS = [pytest.mark.slow, pytest.mark.coverage]
 Array = NDArray[np.float64]
 Record = Callable[[str, object], None]
 Row = tuple[str, float, float]
+Interval = tuple[float, float] | None
+Figures = Mapping[str, tuple[Interval, float]]
+Measure = Callable[..., None]
+"""`measure_coverage` with the number of simulations and the properties of the test."""
 
 
 def generator(*setting: object) -> np.random.Generator:
@@ -32,33 +35,30 @@ def generator(*setting: object) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(" ".join(map(str, setting)).encode()))
 
 
-@dataclass
-class Hits:
-    """Counts of simulations of one figure in one setting."""
+def measure_coverage(
+    simulations: int, record: Record, simulate: Callable[[], Figures], fewest: float = FEWEST
+) -> None:
+    """Records the coverage of each figure, which is `LEAST` where enough have an interval.
 
-    tried: int = 0
-    given: int = 0
-    held: int = 0
-
-    def add(self, interval: tuple[float, float] | None, truth: float) -> None:
-        """Counts a simulation, whose interval is None if the figure has none."""
-        self.tried += 1
-        if interval is not None:
-            self.given += 1
-            self.held += interval[0] - TOLERANCE <= truth <= interval[1] + TOLERANCE
-
-    def row(self, figure: str) -> Row:
-        """Returns the value of the property `COVERAGE`."""
-        return figure, self.given / self.tried, self.held / max(self.given, 1)
-
-
-def check(hits: Mapping[str, Hits], record: Record, fewest: float = FEWEST) -> None:
-    """Records the coverage by figure; of enough simulations with an interval it is `LEAST`."""
-    tried = {name: hit for name, hit in hits.items() if hit.tried}
-    for name, hit in tried.items():
-        record(COVERAGE, hit.row(name))
-    counted = {n: hit for n, hit in tried.items() if hit.given >= max(1, fewest * hit.tried)}
-    assert all(hit.held / hit.given >= LEAST for hit in counted.values()), counted
+    Args:
+        simulations: how many.
+        record: stores properties of the test.
+        simulate: returns each figure's interval, None if it has none, and its true value.
+        fewest: share of the simulations that are enough.
+    """
+    held: dict[str, list[bool | None]] = {}
+    for _ in range(simulations):
+        for name, (interval, truth) in simulate().items():
+            hit = interval and interval[0] - TOLERANCE <= truth <= interval[1] + TOLERANCE
+            held.setdefault(name, []).append(hit)
+    least = 1.0
+    for name, tried in held.items():
+        hits = [hit for hit in tried if hit is not None]
+        coverage = sum(hits) / max(len(hits), 1)
+        record(COVERAGE, (name, len(hits) / len(tried), coverage))
+        if len(hits) >= max(1, fewest * len(tried)):
+            least = min(least, coverage)
+    assert least >= LEAST
 
 
 def as_table(rows: Iterable[Row]) -> str:

@@ -1,7 +1,7 @@
 """Coverage of the intervals of agreement: kappa, alpha and the means of single cases."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alp
 from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
 from raylab.opt.agreement import load_distance
 from raylab.opt.code import Root
-from tests.coverage.table import MARKS, Array, Hits, Record, check, generator
+from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
 pytestmark = MARKS
 
@@ -49,11 +49,7 @@ def true_value(pairs: Array, differences: Array) -> float:
     ("dominant", "agreement", "cases"), list(product((None, *DOMINANT), AGREEMENTS, CASES))
 )
 def test_intervals_of_kappa_and_alpha_hold_the_truth(
-    dominant: float | None,
-    agreement: float,
-    cases: int,
-    simulations: int,
-    record_property: Record,
+    dominant: float | None, agreement: float, cases: int, measure: Measure
 ) -> None:
     roots = list(Root)
     packaged = load_distance()
@@ -67,18 +63,18 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
     }
     draw = generator(dominant, agreement, cases)
     kind = "one root dominates" if dominant else "roots are spread"
-    hits = {f"{name}: {kind}": Hits() for name in truths}
-    for _ in range(simulations):
+
+    def simulate() -> Figures:
         drawn = draw.multinomial(cases, pairs.ravel()).tolist()
         counts = {pair: n for pair, n in zip(product(roots, roots), drawn, strict=True) if n}
         sets = {(frozenset({a}), frozenset({b})): n for (a, b), n in counts.items()}
-        found = (
-            cohen_kappa(dict(counts), DRAWS),
-            krippendorff_alpha(sets, packaged, DRAWS),
-        )
-        for hit, estimate, truth in zip(hits.values(), found, truths.values(), strict=True):
-            hit.add(estimate.interval, truth)
-    check(hits, record_property)
+        estimates = cohen_kappa(dict(counts), DRAWS), krippendorff_alpha(sets, packaged, DRAWS)
+        return {
+            f"{name}: {kind}": (estimate.interval, truth)
+            for (name, truth), estimate in zip(truths.items(), estimates, strict=True)
+        }
+
+    measure(simulate)
 
 
 @pytest.mark.parametrize(("equal", "cases"), list(product(EQUAL, CASES)))
@@ -96,16 +92,17 @@ def test_intervals_of_means_hold_the_truth(
     same: float,
     equal: float,
     cases: int,
-    simulations: int,
-    record_property: Record,
+    measure: Measure,
 ) -> None:
     shares = {value: (1 - equal) * share for value, share in others.items()} | {same: equal}
     truth = sum(value * share for value, share in shares.items())
     draw = generator(name, equal, cases)
-    hit = Hits()
-    for seed in range(simulations):
+    seeds = count()
+
+    def simulate() -> Figures:
         drawn = draw.multinomial(cases, list(shares.values())).tolist()
         counts = {value: n for value, n in zip(shares, drawn, strict=True) if n}
-        hit.add(mean(counts, seed).interval, truth)
+        return {name: (mean(counts, next(seeds)).interval, truth)}
+
     # Of a mean of edits few samples have an interval where most cases are equal.
-    check({name: hit}, record_property, fewest=0.5)
+    measure(simulate, fewest=0.5)

@@ -9,10 +9,11 @@ from numpy.polynomial.hermite_e import hermegauss
 from raylab.quality.intervals import chunk_weights, deviations
 from raylab.quality.measure import figure_of
 from raylab.quality.metrics import METRICS, MeanAccuracies
-from tests.coverage.table import MARKS, Array, Hits, Record, check, generator
+from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
 pytestmark = MARKS
 
+FIGURES = ("difficulty", "separability", "consistency")
 REPLICATES = 500
 MODELS = (2, 3, 10, 50)
 GENERATIONS = (1, 2, 3, 10)
@@ -73,15 +74,15 @@ def true_accuracies(of: Array) -> Array:
     list(product(SHIFTS, MODELS, GENERATIONS, TASKS)),
 )
 def test_intervals_of_quality_hold_the_truth(
-    lie: str, models: int, generations: int, tasks: int, simulations: int, record_property: Record
+    lie: str, models: int, generations: int, tasks: int, measure: Measure
 ) -> None:
     """A model solves a task with a chance whose logit is the model's plus the task's ease."""
     draw = generator(lie, models, generations, tasks)
     weights, sums = chunk_weights(tuple(f"0/{n}.json" for n in range(tasks)), REPLICATES)
     names = [""] if generations == 1 else [str(n) for n in range(generations)]
     counts = np.full((models, generations), tasks, float)
-    hits = {name: Hits() for name in ("difficulty", "separability", "consistency")}
-    for _ in range(simulations):
+
+    def simulate() -> Figures:
         means = logits(lie, models, generations, draw)
         ease = draw.standard_normal(tasks)[:, None, None]
         solved = (draw.random((tasks, *means.shape)) < chance(means + ease)) * 1.0
@@ -89,8 +90,10 @@ def test_intervals_of_quality_hold_the_truth(
         noise = deviations(drawn, np.broadcast_to(sums[:, None, None], drawn.shape), counts)
         measured = MeanAccuracies(solved.mean(axis=0), (), names, tasks)
         true = MeanAccuracies(true_accuracies(means), (), names)
-        for name, hit in hits.items():
-            if not METRICS[name].why_not(true):
-                interval = figure_of(METRICS[name], measured, noise).interval
-                hit.add(interval, float(METRICS[name].compute(true)))
-    check(hits, record_property)
+        return {
+            name: (figure_of(metric, measured, noise).interval, float(metric.compute(true)))
+            for name, metric in ((name, METRICS[name]) for name in FIGURES)
+            if not metric.why_not(true)
+        }
+
+    measure(simulate)

@@ -1,7 +1,5 @@
 """The annotation job as a user runs it, against a chat server that fails in every way it can."""
 
-import asyncio
-import hashlib
 import json
 import os
 import signal
@@ -10,36 +8,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from raylab.annotation.input.cases import Case, read_cases
+from raylab.annotation.input.cases import read_cases
 from raylab.annotation.outcome import Verdict
-from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import Settings, protocol_settings
-from raylab.archive.records import CallRow
 from raylab.archive.store import Archive
-from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
-from raylab.config.llm import ReplyFormat
-from raylab.errors import StoppedError
-from raylab.llm.chat import ChatRequest, Reply
-from raylab.llm.wire import encode_request
 from raylab.opt.code import parse
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import PostgresServer
-from tests.conftest import RunScript
+from tests.conftest import KEY, KEY_VARIABLE, RunScript
 from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
 SECONDS = 300
-KEY_VARIABLE, KEY = "RAYLAB_TEST_KEY", "sk-raylab-0123456789abcdef"
+FAULTS = ("--fault-rate", "0.2", "--latency-ms", "20")
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -61,31 +49,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def ray_files(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """Where Ray keeps its logs; the path of its sockets must be short."""
-    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
-        monkeypatch.setenv("RAY_TMPDIR", directory)
-        yield Path(directory)
-
-
-def files_of(*directories: Path) -> Iterator[Path]:
-    for directory in directories:
-        yield from (path for path in directory.rglob("*") if path.is_file())
-
-
-def read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "calls.jsonl"
-
-
-@pytest.fixture
-def faulty_chat(log: Path) -> Generator[str]:
-    with server_process("--fault-rate", "0.2", "--latency-ms", "20", "--log", str(log)) as url:
-        yield url
 
 
 def mark(number: int) -> str:
@@ -138,17 +103,23 @@ def arguments(tmp_path: Path, chat: str, store: Store, cases: Path) -> list[str]
     ]
 
 
-def settings_for(overrides: list[str]) -> Settings:
-    config = load_config(AnnotateConfig, overrides)
-    return protocol_settings(config, "", CODEBOOK)
-
-
 def command(*order: str) -> list[str]:
     return [sys.executable, f"{ROOT}/jobs/annotate.py", *order]
 
 
-def finish(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+def start(
+    order: list[str], tmp_path: Path, environment: dict[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command(*order), cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(order: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*order), cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -167,39 +138,11 @@ def assert_complete(store: Store, tmp_path: Path, cases: int) -> Counter[str]:
     return Counter(row.status for row in rows)
 
 
-class Replay:
-    """Answers from the archive's journal, and notes what the server would have been sent."""
-
-    def __init__(self, rows: list[CallRow]) -> None:
-        self.rows = {row.key: row for row in rows}
-        self.hashes: set[str] = set()
-
-    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
-        row = self.rows.get(request.key)
-        if row is None:
-            raise StoppedError("not answered")
-        body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
-        self.hashes.add(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
-        return Reply(
-            row.key, row.text, row.response_model, row.finish_reason, row.prompt_tokens,
-            row.completion_tokens, row.cost, row.seconds, row.attempts,
-        )  # fmt: skip
-
-
-def cached(store: Store, cases: list[Case], settings: Settings) -> set[str]:
-    """The calls that the archive holds, by the hash that the server knows them by."""
+def archived_calls(store: Store, cases: Path) -> int:
+    """How many calls the archive has answers of."""
+    descriptions = [case.description_hash for case in read_cases(str(cases), CODEBOOK)]
     with Archive.open(store.location) as archive:
-        replay = Replay(archive.calls_of([case.description_hash for case in cases]))
-
-    async def replay_all() -> None:
-        for case in cases:
-            try:
-                await annotate(case, replay, settings)
-            except StoppedError:
-                continue
-
-    asyncio.run(replay_all())
-    return replay.hashes
+        return len(archive.calls_of(descriptions))
 
 
 def whole_answers(log: Path) -> Counter[str]:
@@ -211,11 +154,11 @@ def whole_answers(log: Path) -> Counter[str]:
     )
 
 
-def received_after(log: Path, offset: int) -> Counter[str]:
+def asked_after(log: Path, offset: int) -> set[str]:
     with log.open() as file:
         file.seek(offset)
         lines = map(json.loads, file)
-        return Counter(line["hash"] for line in lines if line["event"] == "received")
+        return {line["hash"] for line in lines if line["event"] == "received"}
 
 
 def wait_for_cases(store: Store, count: int, driver: "subprocess.Popen[str] | None" = None) -> None:
@@ -236,31 +179,47 @@ def actor_of(driver: "subprocess.Popen[str]", name: str) -> psutil.Process:
     return next(process for process in family if f"ray::{name}" in " ".join(process.cmdline()))
 
 
-def test_all_cases_end_whatever_the_server_does(
-    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, ray_files: Path
+def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server_does(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, run_script: RunScript
 ) -> None:
     cases, store = write_cases(tmp_path, 300), Store(str(tmp_path / "archive.db"), None)
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    # How `ray start` leaves word of a cluster; a job joins none that it was not given.
-    (ray_files / "ray").mkdir()
-    (ray_files / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
-    faults = ("--fault-rate", "0.2", "--latency-ms", "20", "--log", str(log))
-    with server_process(*faults, "--key-env", KEY_VARIABLE) as chat:
+    # The path of Ray's sockets must be short.
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as ray_files,
+        server_process(*FAULTS, "--log", str(log), "--key-env", KEY_VARIABLE) as chat,
+    ):
+        # How `ray start` leaves word of a cluster; a job joins none that it was not given.
+        word = Path(ray_files, "ray", "ray_current_cluster")
+        word.parent.mkdir()
+        word.write_text("127.0.0.1:9")
         with_key = f"llm.endpoints.default.api_key_env={KEY_VARIABLE}"
         order = [*arguments(tmp_path, chat, store, cases), with_key, "log=json"]
-        done = finish(command(*order), tmp_path)
+        driver = start(order, tmp_path, {**os.environ, "RAY_TMPDIR": ray_files})
+        wait_for_cases(store, 30, driver)
+        # Ctrl-C reaches all processes of the terminal.
+        os.killpg(driver.pid, signal.SIGINT)
+        output, errors = driver.communicate(timeout=SECONDS)
+        assert driver.returncode == 130, errors
+        assert "stopping" in output and "resume=true goes on" in errors
+        with Archive.open(store.location) as archive:
+            assert 30 <= sum(archive.run("run").counts().values()) < 300
+        assert archived_calls(store, cases) == len(whole_answers(log))
+        done = run_script("annotate", *order, "actors=1", "resume=true")
+        output, errors = output + done.stdout, errors + done.stderr
+        written = [p for d in (tmp_path, Path(ray_files)) for p in d.rglob("*") if p.is_file()]
+        assert any(path.suffix == ".log" for path in written)
+        assert not [path for path in written if KEY.encode() in path.read_bytes()]
     statuses = assert_complete(store, tmp_path, 300)
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 90 and statuses["adjudicated"] > 9 and statuses["human"] >= 90
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    told = lines_of(done.stdout)
+    told = lines_of(output)
     assert any(line["message"].startswith("300/300 cases") for line in told)
-    ids = {line["run_id"] for line in (*told, *lines_of(done.stderr))}
+    ids = {line["run_id"] for line in (*told, *lines_of(errors))}
     assert ids == {id_in(tmp_path / "runs" / "run")}
-    assert KEY not in done.stdout + done.stderr
-    assert any(ray_files.rglob("*.log"))
-    assert not [path for path in files_of(tmp_path, ray_files) if KEY in read(path)]
+    assert not [word for word in (KEY, "Traceback", "__ray_") if word in output + errors]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     injected = {line["fault"] for line in lines if line["event"] == "answered"}
     assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= injected
@@ -274,13 +233,13 @@ def test_the_second_of_two_equal_commands_says_who_works_on_the_run_and_pays_not
     with server_process("--latency-ms", "100", "--log", str(log)) as chat:
         # A call that a busy machine delays would be sent, and billed, once more.
         patient = "llm.endpoints.default.limits.timeout=60"
-        job = command(*arguments(tmp_path, chat, store, cases), patient, "resume=true")
-        first = subprocess.Popen(job, cwd=tmp_path, stdout=subprocess.DEVNULL, text=True)
-        with first:
-            wait_for_cases(store, 1, first)
-            second = finish(job, tmp_path)
-            waiting = finish([*job, "wait=true"], tmp_path)
-            assert first.wait(SECONDS) == 0
+        order = [*arguments(tmp_path, chat, store, cases), patient, "resume=true"]
+        first = start(order, tmp_path)
+        wait_for_cases(store, 1, first)
+        second = finish(order, tmp_path)
+        waiting = finish([*order, "wait=true"], tmp_path)
+        _, errors = first.communicate(timeout=SECONDS)
+        assert first.returncode == 0, errors
     if second.returncode:
         assert f"is worked on by {ROOT}/jobs/annotate.py" in second.stderr
         assert f"(process {first.pid} on " in second.stderr and "wait=true" in second.stderr
@@ -290,18 +249,8 @@ def test_the_second_of_two_equal_commands_says_who_works_on_the_run_and_pays_not
 
 
 @pytest.mark.fault
-def test_kills_lose_nothing_and_pay_nothing_twice(
-    tmp_path: Path, store: Store, faulty_chat: str, log: Path
-) -> None:
+def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, log: Path) -> None:
     cases = write_cases(tmp_path, 1000)
-    order = arguments(tmp_path, faulty_chat, store, cases)
-    job = command(*order)
-    driver = subprocess.Popen(
-        job, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    settings = settings_for(order)
-    all_cases = list(read_cases(str(cases), CODEBOOK))
 
     def kill_annotator() -> None:
         actor_of(driver, "Annotator").kill()
@@ -316,55 +265,24 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
         os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
 
-    paid: list[tuple[set[str], int]] = []
-    kills: list[tuple[int, Callable[[], None]]] = [
-        (100, kill_annotator),
-        (300, kill_archive),
-        (500, kill_driver),
-    ]
-    for count, kill in kills:
-        wait_for_cases(store, count, driver)
-        before = cached(store, all_cases, settings)
-        offset = log.stat().st_size
-        kill()
-        paid.append((before, offset))
-    done = finish([*job, "resume=true"], tmp_path)
+    with server_process(*FAULTS, "--log", str(log)) as chat:
+        order = arguments(tmp_path, chat, store, cases)
+        driver = start(order, tmp_path)
+        paid: list[tuple[int, set[str], int]] = []
+        for count, kill in ((100, kill_annotator), (300, kill_archive), (500, kill_driver)):
+            wait_for_cases(store, count, driver)
+            known = archived_calls(store, cases)
+            paid.append((known, {*whole_answers(log)}, log.stat().st_size))
+            kill()
+        done = finish([*order, "resume=true"], tmp_path)
     statuses = assert_complete(store, tmp_path, 1000)
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    for before, offset in paid:
-        assert len(before) > 100
-        assert not before & received_after(log, offset).keys()
+    for known, answered, offset in paid:
+        assert known > 100
+        # What the archive did not have yet was in flight.
+        assert len(answered & asked_after(log, offset)) <= len(answered) - known
     assert "answers known" in done.stdout
     assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]
-
-
-def test_a_stopped_run_keeps_every_answer_and_goes_on(
-    tmp_path: Path, log: Path, run_script: RunScript
-) -> None:
-    cases, store = write_cases(tmp_path, 200), Store(str(tmp_path / "archive.db"), None)
-    with server_process("--latency-ms", "200", "--log", str(log)) as chat:
-        order = arguments(tmp_path, chat, store, cases)
-        settings = settings_for(order)
-        driver = subprocess.Popen(
-            command(*order), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
-        )  # fmt: skip
-        wait_for_cases(store, 20, driver)
-        # Ctrl-C reaches all processes of the terminal.
-        os.killpg(driver.pid, signal.SIGINT)
-        output, errors = driver.communicate(timeout=SECONDS)
-        assert driver.returncode == 130, errors
-        assert "stopping" in output and "resume=true goes on" in errors
-        assert "Traceback" not in errors and "__ray_terminate__" not in output + errors
-        with Archive.open(store.location) as archive:
-            assert 20 <= sum(archive.run("run").counts().values()) < 200
-        kept = cached(store, list(read_cases(str(cases), CODEBOOK)), settings)
-        assert kept == whole_answers(log).keys()
-
-        done = run_script("annotate", *order, "actors=1", "resume=true")
-        assert done.returncode == 0, done.stderr
-        assert "200/200 cases" in done.stdout
-        assert max(whole_answers(log).values()) == 1
 
 
 def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: Path) -> None:

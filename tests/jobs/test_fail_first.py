@@ -1,34 +1,53 @@
-"""Mistakes that are told before Ray is imported, and leave no run."""
+"""What jobs do without Ray and whatever else takes seconds to import: mistakes, and comparisons."""
 
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.report.runs import train
+
 ROOT = Path(__file__).parents[2]
 CODE = """
-import contextlib, io, json, os, runpy, sys, traceback
+import io, json, os, runpy, sys, traceback
+import raylab.config.jobs, raylab.entrypoint
+SLOW = {"ray", "torch", "pytorch_lightning", "openai", "raylab.review.app"}
 for line in sys.stdin:
-    order, said = json.loads(line), io.StringIO()
-    sys.argv = order["argv"]
-    os.chdir(order["directory"])
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        try:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-        except SystemExit as ended:
-            status = ended.code
-        except BaseException:
-            status = traceback.format_exc()
-    print(json.dumps([status, said.getvalue(), "ray" in sys.modules]), flush=True)
+    sys.argv, directory = json.loads(line)
+    if os.fork():
+        os.wait()
+        continue
+    os.chdir(directory)
+    answers, sys.stdout, sys.stderr = sys.stdout, io.StringIO(), io.StringIO()
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException:
+        status = traceback.format_exc()
+    said = sys.stdout.getvalue(), sys.stderr.getvalue()
+    print(json.dumps([status, *said, sorted(SLOW & sys.modules.keys())]), file=answers, flush=True)
+    os._exit(0)
 """
-"""A process that runs one job after the other, as long as none imports Ray."""
+"""A process that runs each job in a copy of itself, which has imported nothing slow yet."""
 
-Told = Callable[..., tuple[int, str]]
+
+@dataclass(frozen=True)
+class Ended:
+    """What a job said, and the slow packages that it imported."""
+
+    status: int
+    out: str
+    error: str
+    imported: list[str]
+
+
+RunJob = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +63,17 @@ def jobs() -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.fixture
-def told(jobs: "subprocess.Popen[str]", tmp_path: Path) -> Told:
-    """Returns exit status and error of a job, which did not import Ray and left no run."""
-    runs = tmp_path / "runs"
-
-    def tell(job: str, *arguments: str) -> tuple[int, str]:
-        before = sorted(runs.rglob("*"))
-        argv = [f"{ROOT}/jobs/{job}.py", f"storage={runs}", *arguments]
+def run_job(jobs: "subprocess.Popen[str]", tmp_path: Path) -> RunJob:
+    def run(job: str, *arguments: str) -> Ended:
         assert jobs.stdin is not None and jobs.stdout is not None
-        jobs.stdin.write(json.dumps({"argv": argv, "directory": str(tmp_path)}) + "\n")
+        argv = [f"{ROOT}/jobs/{job}.py", *arguments]
+        jobs.stdin.write(json.dumps([argv, str(tmp_path)]) + "\n")
         jobs.stdin.flush()
-        answer: Any = json.loads(jobs.stdout.readline())
-        status, error, imported = answer
-        assert isinstance(status, int), status
-        assert not imported
-        assert sorted(runs.rglob("*")) == before
-        return status, error
+        ended = Ended(*json.loads(jobs.stdout.readline()))
+        assert isinstance(ended.status, int), ended
+        return ended
 
-    return tell
+    return run
 
 
 FILES = {
@@ -118,31 +130,36 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
             for job in ("train", "tune")
         ),
         ("annotate", ["storage=some.ckpt", "cases.path=cases.jsonl"], 1, "is no directory"),
+        ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
+        ("train", ["name=a", "data.tasks=[007bbfb7]"], 1, "needs 3 tasks or more, not 1"),
+        ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt does not exist"),
+        ("train", ["name=a", "init_from=."], 1, "is neither a checkpoint nor a training run"),
+        *(
+            ("review", ["name=gone", *order], 1, "runs/gone is no annotation run")
+            for order in ([], ["export=open.jsonl"], ["import=open.jsonl"])
+        ),
+        ("report", ["runs=[absent]"], 1, r"no run absent: .*/runs/absent/\S+ or \S+/absent/\S+"),
     ],
 )
 def test_mistake_is_told(
-    told: Told, tmp_path: Path, job: str, arguments: list[str], status: int, problem: str
+    run_job: RunJob, tmp_path: Path, job: str, arguments: list[str], status: int, problem: str
 ):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    ended, error = told(job, *arguments)
-    assert ended == status and re.search(problem, error, re.DOTALL), error
+    before = sorted(tmp_path.rglob("*"))
+    ended = run_job(job, *arguments)
+    assert ended.status == status and re.search(problem, ended.error, re.DOTALL), ended
+    assert "Traceback" not in ended.error
+    needed = {"evaluate": ["torch"], "annotate": ["openai"]}.get(job, [])
+    assert ended.imported == (["torch"] if "init_from=." in arguments else needed)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("order", [(), ("export=open.jsonl",), ("import=open.jsonl",)])
-def test_a_run_to_review_that_is_missing(tmp_path: Path, order: tuple[str, ...]):
-    job = [f"{ROOT}/jobs/review.py", f"storage={tmp_path}/runs", "name=gone", *order]
-    ended = subprocess.run(
-        [sys.executable, "-X", "importtime", *job],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 1
-    assert f"{tmp_path}/runs/gone is no annotation run" in ended.stderr
-    imported = set(re.findall(r"^import time:.*\| +(\S+)$", ended.stderr, re.MULTILINE))
-    assert "raylab.annotation.run" in imported
-    # The page and the evaluator take seconds to import.
-    assert not imported & {"ray", "openai", "raylab.review.app"}
-    assert not list(tmp_path.iterdir())
+def test_runs_are_compared_without_ray_and_torch(run_job: RunJob, tmp_path: Path):
+    train(tmp_path / "runs", "a", 0.25)
+    train(tmp_path / "runs", "b", 0.5)
+    done = run_job("report", "runs=[a,b]", "name=c")
+    assert (done.status, done.imported) == (0, []), done
+    assert "grid accuracy" in done.out
+    assert (tmp_path / "runs" / "c" / "report.html").exists()

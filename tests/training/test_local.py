@@ -3,8 +3,6 @@
 import errno
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from raylab.runs.run import Run
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit
 
-ROOT = Path(__file__).parents[2]
 EPOCHS = 4
 SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
 DATA = DataConfig(every=40)
@@ -208,41 +205,3 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, sides: Sides) -> None:
     settings = config(tmp_path).model_copy(update={"cluster": ClusterConfig(use_gpu=True)})
     with pytest.raises(ConfigError, match="this machine has no GPU"):
         trained(settings, sides)
-
-
-RUN = """
-import runpy, sys
-sys.argv = ["jobs/train.py", *sys.argv[1:]]
-try:
-    runpy.run_path("jobs/train.py", run_name="__main__")
-finally:
-    imported = {"ray", "torch", "pytorch_lightning"} & sys.modules.keys()
-    print("imported:", *sorted(imported), file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize(
-    ("mistake", "told", "imported"),
-    [
-        ("data.split={path}/none.json", "none.json cannot be read", ""),
-        ("data.path={path}/none.zip data=re_arc", "none.zip", ""),
-        ("data.tasks=[007bbfb7]", "needs 3 tasks or more, not 1", ""),
-        ("init_from={path}/none.ckpt", "none.ckpt does not exist", ""),
-        ("init_from={path}", "is neither a checkpoint nor a training run", " torch"),
-    ],
-)
-def test_a_mistake_is_told_before_what_takes_seconds(
-    tmp_path: Path, mistake: str, told: str, imported: str
-) -> None:
-    arguments = mistake.format(path=tmp_path).split()
-    ended = subprocess.run(
-        [sys.executable, "-c", RUN, f"storage={tmp_path}", "name=run", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode in (1, 2)
-    error, last = ended.stderr.strip().splitlines()
-    assert told in error
-    assert last == f"imported:{imported}"
-    assert not (tmp_path / "run").exists()

@@ -1,0 +1,81 @@
+"""Coverage of the interval of an audited share, and of 1.96 standard errors around a share."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from raylab.annotation.statistics.accuracy import predicted_share
+from raylab.annotation.statistics.estimates import proportion
+from raylab.arc.metrics import Count, standard_errors
+from raylab.runs.eval_logs import is_estimated
+from tests.coverage.table import MARKS, Figures, Measure, generator
+
+pytestmark = MARKS
+
+SHARES = (0.6, 0.8, 0.9, 0.95, 0.98)
+GAPS = (0.0, 0.1, 0.25)
+"""By how much the score of a wrong code lies below that of a right one."""
+BATCHES = ((200, 10), (200, 20), (400, 40), (1000, 50), (2000, 200))
+"""Cases, and how many of them are audited in the mean."""
+
+
+@pytest.mark.parametrize(
+    ("share", "gap", "batch"), list(product(SHARES, GAPS, BATCHES)), ids=lambda value: str(value)
+)
+def test_intervals_of_an_audit_hold_the_share(
+    share: float, gap: float, batch: tuple[int, int], measure: Measure
+) -> None:
+    cases, audited = batch
+    draw = generator(share, gap, batch)
+    widths = np.zeros(2)
+
+    def simulate() -> Figures:
+        sample = np.zeros(0, dtype=bool)
+        while sample.sum() < 2:
+            truth = draw.random(cases) < share
+            scores = np.where(truth, 0.9, 0.9 - gap) + draw.normal(0, 0.05, cases)
+            scores = np.clip(scores.round(2), 0.7, 1)
+            sample = draw.random(cases) < audited / cases
+        labels = truth[sample].astype(float)
+        interval = predicted_share(labels, scores[sample], scores)[0].interval
+        alone = proportion(int(labels.sum()), len(labels)).interval
+        assert interval is not None and alone is not None
+        widths[:] += [high - low for low, high in (interval, alone)]
+        return {"audited share": (interval, share)}
+
+    measure(simulate)
+    # Scores that tell nothing cost no precision.
+    assert widths[0] < 1.01 * widths[1]
+
+
+@pytest.mark.parametrize(("share", "grids"), list(product((0.1, 0.5, 0.9), (30, 100, 400))))
+def test_standard_errors_hold_the_truth(share: float, grids: int, measure: Measure) -> None:
+    """A grid has 4 to 200 cells; its share of right ones is Beta with a concentration of 3."""
+    draw = generator(share, grids)
+
+    def simulate() -> Figures:
+        cells = draw.integers(4, 200, grids)
+        right = draw.binomial(cells, draw.beta(3 * share, 3 * (1 - share), grids))
+        counts = torch.zeros(grids, len(Count), dtype=torch.int64)
+        counts[:, Count.GRIDS] = 1
+        counts[:, Count.EXACT] = torch.from_numpy(draw.binomial(1, share, grids))
+        counts[:, Count.CELLS] = torch.from_numpy(cells)
+        counts[:, Count.CORRECT_CELLS] = torch.from_numpy(right)
+        values = {
+            "grid_accuracy": float(counts[:, Count.EXACT].double().mean()),
+            "cell_accuracy": float(right.sum() / cells.sum()),
+        }
+        halves = {name: 1.96 * error for name, error in standard_errors(counts).items()}
+        return {
+            f"standard error of {name}": (
+                (value - halves[name], value + halves[name])
+                if is_estimated(value, grids)
+                else None,
+                share,
+            )
+            for name, value in values.items()
+        }
+
+    measure(simulate, fewest=1.0)
