@@ -1,9 +1,11 @@
 """Servers and a cluster for all tests, each started when the first of them asks."""
 
+import re
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,13 @@ class FileScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        on_ray = file.startswith(("tests/cluster/", "tests/jobs/"))
-        return "ray" if on_ray and file != "tests/cluster/test_nodes.py" else file
+        shares_ray = re.search(r"\b(ray_cluster|run_script: RunScript)\b", read_test(file))
+        return "ray" if shares_ray else file
+
+
+@cache
+def read_test(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -16,15 +16,32 @@ from raylab.working_directory import KEY_FILES, refuse_keys
 
 ROOT = Path(__file__).parents[1]
 KEYS = ("keys.env", ".envrc", "deploy/kuberay/secrets.yaml", "credentials", "jobs/.netrc", "a.key")
-FREE = ("jobs/train.py", "deploy/kuberay/secrets.example.yaml", "credentials.py")
+DATA = (
+    ".venv/bin/python",
+    "runs/archive.db",
+    "runs/run/scores/a.json",
+    "data/re_arc/tasks/a.json",
+    "re_arc.zip",
+    "elsewhere/archive.db",
+    "elsewhere/epoch-0001/checkpoint.ckpt",
+    "raylab/__pycache__/runs.pyc",
+)
+FREE = (
+    "jobs/train.py",
+    "deploy/kuberay/secrets.example.yaml",
+    "credentials.py",
+    "raylab/opt/data/gold.csv",
+    "configs/data/re_arc.yaml",
+    "notes.json",
+)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A working directory with the ignore files of this one, in which somebody left keys."""
+    """A working directory with the ignore files of this one, where keys and data were left."""
     for name in (".gitignore", ".rayignore"):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in (*KEYS, *FREE):
+    for name in (*KEYS, *DATA, *FREE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     return tmp_path
@@ -47,7 +64,7 @@ def test_keys_are_not_committed(checkout: Path) -> None:
     command = ["git", "-C", checkout, "status", "--porcelain", "-uall"]
     status = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = {line.removeprefix("?? ") for line in status.splitlines()}
-    assert found == {*FREE, ".gitignore", ".rayignore"}
+    assert found - {*DATA} == {*FREE, ".gitignore", ".rayignore"}
 
 
 def test_both_ignore_files_end_with_what_is_refused() -> None:

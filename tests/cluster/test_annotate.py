@@ -4,7 +4,6 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from raylab.errors import (
     LlmError,
 )
 from raylab.report.drift import report_drift
+from raylab.runs.run import Run
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
 from tests.told import id_in, lines_of
@@ -52,54 +52,74 @@ def config(tmp_path: Path, url: str, *more: str) -> AnnotateConfig:
     return load_config(AnnotateConfig, overrides(tmp_path, url, *more))
 
 
-def write_cases(path: Path, *marks: str, **more: Any) -> Path:
-    rows = [
-        {"id": f"c{n}", "description": f"{path.stem} {n} {mark}", **more}
-        for n, mark in enumerate(marks)
-    ]
+def write_cases(path: Path, *marks: str) -> Path:
+    rows = [{"id": f"c{n}", "description": f"System {n} {mark}"} for n, mark in enumerate(marks)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def statuses(tmp_path: Path, run: str = "run", now: bool = False) -> dict[str, int]:
-    with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        return archive.run(run).counts(now)
+def statuses(tmp_path: Path, archive: str = "archive.db") -> dict[str, int]:
+    with Archive.open(tmp_path / archive, create=False) as opened:
+        return opened.run("run").counts()
 
 
-def report(tmp_path: Path) -> dict[str, Any]:
-    return json.loads((tmp_path / "run" / "report.json").read_text())
+def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
+    tmp_path: Path, chat: str
+) -> None:
+    def annotate(count: int, *more: str) -> None:
+        cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * count)
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}", *more))
 
-
-def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(tmp_path: Path, chat: str) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
-    short = [f"cases.path={cases}", "llm.budget.tokens=30000", "actors=2"]
+    lab = tmp_path / "lab.db"
     with pytest.raises(BudgetError, match=r"llm\.budget\.tokens and resume=true"):
-        run_annotate(config(tmp_path, chat, *short))
-    assert sum(statuses(tmp_path).values()) < 12
-    with Archive.open(tmp_path / "archive.db") as archive:
+        annotate(12, "llm.budget.tokens=30000", "actors=2", f"archive={lab}")
+    assert sum(statuses(tmp_path, "lab.db").values()) < 12
+    with Archive.open(lab) as archive:
         spent = archive.run("run").cost()
         assert 0 < (spent.billed + spent.uncertain).tokens <= 30000
         assert archive.run("run").row().finished is None
-    run_annotate(
-        config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=1000000", "resume=true")
-    )
-    assert statuses(tmp_path) == {"accepted": 12}
+    run = Run.at(tmp_path / "run")
+    # With new cases when it is finished, and with nothing left to do; its archive is its own.
+    for count in (12, 13, 13):
+        annotate(count, "llm.budget.tokens=1000000", "resume=true")
+        assert statuses(tmp_path, "lab.db") == {"accepted": count}
+        report = json.loads((run / "report.json").read())
+        note = run.record.archive
+        assert note is not None
+        assert (run.finished, report["cases"]["total"], note.cases) == (True, count, count)
+    with Archive.open(lab) as archive:
+        assert archive.run("run").row().finished is not None
+    assert not (tmp_path / "archive.db").exists()
 
 
-@pytest.fixture
-def _not_looked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job trusts its workers with keys and addresses, as it does on a cluster."""
+@pytest.mark.parametrize(
+    ("change", "error", "problem"),
+    [
+        (
+            [f"{ENDPOINT}.base_url=http://127.0.0.1:9/v1", f"{ENDPOINT}.limits.deadline=1e-9"],
+            EndpointError,
+            r"127\.0\.0\.1:9",
+        ),
+        (
+            [f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"],
+            ConfigError,
+            "environment variable RAYLAB_NO_SUCH_KEY",
+        ),
+    ],
+)
+def test_what_a_worker_cannot_reach_or_read_stops_the_run(
+    tmp_path: Path,
+    chat: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: list[str],
+    error: type[Exception],
+    problem: str,
+) -> None:
+    # The job trusts its workers with keys and addresses, as it does on a cluster.
     monkeypatch.setattr("raylab.cluster.annotate.require_endpoints", lambda *_: None)
-
-
-@pytest.mark.usefixtures("_not_looked_first")
-def test_an_endpoint_that_is_not_there_stops_the_run(tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
-    dead = config(
-        tmp_path, "http://127.0.0.1:9/v1", f"cases.path={cases}", f"{ENDPOINT}.limits.deadline=1e-9"
-    )
-    with pytest.raises(EndpointError, match=r"127\.0\.0\.1:9"):
-        run_annotate(dead)
+    with pytest.raises(error, match=problem):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}", *change))
     assert statuses(tmp_path) == {}
 
 
@@ -113,39 +133,6 @@ def test_an_archive_that_takes_no_answers_stops_the_run(tmp_path: Path, chat: st
         ArchiveError, match=r"(?s)\A[^\n]+archive\.db cannot be used \(no room\)[^\n]+\Z"
     ):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
-    assert statuses(tmp_path) == {}
-
-
-@pytest.fixture(scope="module")
-def annotated(tmp_path_factory: pytest.TempPathFactory, chat: str, ray_cluster: None) -> Path:
-    """A storage with a run of two generations of cases."""
-    storage = tmp_path_factory.mktemp("runs")
-    cases = write_cases(storage / "cases.jsonl", AGREED, AGREED, REFUSED, gold="Lrn")
-    other = write_cases(storage / "reworded.jsonl", AGREED, REFUSED, gold="Lrn")
-    generations = f"generations=[published,{other}]"
-    run_annotate(config(storage, chat, f"cases.path={cases}", generations))
-    return storage
-
-
-def test_case_files_are_generations_of_the_score_tree(annotated: Path) -> None:
-    scores = annotated / "run" / "scores"
-    assert sorted(str(path.relative_to(scores)) for path in scores.rglob("*.json")) == [
-        "m-a/published/Lrn.json",
-        "m-a/reworded/Lrn.json",
-        "m-b/published/Lrn.json",
-        "m-b/reworded/Lrn.json",
-    ]
-    log = json.loads((scores / "m-a" / "published" / "Lrn.json").read_text())
-    assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == pytest.approx(2 / 3)
-    assert any("reworded" in note for note in report(annotated)["score_tree"]["notes"])
-
-
-@pytest.mark.usefixtures("_not_looked_first")
-def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", AGREED)
-    keyed = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]
-    with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
-        run_annotate(config(tmp_path, chat, *keyed))
     assert statuses(tmp_path) == {}
 
 
@@ -177,17 +164,20 @@ def sums(samples: list[Sample], label: str) -> dict[str, int]:
 
 
 def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
-    annotated: Path, chat: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The first two were classified before, and their calls are not sent again.
-    cases = write_cases(annotated / "cases.jsonl", *[AGREED] * 3, REFUSED)
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED, AGREED)
+    run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
+    capsys.readouterr()
+    # These two were classified before, and their calls are not sent again.
+    write_cases(cases, *[AGREED] * 3, REFUSED)
     price = "llm.prices={m-a:{input:1000,output:1000},judge:{input:0,output:2000}}"
     more = [f"cases.path={cases}", price, "name=counted", "log=json"]
     with pytest.raises(SystemExit) as ended:
-        run_job(AnnotateConfig, None, run_annotate, overrides(annotated, chat, *more))
+        run_job(AnnotateConfig, None, run_annotate, overrides(tmp_path, chat, *more))
     assert ended.value.code == 0
     out, err = capsys.readouterr()
-    run = annotated / "counted"
+    run = tmp_path / "counted"
     lines = lines_of(out)
     assert err == ""
     assert {(line["run"], line["run_id"]) for line in lines} == {("counted", id_in(run))}
@@ -199,7 +189,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     assert progress["answered"] == usage["cached"] > 0
     assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
     assert progress["cost"] == pytest.approx(usage["priced"])
-    with Archive.open(annotated / "archive.db") as archive:
+    with Archive.open(tmp_path / "archive.db") as archive:
         assert archive.run("counted").row().uid == id_in(run)
     logs = [json.loads(path.read_text()) for path in (run / "scores").rglob("*.json")]
     assert {log["eval"]["run_id"] for log in logs} <= {id_in(run)}
@@ -232,5 +222,3 @@ def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
     compared = [row for row in drift["comparisons"] if row["cases"]]
     assert compared and all(row["cases"] == 12 and not row["result"]["lost"] for row in compared)
     assert drift["alarms"] == []
-    page = (tmp_path / "later" / "report.html").read_text()
-    assert "later (this run)" in page and "12 of 12" in page and "No change raises an alarm" in page

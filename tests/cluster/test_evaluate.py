@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from jobs.evaluate import run as run_evaluate
-from raylab.config.arc import DataConfig, ScoringConfig, TaskTrainingConfig
+from raylab.config.arc import ScoringConfig, TaskTrainingConfig
 from raylab.config.base import ClusterConfig
-from raylab.errors import DataError
 from tests.cluster.scrape import exported
 from tests.evaluation.models import evaluation, train_two
 
@@ -46,19 +45,6 @@ def test_scores_are_those_of_one_process_and_ray_exports_what_was_scored(storage
     assert [labels["outcome"] for labels, _ in found[pairs]] == ["scored"]
 
 
-def test_a_tree_that_one_process_began_is_gone_on_with(
-    storage: Path, capsys: pytest.CaptureFixture[str]
-):
-    run_evaluate(evaluation(storage, "begun", cluster=HERE))
-    whole = figures_in(storage / "begun")
-    for path in (storage / "begun" / "scores" / "one").rglob("*.json"):
-        path.unlink()
-    capsys.readouterr()
-    run_evaluate(evaluation(storage, "begun", cluster=ON_RAY, resume=True))
-    assert figures_in(storage / "begun") == whole
-    assert "2 of 4 pairs of model and generation are scored already" in capsys.readouterr().out
-
-
 def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(storage: Path):
     scoring = ScoringConfig(
         protocol="arc",
@@ -78,17 +64,3 @@ def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(storage: Path
     assert len(there) == 2 and there == here
     kept = storage / "arc/specialists/one/published"
     assert {path.stem for path in kept.iterdir()} == there.keys()
-
-
-def test_errors_of_a_ray_task_reach_the_user(storage: Path, tmp_path: Path):
-    """The tasks of the archive `data.path` are there, those of the generation are not."""
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    for folder, count in ((whole, 2), (part, 1)):
-        folder.mkdir()
-        for index in range(count):
-            pairs = [{"input": [[index, 1]], "output": [[1, index]]}] * 3
-            (folder / f"task{index}.json").write_text(json.dumps(pairs))
-    data = DataConfig.model_validate({"source": "re_arc", "path": str(whole)})
-    lacking = evaluation(storage, "lacking", data=data, generations=(str(part),), cluster=ON_RAY)
-    with pytest.raises(DataError, match=r"holds no task task1"):
-        run_evaluate(lacking)

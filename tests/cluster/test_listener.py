@@ -16,7 +16,6 @@ from raylab.cluster.train import _listen
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RunError
 from raylab.runs.run import Run
-from raylab.training.listeners import EpochListener
 from tests.arc.measured import epoch, training_metrics
 
 EPOCHS = 4
@@ -43,8 +42,12 @@ def states() -> list[TrainingMetrics]:
     return [training_metrics(*epochs[:number]) for number in range(1, EPOCHS + 1)]
 
 
-def listen(run: Run, before: Callable[[int], None], on_epoch: EpochListener | None = None) -> None:
-    """Listens to a training; `before` is called when the listener asks for each epoch."""
+def listen(run: Run, before: Callable[[int], None], fails_at: int = 0) -> list[int]:
+    """Listens to a training; `before` is called when the listener asks for each epoch.
+
+    Returns the epochs that were reported, of which that of one epoch fails the first time.
+    """
+    told, failing = list[int](), [fails_at]
 
     class Messages(Queue[Any]):
         def get(self, block: bool = True, timeout: float | None = None) -> Any:
@@ -52,11 +55,18 @@ def listen(run: Run, before: Callable[[int], None], on_epoch: EpochListener | No
             before(message.last.epoch if message else EPOCHS + 1)
             return message
 
+    def report(metrics: TrainingMetrics) -> None:
+        if metrics.last.epoch in failing:
+            failing.clear()
+            raise OSError("no room for the report")
+        told.append(metrics.last.epoch)
+
     messages = Messages()
     for message in (*states(), None):
         messages.put(message)
     config = TrainConfig(storage=str(run.parent), name=run.name)
-    _listen(messages, config, run, on_epoch, Meters(run.name))
+    _listen(messages, config, run, report, Meters(run.name))
+    return told
 
 
 def written(run: Run) -> int:
@@ -71,13 +81,13 @@ def test_a_disk_that_is_full_for_a_moment_costs_nothing(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    run, told, on_disk = Run.at(tmp_path / "run"), list[int](), dict[int, int]()
+    run, on_disk = Run.at(tmp_path / "run"), dict[int, int]()
 
     def before(number: int) -> None:
         on_disk[number] = written(run)
         full_disk["full"] = number in (2, 3)
 
-    listen(run, before, lambda metrics: told.append(metrics.last.epoch))
+    told = listen(run, before, fails_at=EPOCHS)
     assert on_disk == {1: 0, 2: 1, 3: 1, 4: 1, 5: 4}
     assert written(run) == EPOCHS
     assert told == [1, 2, 3, 4]
@@ -86,33 +96,19 @@ def test_a_disk_that_is_full_for_a_moment_costs_nothing(
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     assert [point.step for point in events.Scalars("train_loss")] == [1, 2, 3, 4]
-    warnings = [record.message for record in caplog.records]
-    assert [message.partition(":")[0] for message in warnings] == ["metrics.json", "tensorboard"]
-    assert all("No space left on device" in message for message in warnings)
+    warnings = [record.message.partition(":")[::2] for record in caplog.records]
+    assert [name for name, _ in warnings] == ["metrics.json", "tensorboard", "report"]
+    assert all("No space left on device" in reason for _, reason in warnings[:2])
 
 
 def test_a_disk_that_stays_full_is_the_error_of_the_run(
     tmp_path: Path, full_disk: dict[str, bool]
 ) -> None:
-    run, told = Run.at(tmp_path / "run"), list[int]()
+    run = Run.at(tmp_path / "run")
 
     def before(number: int) -> None:
         full_disk["full"] = number > 2
 
     with pytest.raises(RunError, match=r"metrics\.json cannot be written: No space left on device"):
-        listen(run, before, lambda metrics: told.append(metrics.last.epoch))
-    assert told == [1, 2, 3, 4]
-
-
-def test_a_report_that_fails_is_made_again(tmp_path: Path) -> None:
-    run, told = Run.at(tmp_path / "run"), list[int]()
-
-    def report(metrics: TrainingMetrics) -> None:
-        if metrics.last.epoch == EPOCHS and not failed:
-            failed.append(EPOCHS)
-            raise OSError("no room for the report")
-        told.append(metrics.last.epoch)
-
-    failed = list[int]()
-    listen(run, lambda number: None, report)
-    assert told == [1, 2, 3, 4]
+        listen(run, before)
+    assert written(run) == 2

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from raylab.cluster.annotation import driver
-from raylab.cluster.metrics import CASES, EPOCH, TOKENS, Meters
+from raylab.cluster.metrics import CASES, EPOCH, Meters
 from tests.cluster.scrape import exported
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -29,13 +29,6 @@ def test_a_metric_that_ray_refuses_fails_nothing_and_is_warned_of_once(
     assert len(told) == 2
     assert told[0].startswith("metric raylab_cases is not recorded: Missing value for tag key(s)")
     assert told[1].startswith("metric raylab_training_epoch is not recorded: value must be")
-
-
-def test_counts_add_up_and_nothing_may_be_added() -> None:
-    meters = Meters("added")
-    for amount in (0, 3, 0.5):
-        meters.add(TOKENS, amount, endpoint="e", model="m", direction="prompt")
-    exported("added", {"ray_raylab_llm_tokens_total": 3.5})
 
 
 @ray.remote(num_cpus=0.1)

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 import time
@@ -26,8 +25,8 @@ from raylab.cluster.train_worker import _prepare
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
-from raylab.config.models import ChampionConfig, EncoderDecoderConfig
-from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError, WorkersLostError
+from raylab.config.models import EncoderDecoderConfig
+from raylab.errors import ConfigError, NonFiniteLossError, WorkersLostError
 from raylab.log import json_lines
 from raylab.runs.run import Run
 from raylab.training import local
@@ -108,32 +107,25 @@ def directory_of(settings: TrainConfig) -> Path:
     return Path(settings.storage) / str(settings.name)
 
 
-def test_run_directory_holds_what_a_run_leaves(finished: TrainConfig):
+def test_a_run_leaves_what_one_here_does_and_ray_exports_its_last_epoch(finished: TrainConfig):
     directory = directory_of(finished)
     metrics = metrics_in(directory)
     assert json.loads((directory / "record.json").read_text())["finished"]
-    assert [epoch.epoch for epoch in metrics.history] == [1, 2, 3, 4, 5, 6]
     assert list((directory / "tensorboard").iterdir())
-    best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
-    assert metrics.best.epoch == best.epoch
     # The drawn split validates on 1 of the 10 tasks, which has 4 pairs: each is counted once.
     assert sum(group.grids for group in metrics.best.groups.values()) == 4
-    best_checkpoint = read_checkpoint(directory / metrics.best.checkpoint)
-    assert (best_checkpoint.model, best_checkpoint.run_id) == (SMALL, id_in(directory))
+    assert read_checkpoint(directory / metrics.best.checkpoint).run_id == id_in(directory)
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
-    assert kept == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
-
-
-def test_ray_exports_the_last_epoch(finished: TrainConfig):
-    last = metrics_in(directory_of(finished)).last.row()
-    expected = {
+    assert kept == {f"epoch-{epoch:04d}" for epoch in {metrics.best.epoch, EPOCHS}}
+    last = metrics.last.row()
+    series = {
         "ray_raylab_training_epoch": EPOCHS,
         "ray_raylab_training_objective": last["val_dense_grid_objective"],
         "ray_raylab_training_samples_per_second": last["samples_per_second"],
     }
-    found = exported("base", expected)
-    assert [found[name][0][0]["training"] for name in expected] == ["base"] * 3
+    samples = exported("base", series)
+    assert [samples[name][0][0]["training"] for name in series] == ["base"] * 3
 
 
 def test_finished_run_is_not_trained_again(
@@ -235,12 +227,6 @@ def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_
     assert tuned.seen is not None and tuned.seen.trained_on.ids > parent.seen.trained_on.ids
 
 
-def test_checkpoint_of_another_model_is_refused(finished: TrainConfig, tmp_path: Path):
-    other = config(tmp_path, "other", model=ChampionConfig(), init_from=str(directory_of(finished)))
-    with pytest.raises(CheckpointError, match=r"architecture=encoder_decoder \(here champion\)"):
-        run(other)
-
-
 def test_a_run_of_one_process_goes_on_by_ray_train(tmp_path: Path):
     class Killed(BaseException):
         pass
@@ -257,15 +243,3 @@ def test_a_run_of_one_process_goes_on_by_ray_train(tmp_path: Path):
     assert losses(metrics_in(tmp_path / "begun")) == losses(expected)[:1]
     # To the last digit.
     assert losses(run(begun)) == losses(expected)
-
-
-def test_corrupt_latest_checkpoint_is_told_on_resume(finished: TrainConfig, tmp_path: Path):
-    shutil.copytree(directory_of(finished), tmp_path / "run")
-    record = tmp_path / "run" / "record.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"finished": None}))
-    for path in (tmp_path / "run" / "checkpoints").glob("epoch-*/checkpoint.ckpt"):
-        path.write_bytes(path.read_bytes()[:1000])
-    cluster = ClusterConfig(cpus_per_worker=1)
-    settings = {"storage": str(tmp_path), "name": "run", "resume": True, "cluster": cluster}
-    with pytest.raises(CheckpointError, match=r"epoch-0006/checkpoint.ckpt: broken"):
-        run(finished.model_copy(update=settings))

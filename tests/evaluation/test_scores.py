@@ -1,5 +1,7 @@
 import json
 import re
+import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.scoring.units import seen_tasks
 from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.errors import CheckpointError, DataError, RunError
+from raylab.errors import DataError, RunError
 from raylab.log import json_lines
 from tests.evaluation.models import CHECKPOINT, evaluation, train_two
 from tests.told import id_in, lines_of
@@ -18,10 +20,6 @@ from tests.told import id_in, lines_of
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_two(tmp_path_factory.mktemp("runs"))
-
-
-def files_of(tree: Path) -> set[str]:
-    return {str(path.relative_to(tree)) for path in tree.rglob("*.json")}
 
 
 def metrics_in(path: Path) -> dict[str, Any]:
@@ -35,14 +33,8 @@ def tree(storage: Path) -> Path:
     return storage / "scored"
 
 
-def copied(tree: Path, resumed_as: str) -> Path:
-    """A tree of the same scores in a run of its own."""
-    target = tree.parent / resumed_as
-    for path in tree.rglob("*.json"):
-        place = target / path.relative_to(tree)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
-    return target
+def times(tree: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (tree / "scores").rglob("*.json")}
 
 
 def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
@@ -50,15 +42,20 @@ def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tr
     assert len(seen) == 8
     units = json.loads((tree / "scores.json").read_text())["units"]
     assert len(units) == 2 and not seen & units.keys()
-    assert files_of(tree / "scores") == {
-        f"{model}/{generation}/{unit}.json"
-        for model in ("one", "two")
-        for generation in ("published", "seed-1")
-        for unit in units
-    }
+    means = json.loads((tree / "metrics.json").read_text())["models"]
+    scored = [(model, generation) for model, by in means.items() for generation in by]
+    assert scored == list(product(("one", "two"), ("published", "seed-1")))
+    for model, generation in scored:
+        files = list((tree / "scores" / model / generation).iterdir())
+        assert {path.name for path in files} == {f"{unit}.json" for unit in units}
+        values = [metrics_in(path)["accuracy"] for path in files]
+        assert means[model][generation] == pytest.approx(sum(values) / len(values))
+    assert means["one"]["published"] != means["one"]["seed-1"]
+    assert json.loads((tree / "record.json").read_text())["finished"]
 
 
-def test_files_hold_every_metric(tree: Path):
+def test_files_hold_every_metric_and_inspect_reads_them(tree: Path):
+    inspect = pytest.importorskip("inspect_ai.log")
     for path in (tree / "scores").rglob("*.json"):
         metrics = metrics_in(path)
         assert metrics["accuracy"] == metrics["cell_accuracy"]
@@ -66,17 +63,9 @@ def test_files_hold_every_metric(tree: Path):
         log = json.loads(path.read_text())["eval"]
         assert log["run_id"] == id_in(tree)
         assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
-
-
-def test_means_are_those_of_the_files(tree: Path):
-    means = json.loads((tree / "metrics.json").read_text())["models"]
-    for model, by_generation in means.items():
-        for generation, mean in by_generation.items():
-            files = list((tree / "scores" / model / generation).iterdir())
-            values = [metrics_in(path)["accuracy"] for path in files]
-            assert mean == pytest.approx(sum(values) / len(values))
-    assert means["one"]["published"] != means["one"]["seed-1"]
-    assert json.loads((tree / "record.json").read_text())["finished"]
+        content = inspect.read_eval_log(str(path))
+        assert content.status == "success"
+        assert content.results.scores[0].metrics["accuracy"].value == metrics["accuracy"]
 
 
 def test_the_rules_are_scored_beside_the_tree_on_the_same_generations(tree: Path):
@@ -87,60 +76,37 @@ def test_the_rules_are_scored_beside_the_tree_on_the_same_generations(tree: Path
     assert json.loads((tree / "scores-rules.json").read_text())["rules"] == rules
 
 
-def test_inspect_reads_the_tree(tree: Path):
-    log = pytest.importorskip("inspect_ai.log")
-    for path in (tree / "scores").rglob("*.json"):
-        content = log.read_eval_log(str(path))
-        assert content.status == "success"
-        accuracy = content.results.scores[0].metrics["accuracy"].value
-        assert accuracy == metrics_in(path)["accuracy"]
-
-
 def test_resuming_makes_what_is_missing_and_nothing_else(
-    tree: Path, capsys: pytest.CaptureFixture[str]
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    again = copied(tree, "again")
-    gone = sorted((again / "scores").rglob("*.json"))[0]
-    before = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    content = gone.read_text()
-    gone.unlink()
+    again = Path(shutil.copytree(tree, tree.parent / "again"))
+    lost = sorted((again / "scores").rglob("*.json"))[0]
+    before, metrics = times(again), metrics_in(lost)
+    lost.unlink()
     settings = evaluation(tree.parent, "again", resume=True)
     run_evaluate(settings)
-    after = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    assert {path for path in before if after[path] != before[path]} == {gone}
-    assert metrics_in(gone) == {
-        name: value["value"]
-        for name, value in json.loads(content)["results"]["scores"][0]["metrics"].items()
-    }
+    after = times(again)
+    assert {path for path in before if after[path] != before[path]} == {lost}
+    assert metrics_in(lost) == metrics
     out = capsys.readouterr().out
     assert "3 of 4 pairs of model and generation are scored already" in out
     assert re.search(r"\[1/1\] one on published: cell_accuracy \S+ % over 2 tasks", out)
-
-    run_evaluate(settings)
-    assert after == {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    assert "[1/1]" not in capsys.readouterr().out
-
-
-def test_nothing_is_scored_where_all_is_there(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    copied(tree, "whole")
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError("a checkpoint was read")
 
     monkeypatch.setattr("raylab.arc.trained_models.read_checkpoint", refuse)
-    capsys.readouterr()
     with json_lines("evaluate"):
-        run_evaluate(evaluation(tree.parent, "whole", resume=True))
+        run_evaluate(settings)
+    assert times(again) == after
     lines = lines_of(capsys.readouterr().out)
-    assert {line["run_id"] for line in lines} == {id_in(tree.parent / "whole")}
+    assert {line["run_id"] for line in lines} == {id_in(again)}
     means = json.loads((tree / "metrics.json").read_text())["models"]
     assert means in [line.get("models") for line in lines]
 
 
 def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):
-    copied(tree, "mixed")
+    shutil.copytree(tree, storage / "mixed")
     state = json.loads((storage / "mixed" / "scores.json").read_text())
     state["models"]["one"]["bytes"] += 1
     (storage / "mixed" / "scores.json").write_text(json.dumps(state))
@@ -179,11 +145,3 @@ def test_a_generation_that_lacks_tasks_is_told(storage: Path, tmp_path: Path):
     with pytest.raises(DataError, match=r"holds no task task1"):
         run_evaluate(evaluation(storage, "lacking", data=data, generations=(str(part),)))
     assert not (storage / "lacking" / "scores").exists()
-
-
-def test_a_broken_checkpoint_is_told(storage: Path, tmp_path: Path):
-    path = tmp_path / "broken.ckpt"
-    path.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match=re.escape(str(path))):
-        run_evaluate(evaluation(storage, "broken", models=(str(path),)))
-    assert not (storage / "broken").exists()
