@@ -9,13 +9,14 @@ from raylab.annotation.outcome import (
     STAGES,
     HumanDecision,
     Outcome,
+    Status,
     classify_stage,
     evaluate_stage,
 )
 from raylab.annotation.statistics.accuracy import NAMES, AuditReport, ConfusionPanel
 from raylab.annotation.statistics.agreement import NONE, AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.report import STATUSES, AnnotationReport
+from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.usage import CallUsage, Seconds
 from raylab.report.page import Block, Page, Section, block, provenance
 from raylab.report.table import (
@@ -37,6 +38,12 @@ from raylab.runs.run_record import RunRecord
 SHOWN_CODES = 10
 RELIABLE, TENTATIVE = 0.8, 0.667
 """Krippendorff's conventional limits of alpha."""
+STATUSES = {
+    Status.ACCEPTED: "accepted",
+    Status.ADJUDICATED: "adjudicated",
+    Status.HUMAN: "left to a person",
+    Status.FAILED: "failed",
+}
 KINDS = {
     "one-acceptable": "One answer acceptable",
     "none-acceptable": "Neither acceptable",
@@ -414,18 +421,17 @@ def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
     runs = list(reports.values())
     groups: list[tuple[str, Sequence[Part | None]]] = [("", [run.agreement for run in runs])]
     for side in SIDES:
-        annotators = [run.annotators.get(side) for run in runs]
         groups += [
-            (f"{NAMES[side]}: ", [of and of.format for of in annotators]),
-            (f"{NAMES[side]}: ", [of and of.evaluation for of in annotators]),
-            (f"evaluator of {side} against gold: ", [run.judge.get(side) for run in runs]),
+            (f"{NAMES[side]}: ", [run.annotators[side].format for run in runs]),
+            (f"{NAMES[side]}: ", [run.annotators[side].evaluation for run in runs]),
+            (f"evaluator of {side} against gold: ", [run.judge[side] for run in runs]),
         ]
     for name, label in NAMES.items():
         groups.append((f"{label} against gold: ", [run.gold.get(name) for run in runs]))
-    groups.append(("", [run.usage.total for run in runs]))
-    groups.append(("", [run.usage.total.seconds for run in runs]))
+    totals = [run.usage.total for run in runs]
+    groups += [("", totals), ("", [total.seconds for total in totals])]
     rows: list[Row] = [
-        [label, *(figure_cell(Measure(label), run.cases.status.get(key)) for run in runs)]
+        [label, *(figure_cell(Measure(label), run.cases.status[key]) for run in runs)]
         for key, label in STATUSES.items()
     ]
     for whose, parts in groups:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import starmap
 
 from raylab.annotation.decisions import audited_codes
 from raylab.annotation.outcome import SIDES, Status, read_decision, read_outcome
@@ -31,7 +30,7 @@ from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
 from raylab.report.annotation import FullCase, annotation_page
 from raylab.report.drift import archived_run, drift_section
-from raylab.report.page import PAGE, Page, write_page
+from raylab.report.page import PAGE, Page, Section, write_page
 from raylab.report.table import pluralize, print_tables
 from raylab.runs.run import SCORES, Run
 
@@ -54,22 +53,18 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    run, archived = annotation.run, annotation.archived
+    run, head = annotation.run, annotation.archived.row()
     rows = [row for row in annotation.archive.runs() if row.records and row.name != run.name]
     others = [(row, _report_of(annotation, row)) for row in rows[-SHOWN_RUNS:]]
-    head = archived.row()
     report = _report(annotation, head, others, left)
     run.write_record(report)
-    _export(annotation)
-    runs = sorted([*others, (head, report)], key=lambda timed: (timed[0].started, timed[0].name))
-    changes = [change for _, each in runs if each for change in each.changes]
-    earlier = len(rows) - len(others)
-    over_time = drift_section(run.name, list(starmap(_drift_run, runs)), changes, earlier)
+    _export(annotation, report.cases.total)
+    over_time = _over_time(run.name, [*others, (head, report)], len(rows) - len(others))
     cases = _full_cases(annotation, report)
     page = annotation_page(run.uri, run.record, report, cases, over_time)
     write_page(run, page)
     _print(run, report, page)
-    counts = archived.counts(now=True)
+    counts = annotation.archived.counts(now=True)
     _log_waiting(annotation, counts)
     _raise_failures(annotation, counts, left)
 
@@ -149,6 +144,12 @@ def _changes(
     return compare_latest(this, earlier)
 
 
+def _over_time(name: str, reports: Reports, earlier: int) -> Section:
+    ordered = sorted(reports, key=lambda timed: (timed[0].started, timed[0].name))
+    changes = [change for _, report in ordered if report for change in report.changes]
+    return drift_section(name, [_drift_run(*timed) for timed in ordered], changes, earlier)
+
+
 def _drift_run(row: RunRow, report: AnnotationReport | None) -> DriftRun:
     if report is None:
         return DriftRun(run=row.name, started=row.started)
@@ -177,18 +178,12 @@ def _report_of(annotation: AnnotationRun, row: RunRow) -> AnnotationReport | Non
     return report
 
 
-def _export(annotation: AnnotationRun) -> None:
-    form = annotation.config.export
+def _export(annotation: AnnotationRun, cases: int) -> None:
+    form, open_book = annotation.config.export, annotation.settings.prompts.open_book
     if form is not None:
         path = str(annotation.run / f"cases.{form}")
-        written = export_run(
-            annotation.archived,
-            path,
-            annotation.codebook,
-            form,
-            open_book=annotation.settings.prompts.open_book,
-        )
-        log_line(f"{pluralize(written, 'case')} -> {path}", cases=written, uri=path)
+        export_run(annotation.archived, path, annotation.codebook, form, open_book=open_book)
+        log_line(f"{pluralize(cases, 'case')} -> {path}", cases=cases, uri=path)
 
 
 def _print(run: Run, report: AnnotationReport, page: Page) -> None:

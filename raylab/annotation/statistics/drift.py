@@ -25,7 +25,6 @@ from raylab.annotation.statistics.frame import Frame, Tables, view
 from raylab.runs.records import Measure, Part, Record
 
 LEVEL = 0.05
-BOTH = " and ".join(SIDES)
 KEY = ["case", "description_hash"]
 """The columns by which runs share a case, so that a reworded case counts as another."""
 FACTS = {
@@ -37,8 +36,9 @@ FACTS = {
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
 LABELS = {"roots": "right roots", "pass_rate": "passed", "exact": "equal composition"}
-MEASURES = (*product(("roots", "pass_rate"), SIDES), ("exact", BOTH))
-"""The measures of shared cases, of one side or of both."""
+MEASURES = (*product(("roots", "pass_rate"), zip(SIDES)), ("exact", SIDES))
+"""The measures of shared cases with their sides: one or both."""
+Sides = Sequence[Side]
 Counts = Counter[tuple[bool, bool]]
 """Cases by whether they were right in the earlier run and in the later."""
 
@@ -198,7 +198,7 @@ def compare_latest(
     run: ArchivedRun, earlier: Sequence[ArchivedRun], level: float = LEVEL
 ) -> list[DriftChange]:
     """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
-    latest = [_latest(name, side, earlier, run) for name, side in MEASURES]
+    latest = [_latest(name, sides, earlier, run) for name, sides in MEASURES]
     compared = [pair for pair in latest if pair is not None]
     tables = [counts for _, counts in compared if counts]
     fisher, mcnemar = (_holm(list(map(test, tables)), level) for test in (_fisher, _mcnemar))
@@ -225,15 +225,14 @@ def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
 
 
 def _latest(
-    name: str, side: str, earlier: Sequence[ArchivedRun], run: ArchivedRun
+    name: str, sides: Sides, earlier: Sequence[ArchivedRun], run: ArchivedRun
 ) -> tuple[DriftChange, Counts] | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
-    sides: list[Side] = [own for own in SIDES if side in (own, BOTH)]
     models = [run.models.get(own) for own in sides]
     first = None
     for before in reversed(earlier if all(models) else ()):
         if [before.models.get(own) for own in sides] == models:
-            compared = _compare(name, side, sides, before, run)
+            compared = _compare(name, sides, before, run)
             if compared[0].cases:
                 return compared
             first = first or compared
@@ -241,7 +240,7 @@ def _latest(
 
 
 def _compare(
-    name: str, side: str, sides: Sequence[Side], before: ArchivedRun, after: ArchivedRun
+    name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun
 ) -> tuple[DriftChange, Counts]:
     """Compares a measure of two runs of the same models; the result is left out."""
     tables = after.tables
@@ -252,13 +251,13 @@ def _compare(
     taxonomy = ["taxonomy"] if before.taxonomy != after.taxonomy else []
     change = DriftChange(
         measure=name,
-        side=side,
+        side=" and ".join(sides),
         models=tuple(after.models[own] for own in sides),
         before=before.name,
         after=after.name,
         changed=(*_changed(*rows, name, sides), *taxonomy),
         shared=len(used),
-        recoded=None if side == BOTH else _count_recoded(tables, rows, side),
+        recoded=_count_recoded(tables, rows, *sides) if len(sides) == 1 else None,
         cases=counts.total(),
         result=None,
         reason=None if counts else _why_nothing(name, rows[1], results, (before.name, after.name)),
@@ -281,7 +280,7 @@ def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
     return before.loc[keys].assign(gold_code=after.gold_code[keys]), after.loc[keys]
 
 
-def _results(tables: Tables, rows: Frame, name: str, sides: Sequence[Side]) -> Frame:
+def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
     """Returns a measure of each case.
 
     Its columns are truths: `right`, that the case is right, passed or the same; `decided`, whether
@@ -302,7 +301,7 @@ def _results(tables: Tables, rows: Frame, name: str, sides: Sequence[Side]) -> F
     return pd.DataFrame({"right": right, "decided": decided, "fresh": fresh})
 
 
-def _changed(before: Frame, after: Frame, name: str, sides: Sequence[Side]) -> Iterator[str]:
+def _changed(before: Frame, after: Frame, name: str, sides: Sides) -> Iterator[str]:
     for side, (column, fact) in product(sides, FACTS.items()):
         values = (rows[f"{column}_{side.lower()}"].dropna() for rows in (before, after))
         counts = name == "pass_rate" or EVALUATOR not in column

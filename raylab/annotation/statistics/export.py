@@ -55,7 +55,7 @@ def export_run(
     format: Format = "parquet",
     *,
     open_book: bool = False,
-) -> int:
+) -> None:
     """Writes the cases of a run with the decisions on them into one file, atomically.
 
     A row has the columns `COLUMNS`; body, meta and decisions are JSON values in JSONL and JSON text
@@ -69,9 +69,6 @@ def export_run(
         format: parquet, jsonl or csv.
         open_book: See `tabulate`.
 
-    Returns:
-        Cases written.
-
     Raises:
         RunError: The file cannot be written.
         ConfigError: No filesystem opens the URI.
@@ -80,7 +77,7 @@ def export_run(
     rows = _rows(run, codebook, open_book)
     write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
     with Place.at(path).replaced() as file:
-        return write(rows, file)
+        write(rows, file)
 
 
 def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False) -> pd.DataFrame:
@@ -108,34 +105,25 @@ def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
     }
 
 
-def _write_lines(rows: Iterable[Row], file: BinaryIO) -> int:
-    count = 0
+def _write_lines(rows: Iterable[Row], file: BinaryIO) -> None:
     for row in rows:
         ordered = {name: row[name] for name in COLUMNS}
         text = json.dumps(ordered, separators=(",", ":"), allow_nan=False, default=utc_text)
         file.write(text.encode() + b"\n")
-        count += 1
-    return count
 
 
-def _write_csv(rows: Iterable[Row], file: BinaryIO) -> int:
-    count, text = 0, io.TextIOWrapper(file, "utf-8", newline="")
+def _write_csv(rows: Iterable[Row], file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    for row in map(_flat, rows):
-        writer.writerow(_cell(row[name]) for name in COLUMNS)
-        count += 1
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in map(_flat, rows))
     text.detach()
-    return count
 
 
-def _write_parquet(rows: Iterable[Row], file: BinaryIO) -> int:
-    count = 0
+def _write_parquet(rows: Iterable[Row], file: BinaryIO) -> None:
     with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for table in _groups(rows):
             writer.write_table(table)
-            count += table.num_rows
-    return count
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[pa.Table]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
+from raylab.annotation.outcome import SIDES, HumanDecision, Side
 from raylab.annotation.statistics.accuracy import (
     CODES,
     GIVERS,
@@ -48,21 +48,6 @@ from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.runs.records import Part, Record
 
-PROPOSED = (
-    "{proposed} of {gold} gold codes are one person's proposals that nobody reviewed "
-    "(meta.reviewed is false): accuracy against them is provisional."
-)
-OPEN_BOOK = (
-    "{cases} gold codes are of systems that the prompts name (meta.open_book): no accuracy counts "
-    "them. cases.packaged=systems has gold that no prompt names."
-)
-STATUSES = {
-    Status.ACCEPTED: "accepted",
-    Status.ADJUDICATED: "adjudicated",
-    Status.HUMAN: "left to a person",
-    Status.FAILED: "failed",
-}
-"""The statuses in words."""
 NOTHING_UNCERTAIN = UncertainUsage()
 
 
@@ -149,9 +134,15 @@ def batch_report(
 
 def _notices(cases: CaseReport) -> Iterator[str]:
     if cases.proposed_gold:
-        yield PROPOSED.format(proposed=cases.proposed_gold, gold=cases.with_gold)
+        yield (
+            f"{cases.proposed_gold} of {cases.with_gold} gold codes are one person's proposals "
+            "that nobody reviewed (meta.reviewed is false): accuracy against them is provisional."
+        )
     if cases.open_book:
-        yield OPEN_BOOK.format(cases=cases.open_book)
+        yield (
+            f"{cases.open_book} gold codes are of systems that the prompts name (meta.open_book): "
+            "no accuracy counts them. cases.packaged=systems has gold that no prompt names."
+        )
 
 
 class ArchiveHead(Part):
