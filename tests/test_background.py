@@ -23,10 +23,10 @@ def test_work_runs_beside_the_block_until_it_is_stopped() -> None:
 
 
 def test_an_error_of_the_work_is_raised_where_the_block_ends() -> None:
-    reached = False
+    reached = Disk()
     with pytest.raises(ZeroDivisionError), running(lambda: 1 / 0, stop=lambda: None):
-        reached = True
-    assert reached
+        reached.write(1)
+    assert reached == [1]
 
 
 def test_an_error_of_the_block_comes_first(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,29 +42,27 @@ def test_a_process_ends_whose_work_cannot_be_stopped() -> None:
     assert ended.returncode == 1 and b"ZeroDivisionError" in ended.stderr
 
 
-class Disk:
-    """A listener that stores the last state, except while the disk is full."""
+class Disk(list[int]):
+    """The states that a listener stored, which fails while the disk is full."""
 
-    def __init__(self) -> None:
-        self.full = False
-        self.stored: list[int] = []
+    full = False
 
     def write(self, state: int) -> None:
         if self.full:
             raise OSError("disk full")
-        self.stored.append(state)
+        self.append(state)
 
 
 def test_a_failure_stops_no_listener_and_is_made_good(caplog: pytest.LogCaptureFixture) -> None:
-    disk, seen = Disk(), list[int]()
-    listeners = Listeners({"file": disk.write, "progress": seen.append})
+    disk, seen = Disk(), Disk()
+    listeners = Listeners({"file": disk.write, "progress": seen.write})
     for state in range(1, 5):
         disk.full = state in (2, 3)
         listeners.tell(state)
     listeners.finish()
     assert seen == [1, 2, 3, 4]
     # States 2 and 3 failed; 4 holds them, so nothing is written again at the end.
-    assert disk.stored == [1, 4]
+    assert disk == [1, 4]
     assert [record.message for record in caplog.records] == ["file: disk full; it is tried again"]
 
 
@@ -76,4 +74,4 @@ def test_what_fails_to_the_end_is_raised_and_the_rest_is_written() -> None:
     other.full = False
     with pytest.raises(OSError, match="disk full"):
         listeners.finish()
-    assert other.stored == [1]
+    assert other == [1]

@@ -110,15 +110,11 @@ def test_a_large_member_is_refused_within_little_memory(method: int) -> None:
         read_zip(file)
 
 
-def test_a_method_that_is_not_read_is_named() -> None:
+def test_another_method_and_what_is_no_zip_are_refused() -> None:
     with pytest.raises(DataError, match="zip method 14 is not read: write it with deflate"):
         read_zip(member_zip(zipfile.ZIP_LZMA, TEXT))
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"text"])
-def test_what_is_no_zip_is_refused(content: bytes) -> None:
     with pytest.raises(DataError, match=r"x\.zip: broken"):
-        read_zip(io.BytesIO(content))
+        read_zip(io.BytesIO(b"PK"))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from raylab.printable import printable, redacted, secret_in
 
-OTHER = ["", "two\nlines\tand a tab", "Ünïcödé 漢字 עברית", "ख\u200cग", "👩\u200d🔬", r"\x1b"]
-
 
 @pytest.mark.parametrize(
     ("text", "shown"),
@@ -21,18 +19,16 @@ OTHER = ["", "two\nlines\tand a tab", "Ünïcödé 漢字 עברית", "ख\u200
         ("ze\u200bro\ufeff\u2060\u200e\u061c\u2028", r"ze\u200bro\ufeff\u2060\u200e\u061c\u2028"),
         ("half \ud83d of \udc80", r"half \ud83d of \udc80"),
         ("tag \U000e0041", r"tag \U000e0041"),
-        *zip(OTHER, OTHER, strict=True),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("Ünïcödé 漢字 עברית ख\u200cग 👩\u200d🔬", "Ünïcödé 漢字 עברית ख\u200cग 👩\u200d🔬"),
     ],
 )
 def test_what_is_obeyed_becomes_visible_and_other_text_stays(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_a_text_of_one_line_shows_its_breaks() -> None:
-    assert printable("a\nb\tc\x1b", breaks=False) == r"a\nb\tc\x1b"
-
-
 def test_nothing_that_a_terminal_obeys_is_left() -> None:
+    assert printable("a\nb\tc\x1b", breaks=False) == r"a\nb\tc\x1b"
     left = printable("".join(map(chr, range(0x110000))))
     assert {c for c in left if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")} == {"\n", "\t"}
     assert left.encode()
@@ -86,10 +82,7 @@ def test_other_urls_hold_none(url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (
-            '{"a": "ftp://u:secret@h"} and https://h?token=secret',
-            '{"a": "ftp://*** and https://***',
-        ),
+        ('{"a": "ftp://u:secret@h"} and https://h', '{"a": "ftp://*** and https://h'),
         ("h/v1?key=a&scheme=http;secret_key=b#x", "h/v1?key=***&scheme=http;secret_key=***#x"),
     ],
 )
