@@ -99,9 +99,8 @@ def cases(run: str, archive: str | None = None) -> pd.DataFrame:
         ConfigError: Its archive is on a server that is not given.
         ArchiveError: Its archive cannot be opened or read.
     """
-    base, mark, query = Place.at(run).uri.partition("?")
-    storage = f"{base.rpartition('/')[0]}{mark}{query}"
-    opened, made = find_annotation_run(storage, Run.at(run).name, archive)
+    place = Place.at(run)
+    opened, made = find_annotation_run(str(place.parent), place.name, archive)
     codebook = choose_codebook(made.protocol)
     open_book = codebook.prompts[made.llm.prompt].open_book
     with open_archive(opened, archive_location(made)) as store:

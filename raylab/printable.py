@@ -8,8 +8,6 @@ SECRET_NAME = re.compile(
     r"|^(key|pass|pwd|sig|auth|authorization)$"
 )
 """Names of parameters whose values are secrets, in lower case with `-` for `_`."""
-ADDRESS_NAME = "endpoint-override"
-"""Name of a parameter whose value is an address, which may hold a key even without a scheme."""
 KEYED_SCHEMES = ("s3", "http", "https", "ftp", "ftps")
 """Schemes whose user, even without a password, is a key."""
 PARAMETER = re.compile(r"(?<=[?&;#])(?P<name>[^\s=?&;#]{1,60})=[^\s&;#\"']+")
@@ -63,8 +61,6 @@ def secret_in(url: str) -> str | None:
         name = name.strip().lower().replace("_", "-")
         if value and SECRET_NAME.search(name):
             return f"the parameter {name}"
-        if "@" in value and name == ADDRESS_NAME:
-            return "a password"
     return None
 
 

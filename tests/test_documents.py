@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raylab.config import jobs
-from raylab.config.base import JobConfig
 from raylab.config.compose import load_config
+from raylab.config.jobs import JobConfig
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
@@ -24,11 +23,7 @@ DOCUMENTS = (
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
 GUIDE = TEXTS["jobs/README.md"]
 SCRIPTS = sorted((ROOT / "jobs").glob("*.py"))
-KINDS: dict[str, type[JobConfig]] = {
-    kind.job: kind
-    for kind in vars(jobs).values()
-    if isinstance(kind, type) and issubclass(kind, JobConfig) and kind is not JobConfig
-}
+KINDS = {kind.job: kind for kind in JobConfig.__subclasses__()}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -54,7 +54,6 @@ WITH_SECRETS = {
     "https://host/v1?a=1;sig=x": "the parameter sig",
     "https://host/x?X-Amz-Signature=x": "the parameter x-amz-signature",
     "s3://b/x?secret_key=x": "the parameter secret-key",
-    "s3://b/x?endpoint_override=key@host": "a password",
     "s3://b/x?endpoint_override=http%3A%2F%2Fkey%3Asecret%40host": "a password",
     "postgresql://host/db?sslpassword=x": "the parameter sslpassword",
 }

@@ -247,8 +247,6 @@ def _override_problem(
     groups: dict[str, tuple[str, ...]], override: Override
 ) -> ConfigProblem | None:
     key = override.key_or_group
-    if key.split(".")[0] == "hydra":
-        return ConfigProblem(key, "Hydra's own settings have no effect here: it only composes")
     if override.is_delete():
         return None
     if override.is_sweep_override():
