@@ -175,19 +175,14 @@ def tables(
 
 
 def _classifications() -> st.SearchStrategy[Classification | None]:
+    def give(code: str | None, cached: bool, repaired: bool) -> Classification:
+        calls = [call(cached=cached)]
+        if code is None or not repaired:
+            return answer(code, calls)
+        return answer(code, calls, format="repaired", repairs=("label: x",))
+
     codes = st.sampled_from([*CODES, None])
-    cached = st.booleans().map(lambda one: [call(cached=one)])
-    return st.one_of(
-        st.none(),
-        st.builds(answer, codes, cached),
-        st.builds(lambda code: answer(code, format="repaired", repairs=("label: x",)), codes),
-    ).map(_unparsable_without_code)
-
-
-def _unparsable_without_code(one: Classification | None) -> Classification | None:
-    if one is None or one.label is not None:
-        return one
-    return one.model_copy(update={"format": "unparsable"})
+    return st.none() | st.builds(give, codes, st.booleans(), st.booleans())
 
 
 def _evaluations() -> st.SearchStrategy[Evaluation]:
@@ -200,30 +195,28 @@ def _evaluations() -> st.SearchStrategy[Evaluation]:
 @st.composite
 def outcomes(draw: st.DrawFn) -> list[Outcome]:
     """Up to 25 outcomes that hold anything the types allow, whether a run would make it or not."""
-    found: list[Outcome] = []
-    for number in range(draw(st.integers(0, 25))):
-        a, b = draw(_classifications()), draw(_classifications())
-        settled = st.builds(
-            adjudication,
-            st.sampled_from([("A", "B"), ("B", "A")]),
-            st.sampled_from(["A", "B", "synthesis"]),
-            st.sampled_from(CODES),
-            st.none() | _evaluations(),
-        )
-        final = draw(st.sampled_from([*CODES, None]))
-        one = outcome(
+    codes, reports = st.sampled_from([*CODES, None]), st.none() | _evaluations()
+    settled = st.builds(
+        adjudication,
+        st.sampled_from([("A", "B"), ("B", "A")]),
+        st.sampled_from(["A", "B", "synthesis"]),
+        st.sampled_from(CODES),
+        reports,
+    )
+    return [
+        outcome(
             f"case-{number}",
-            a,
-            b,
-            gold=draw(st.sampled_from([*CODES, None])),
+            draw(_classifications()),
+            draw(_classifications()),
+            gold=draw(codes),
             status=draw(st.sampled_from([Status.ADJUDICATED, Status.HUMAN, Status.FAILED])),
             generation=draw(st.sampled_from(["published", "other"])),
             trap=draw(st.booleans()),
             meta=draw(st.sampled_from([{}, {"bait": ["Swm"]}])),
-            code=final,
-            evaluation_a=draw(st.none() | _evaluations()),
-            evaluation_b=draw(st.none() | _evaluations()),
+            code=draw(codes),
+            evaluation_a=draw(reports),
+            evaluation_b=draw(reports),
             adjudication=draw(st.none() | settled),
         )
-        found.append(one)
-    return found
+        for number in range(draw(st.integers(0, 25)))
+    ]

@@ -31,8 +31,8 @@ def test_kappa_by_hand():
     found = cohen_kappa(counts)
     assert found.value == about(0.4)
     assert (found.count, found.reason) == (50, None)
-    with_missing = cohen_kappa(counts | {(None, LRN): 9, (LRN, None): 9, (None, None): 9})
-    assert with_missing == found
+    missing = {(None, LRN): 9, (LRN, None): 9, (None, None): 9}
+    assert cohen_kappa(dict(reversed((counts | missing).items()))) == found
     # Never agreed, with equal margins of a half: (0 - .5) / .5.
     assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5}).value == about(-1.0)
 
@@ -40,10 +40,8 @@ def test_kappa_by_hand():
 def test_alpha_is_that_of_an_independent_implementation():
     generator = random.Random(5)
     some = generator.sample(SETS, 12)
-    pairs: list[tuple[Roots, Roots]] = []
-    for _ in range(150):
-        first = generator.choice(some)
-        pairs.append((first, first if generator.random() < 0.4 else generator.choice(some)))
+    pairs = list(zip(generator.choices(some, k=90), generator.choices(some, k=90), strict=True))
+    pairs += [(one, one) for one in generator.choices(some, k=60)]
     squared = np.array([[PACKAGED(a, b) ** 2 for b in some] for a in some])
 
     def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
@@ -101,16 +99,3 @@ def test_the_interval_of_many_cases_is_that_of_resampled_ones():
     expected = np.quantile(np.array(drawn, float), [0.025, 0.975])
     # The quantiles of both are drawn: about .001 of standard error each.
     assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.006)
-
-
-def test_intervals_depend_on_the_seed_and_shrink_with_the_cases():
-    counts = {(roots(LRN), roots(LRN)): 30, (roots(LRN), roots(EVO)): 9, (roots(EVO),) * 2: 21}
-    found = krippendorff_alpha(counts, PACKAGED)
-    assert krippendorff_alpha(dict(reversed(counts.items())), PACKAGED) == found
-    assert krippendorff_alpha(counts, PACKAGED, seed=1).interval != found.interval
-    many = krippendorff_alpha({pair: n * 1_000_000 for pair, n in counts.items()}, PACKAGED)
-    assert found.interval is not None and many.interval is not None
-    width, shrunk = (high - low for low, high in (found.interval, many.interval))
-    # 1,000,000 times the cases: 1,000 times narrower.
-    assert shrunk == pytest.approx(width / 1000, rel=0.2)
-    assert found.interval[0] < (found.value or 0) < found.interval[1]
