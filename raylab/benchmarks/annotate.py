@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import os
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import psutil
@@ -21,8 +21,8 @@ from raylab.annotation.run import archive_location, open_annotation
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import chunks_of
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, answer_of, chat_server, write_cases
-from raylab.benchmarks.figures import local_directory, timed, told
-from raylab.cluster.annotation.driver import Pool, drive
+from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed, told
+from raylab.cluster.annotation.driver import Pool
 from raylab.cluster.session import session
 from raylab.config.annotation import CasesConfig, LlmConfig
 from raylab.config.base import ClusterConfig
@@ -37,12 +37,12 @@ from raylab.taxonomies import choose_codebook
 
 WARM_UP_CASES = 64
 CALLS_OF_A_CASE = 4
-HEADS = {
-    "calls_per_second": "calls/s",
-    "bare_calls_per_second": "bare loop, calls/s",
-    "ratio": "times as fast",
-    "milliseconds_per_case": "ms a case",
-    "memory_mb": "memory, MB",
+COLUMNS = {
+    "calls/s": ("calls_per_second", "{:.0f}"),
+    "bare loop, calls/s": ("bare_calls_per_second", "{:.0f}"),
+    "times as fast": ("ratio", "{:.2f}"),
+    "ms a case": ("milliseconds_per_case", "{:.2f}"),
+    "memory, MB": ("memory_mb", "{:.0f}"),
 }
 
 
@@ -55,9 +55,9 @@ class AnnotationRound(Part):
     milliseconds_per_case: float
     memory_mb: float
     """Memory of this process and the actors at the end, in MiB."""
-    bare_calls_per_second: float | None = None
-    """Calls per second of the bare loop; None if it is left out."""
-    ratio: float | None = None
+    bare_calls_per_second: float
+    """Calls per second of the bare loop."""
+    ratio: float
     """Calls per second divided by those of the bare loop."""
 
 
@@ -83,20 +83,38 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     rounds: list[AnnotationRound] = []
     with chat_server(config.latency) as url, session(ClusterConfig()):
         for number in range(config.rounds):
-            annotation = _annotation(config, run, url, str(number))
-            figures = _annotate_cases(annotation, config.cases)
-            if config.bare_loop:
-                bare = _bare_calls_per_second(config, annotation)
-                ratio = figures.calls_per_second / bare
-                figures = figures.model_copy(update={"bare_calls_per_second": bare, "ratio": ratio})
-            rounds.append(figures)
-            message = f"round {number + 1}/{config.rounds}: {told(figures)}"
-            log_line(message, **figures.model_dump(exclude_none=True))
+            rounds.append(_time_round(config, _annotation(config, run, url, str(number))))
+            message = f"round {number + 1}/{config.rounds}: {told(rounds[-1])}"
+            log_line(message, **rounds[-1].model_dump())
             run.write_record(AnnotateBenchmark(annotate=rounds))
-    log_tables(
-        _table(config, rounds), rounds=[figures.model_dump(exclude_none=True) for figures in rounds]
-    )
+    log_tables(_table(config, rounds), rounds=[figures.model_dump() for figures in rounds])
     run.finish()
+
+
+def _time_round(config: BenchmarkConfig, annotation: AnnotateConfig) -> AnnotationRound:
+    """Times an annotation, and the bare loop after it."""
+    seconds, memory = _annotate_cases(annotation, config.cases)
+    calls_per_second = CALLS_OF_A_CASE * config.cases / seconds
+    bare = _bare_calls_per_second(config, annotation)
+    return AnnotationRound(
+        cases=config.cases,
+        seconds=seconds,
+        calls_per_second=calls_per_second,
+        milliseconds_per_case=1000 * seconds / config.cases,
+        memory_mb=memory / 2**20,
+        bare_calls_per_second=bare,
+        ratio=calls_per_second / bare,
+    )
+
+
+def _table(config: BenchmarkConfig, rounds: Sequence[AnnotationRound]) -> Table:
+    title = (
+        f"Annotation with {config.concurrency} calls in flight, {1000 * config.latency:g} ms a "
+        f"call, on {os.cpu_count()} CPUs with the server, minimum and median of the rounds"
+    )
+    fields = [field for field, _ in COLUMNS.values()]
+    spreads = {field: Spread.of([getattr(r, field) for r in rounds]) for field in fields}
+    return spread_table(title, "cases", COLUMNS, {f"{config.cases:,}": SimpleNamespace(**spreads)})
 
 
 def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
@@ -120,8 +138,8 @@ def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> Ann
     )
 
 
-def _annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
-    """Annotates `total` cases with warm actors; returns the speed and memory."""
+def _annotate_cases(config: AnnotateConfig, total: int) -> tuple[float, int]:
+    """Annotates `total` cases with warm actors; returns the seconds, and the bytes of memory."""
     run, codebook = Run.open(config, config.job), choose_codebook(config.protocol)
     with ExitStack() as stack:
         location = archive_location(config)
@@ -129,22 +147,14 @@ def _annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
         annotation, cases = stack.enter_context(opened.own()), opened.cases()
         pool = stack.enter_context(Pool(annotation))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
-        drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
+        pool.run(warm_up, AnnotationProgress(WARM_UP_CASES))
         progress = AnnotationProgress(total)
-        seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
+        seconds, _ = timed(lambda: pool.run(chunks_of(cases, pool.chunk), progress))
         memory = _resident_bytes()
         statuses = annotation.archived.counts()
-    tally = progress.tally
     assert statuses == {"accepted": total + WARM_UP_CASES}
-    assert tally.sent == CALLS_OF_A_CASE * total
-    ended = tally.statuses.total()
-    return AnnotationRound(
-        cases=ended,
-        seconds=seconds,
-        calls_per_second=tally.sent / seconds,
-        milliseconds_per_case=1000 * seconds / ended,
-        memory_mb=memory / 2**20,
-    )
+    assert progress.tally.sent == CALLS_OF_A_CASE * total
+    return seconds, memory
 
 
 def _resident_bytes() -> int:
@@ -210,18 +220,3 @@ async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float
         since = time.perf_counter()
         await asyncio.gather(*map(call, requests))
         return time.perf_counter() - since
-
-
-def _table(config: BenchmarkConfig, rounds: Sequence[AnnotationRound]) -> Table:
-    table = Table(
-        title=f"Annotation of {config.cases:,} cases, {config.concurrency} calls in flight, "
-        f"{1000 * config.latency:g} ms a call, on {os.cpu_count()} CPUs with the server"
-    )
-    table.add_column("over the rounds")
-    for head in HEADS.values():
-        table.add_column(head, justify="right")
-    over: dict[str, Callable[[list[Any]], float]] = {"minimum": min, "median": statistics.median}
-    for name, summarise in over.items():
-        found = [[getattr(r, key) for r in rounds if getattr(r, key) is not None] for key in HEADS]
-        table.add_row(name, *(f"{summarise(values):.4g}" if values else "-" for values in found))
-    return table

@@ -47,16 +47,15 @@ def local_directory(run: Run, part: str) -> Path:
 
 
 def told(figures: BaseModel) -> str:
-    """Returns the known figures on one line, with four digits each."""
-    known = figures.model_dump(exclude_none=True)
-    return "  ".join(f"{name} {value:.4g}" for name, value in known.items())
+    """Returns the figures on one line, with four digits each."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in figures.model_dump().items())
 
 
 def spread_table(
     title: str,
     rows_are: str,
     columns: Mapping[str, tuple[str, str]],
-    rows: Mapping[str, BaseModel],
+    rows: Mapping[str, Any],
 ) -> Table:
     """Returns a table of minima and medians.
 

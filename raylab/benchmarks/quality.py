@@ -2,22 +2,15 @@
 
 import contextlib
 import io
+import json
+import os
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
-from raylab.benchmarks.score_trees import (
-    GENERATIONS,
-    LARGE_BYTES,
-    LARGE_FILES,
-    MODELS,
-    SMALL_BYTES,
-    SMALL_FILES,
-    plain_means,
-    write_tree,
-)
+from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed, told
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
@@ -26,10 +19,16 @@ from raylab.config.quality import Layout
 from raylab.log import log_line, log_tables
 from raylab.quality.record import TreeQuality
 from raylab.quality.trees import find_trees
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
-SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
+MODELS = 50
+GENERATIONS = 5
+SMALL_BYTES = 2_000
+"""Bytes of a file without samples."""
+SAMPLE_BYTES = 2_000
+SHAPES = {"small": (400, SMALL_BYTES), "large": (8, 200_000)}
 """Files per generation, and bytes per file."""
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
@@ -100,8 +99,8 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
             for number in range(config.rounds):
                 rounds.append(quality_round(base / size))
                 seconds = rounds[-1].model_dump()
-                listed = "  ".join(f"{way} {value:.3f} s" for way, value in seconds.items())
-                log_line(f"{size} round {number + 1}/{config.rounds}: {listed}", **seconds)
+                message = f"{size} round {number + 1}/{config.rounds}, s: {told(rounds[-1])}"
+                log_line(message, **seconds)
             results[size] = ReadingSpeeds.of(files, rounds)
             run.write_record(QualityBenchmark(quality=results))
             shutil.rmtree(base / size)
@@ -127,3 +126,69 @@ def _measure(root: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
         trees = find_trees(str(root), (), Layout.AUTO)
         return measure_trees(trees, QualityConfig(), "benchmark")
+
+
+def write_tree(root: Path, files: int, size: int) -> int:
+    """Writes the score logs of every model and generation; returns the number of files.
+
+    Args:
+        root: directory of the tree, which must not exist.
+        files: files per generation.
+        size: approximate bytes of a file; samples fill what the header leaves.
+    """
+    created = datetime.now(UTC).isoformat()
+    for model in range(MODELS):
+        for generation in range(GENERATIONS):
+            directory = root / f"model-{model:02d}" / f"generation-{generation}"
+            directory.mkdir(parents=True)
+            for task in range(files):
+                accuracy = (7 * model + 3 * generation + 11 * task) % 101 / 100
+                text = _log(f"model-{model:02d}", f"task-{task:04d}", accuracy, created, size)
+                (directory / f"task-{task:04d}.json").write_text(text, encoding="utf-8")
+    return MODELS * GENERATIONS * files
+
+
+def plain_means(root: Path) -> dict[str, float]:
+    """Returns the mean accuracy of each model, loading every file with `json.load`."""
+    means: dict[str, float] = {}
+    for model in sorted(os.listdir(root)):
+        generations: list[float] = []
+        for generation in sorted(os.listdir(root / model)):
+            accuracies: list[float] = []
+            for directory, _, names in os.walk(root / model / generation):
+                for name in names:
+                    with open(os.path.join(directory, name), encoding="utf-8") as file:
+                        log = json.load(file)
+                    accuracies.append(log["results"]["scores"][0]["metrics"]["accuracy"]["value"])
+            generations.append(sum(accuracies) / len(accuracies))
+        means[model] = sum(generations) / len(generations)
+    return means
+
+
+def _log(model: str, task: str, accuracy: float, created: str, size: int) -> str:
+    log = EvalLog(
+        model=model,
+        task=task,
+        dataset="benchmark",
+        samples=100,
+        metrics={"accuracy": accuracy, "stderr": 0.01},
+        created=created,
+        metadata={"prompt": "p" * (SMALL_BYTES - 900)},
+    ).content()
+    samples = max(size - SMALL_BYTES, 0) // SAMPLE_BYTES
+    if samples:
+        log["samples"] = [_sample(index) for index in range(samples)]
+    return json.dumps(log, indent=2)
+
+
+def _sample(index: int) -> dict[str, object]:
+    """Returns a question, the conversation about it and its score: about SAMPLE_BYTES."""
+    messages = [{"role": "user", "content": "word " * 28, "source": "input"} for _ in range(8)]
+    return {
+        "id": index,
+        "epoch": 1,
+        "input": f"question {index}",
+        "target": "42",
+        "messages": messages,
+        "scores": {"match": {"value": "C", "answer": "42", "metadata": {"samples": [1, 2]}}},
+    }

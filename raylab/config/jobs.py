@@ -346,7 +346,5 @@ class BenchmarkConfig(JobConfig):
     """Calls in flight, of raylab and of the bare loop."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server takes to answer."""
-    bare_loop: bool = True
-    """Time the bare loop as well."""
     decoded_pairs: PositiveInt = 8
     """Validation pairs that every way of part=decode writes per round."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from raylab.annotation.decisions import check_name
@@ -23,7 +23,7 @@ from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT
 from raylab.errors import ArchiveError, DataError, LabelError, LeaseError
 from raylab.review.access import HEADERS, Access
-from raylab.review.pages import description_markup, differences, link, render
+from raylab.review.pages import description_markup, link, render
 
 PAGE_LENGTH = 50
 """Cases of a queue on one page."""
@@ -64,24 +64,21 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reviews = reviews
-    page, case = _Page(reviews, access), "/cases/{case}"
-    for path, answer in (
-        ("/", page.queue),
-        ("/next", page.next_case),
-        ("/decided", page.decided),
-        (case, page.case),
-        ("/static/{name}", page.static),
+    page = _Page(reviews, access)
+    for method, path, answer in (
+        ("POST", "/sign-in", page.sign_in),
+        ("POST", "/sign-out", page.sign_out),
+        ("GET", "/", page.queue),
+        ("GET", "/next", page.next_case),
+        ("GET", "/decided", page.decided),
+        ("GET", "/cases/{case}", page.case),
+        ("POST", "/cases/{case}/keep", page.keep),
+        ("POST", "/cases/{case}/skip", page.skip),
+        ("POST", "/cases/{case}/decide", page.decide),
+        ("POST", "/cases/{case}/undo", page.undo),
+        ("GET", "/static/{name}", page.static),
     ):
-        app.get(path, response_class=HTMLResponse)(answer)
-    for path, answer in (
-        ("/sign-in", page.sign_in),
-        ("/sign-out", page.sign_out),
-        (f"{case}/keep", page.keep),
-        (f"{case}/skip", page.skip),
-        (f"{case}/decide", page.decide),
-        (f"{case}/undo", page.undo),
-    ):
-        app.post(path, response_class=HTMLResponse)(answer)
+        app.add_api_route(path, answer, methods=[method])
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, page.explain)
     app.add_exception_handler(Exception, _fail)
@@ -147,9 +144,13 @@ class _Page:
             refused=[decision for decision in made if decision.refused],
         )
 
-    def next_case(self, reviewer: Reviewer, kind: Kind = "", after: Place = 0) -> Response:
-        """Goes on to the next case that waits and nobody works on."""
-        return self._to_next(reviewer, kind, after)
+    def next_case(
+        self, reviewer: Reviewer, kind: Kind = "", after: Place = 0, done: Place = 0
+    ) -> Response:
+        """Goes on to the next case that waits and nobody works on; `done` was just decided."""
+        case = self._reviews.take_next(reviewer, kind, after)
+        path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
+        return RedirectResponse(link(path, kind=kind, done=done), 303)
 
     def decided(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
@@ -173,7 +174,7 @@ class _Page:
     def skip(self, reviewer: Reviewer, case: Number, kind: Kind = "") -> Response:
         """Leaves a case to others and goes on to the next."""
         self._reviews.archived.give_back(case, reviewer)
-        return self._to_next(reviewer, kind, case)
+        return self.next_case(reviewer, kind, case)
 
     def decide(
         self, request: Request, reviewer: Reviewer, case: Number, typed: Filled, kind: Kind = ""
@@ -182,12 +183,12 @@ class _Page:
         try:
             self._reviews.submit(case, reviewer, typed)
         except UndecidedError as error:
-            opened, problems = self._reviews.look(case), error.problems
-            return self._case_page(request, opened, typed, kind, 422, problems)
+            opened = self._reviews.look(case)
+            return self._case_page(request, opened, typed, kind, 422, problems=error.problems)
         except LeaseError as error:
             opened = self._reviews.look(case)
             return self._case_page(request, opened, typed, kind, 409, lost=str(error))
-        return self._to_next(reviewer, kind, case, done=case)
+        return self.next_case(reviewer, kind, case, done=case)
 
     def undo(self, reviewer: Reviewer, case: Number) -> Response:
         """Takes the reviewer's own decision back and opens the case again."""
@@ -239,7 +240,6 @@ class _Page:
             description=description_markup(opened.case.description, source),
             source=source,
             sides=[side for side in order if side in outcome.answers],
-            differences=list(differences(outcome.label_of("A"), outcome.label_of("B"))),
             seconds=self._reviews.lease.total_seconds(),
             kind=AUDIT if opened.blind else kind,
             problems=problems or {},
@@ -257,11 +257,6 @@ class _Page:
             except LabelError as error:
                 misread = str(error)
         return {"opened": opened, "typed": typed, "label": label, "misread": misread}
-
-    def _to_next(self, reviewer: str, kind: str, after: int, done: int = 0) -> Response:
-        case = self._reviews.take_next(reviewer, kind, after)
-        path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
-        return RedirectResponse(link(path, kind=kind, done=done), 303)
 
     def _sign_in_form(
         self, request: Request, then: str, problems: Mapping[str, str], name: str = ""

@@ -1,7 +1,6 @@
-"""The pages as HTML, from the templates: reasons in words, differences, coloured source code."""
+"""The pages as HTML, from the templates, with source code coloured."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any, cast
 
 from fastapi import Request
@@ -13,7 +12,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from raylab.annotation.reviews import Reviews
-from raylab.codebook import Codebook, Label
+from raylab.codebook import Codebook
 from raylab.printable import printable
 from raylab.report.annotation import KINDS
 
@@ -46,23 +45,6 @@ def render(request: Request, template: str, status: int = 200, **content: Any) -
     }
     page = _environment(reviews.codebook).get_template(template)
     return HTMLResponse(page.render(**shown, **content), status)
-
-
-def differences(a: Label | None, b: Label | None) -> Iterator[str]:
-    """Yields a sentence for each difference of the codes of A and B; none if one has no code."""
-    if a is None or b is None:
-        return
-    for name, mine, other in (("A", a, b), ("B", b, a)):
-        if only := sorted(mine.categories - other.categories):
-            yield f"Only {name} names {' and '.join(only)}."
-    if a.categories == b.categories and a.composition != b.composition:
-        yield f"The same roots are joined otherwise: {a.composition} in A, {b.composition} in B."
-    for key in dict.fromkeys([*a.fields, *b.fields]):
-        values = [code.fields.get(key, "nothing") for code in (a, b)]
-        if values[0] != values[1]:
-            yield f"{key} is {values[0]} in A and {values[1]} in B."
-    if a == b:
-        yield "Both give the same code."
 
 
 @functools.lru_cache(256)

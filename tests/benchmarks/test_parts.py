@@ -8,7 +8,7 @@ import torch
 
 from raylab.benchmarks.figures import Spread
 from raylab.benchmarks.parts import run_benchmark
-from raylab.benchmarks.score_trees import plain_means, write_tree
+from raylab.benchmarks.quality import plain_means, write_tree
 from raylab.benchmarks.train import TrainBenchmark
 from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import DecoderOnlyConfig

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from raylab.benchmarks.score_trees import write_tree
+from raylab.benchmarks.quality import write_tree
 from raylab.files import Place
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from raylab.archive.store import Archive
-from raylab.benchmarks.score_trees import write_tree
+from raylab.benchmarks.quality import write_tree
 from raylab.runs.run import Run
 from tests.evaluation.models import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases

@@ -10,8 +10,7 @@ from raylab.opt.code import parse
 from tests.review.office import (
     AGREED,
     GOLD,
-    HOSTILE,
-    LONG,
+    JOINED,
     NEITHER,
     ONE,
     UNCONFIRMED,
@@ -30,8 +29,8 @@ def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cases = {
         "pool": Case("pool", pool, gold=GOLD, gold_label=parse(GOLD)),
         "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
-        "<b>bold</b>": f"{HOSTILE} {UNCONFIRMED}",
-        "long": f"{LONG} {ONE}",
+        "<b>bold</b>": f"Facts are derived. {UNCONFIRMED}",
+        "joined": f"A model is bred. {JOINED}",
         "code": Case("code", f"{source.description}\n# {NEITHER}", meta=source.meta),
         "agreed": f"A model is fitted. {AGREED}",
     }

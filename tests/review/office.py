@@ -43,15 +43,11 @@ MODELS = {
 ENDPOINT = "llm.endpoints.default"
 ONE = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
 """Only A's code is acceptable."""
+JOINED = "[[gold=Evo/Lrn;a=Evo/Lrn;b=Evo+Lrn;eval_a=90;eval_b=40]]"
 NEITHER = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;eval_a=30;eval_b=55]]"
 UNCONFIRMED = "[[gold=Sym;a=Sym+Sch;b=Sch;eval_a=90;eval_b=85;adj=Prb;eval_adj=20]]"
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 GOLD = "Swm/Ctl"
-HOSTILE = (
-    "<h1>Free</h1><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
-    "</div></section></main><form action='http://evil.example'>"
-)
-LONG = "x" * 95_000
 LEASE = timedelta(minutes=10)
 BASE = "http://127.0.0.1:8700"
 FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
@@ -98,8 +94,8 @@ async def models(
 class Office:
     """A run with open cases, a time, and the page for any number of reviewers.
 
-    The cases, by their sequence: 1 one answer acceptable, 2 neither, 3 an adjudication refused and
-    a hostile description, 4 a line of 95,000 characters, 5 source code; 6 is accepted.
+    The cases, by their sequence: 1 one answer acceptable, 2 neither, 3 an adjudication refused, 4
+    the same roots joined otherwise, 5 source code; 6 is accepted.
     """
 
     archive: Archive

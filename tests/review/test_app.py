@@ -10,21 +10,16 @@ from raylab.annotation.outcome import current_label
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import draw_audit
 from raylab.archive.records import AUDIT, DECISION, HUMAN
-from raylab.opt.code import parse
-from raylab.review.pages import description_markup, differences
+from raylab.review.pages import description_markup
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
-from tests.review.office import GOLD, HOSTILE, LEASE, LONG, Browser, Office
+from tests.review.office import GOLD, LEASE, Office
 
 EVO = "OPT=Evo; Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 FILLED = {"choice": "A", "justification": "It breeds."}
 REFUSED = {"choice": "B", "justification": "It searches."}
 OWN = {"choice": "own", "code": "Evo", "justification": "so"}
 UNCLEAR = {"choice": "unclear", "justification": "so"}
-
-
-def options(browser: Browser) -> list[Any]:
-    return [option["value"] for option in browser.page.select("[name=choice]")]
 
 
 # The queue
@@ -48,21 +43,12 @@ def test_the_queue_has_the_open_cases_and_can_be_filtered(
     for page, cases in (("1", "pool valve/hybrid"), ("3", "code"), ("9", "code")):
         browser.get(f"/?page={page}")
         assert browser.text("h2") == cases
-
-
-def test_one_case_waits_and_none_does(office: Office) -> None:
-    browser = office.browser("Ada")
-    for case, code in {1: "Evo", 2: "Ctl", 3: "Sym", 4: "Evo"}.items():
-        browser.post(f"/cases/{case}/decide", choice="own", code=code, justification="so")
-    browser.get("/")
-    assert "1 case waits for a person." in browser.text()
-    assert "4 of your decisions wait for the evaluator" in browser.text()
-    answer = browser.post("/cases/5/decide", choice="own", code="Ctl", justification="so")
+    for case in range(1, 6):
+        answer = browser.post(f"/cases/{case}/decide", choice="own", code="Evo", justification="so")
     assert browser.go(answer) == "/decided?done=5"
-    browser.get("/")
-    assert "No case waits for a person." in browser.text()
     assert browser.go(browser.get("/next")) == "/"
-    assert len(office.decisions()) == 5
+    assert "No case waits for a person." in browser.text()
+    assert "5 of your decisions wait for the evaluator" in browser.text()
 
 
 def test_next_passes_over_cases_that_others_are_at(office: Office) -> None:
@@ -116,54 +102,28 @@ def test_a_case_shows_all_that_a_person_needs(office: Office) -> None:
     browser.get("/cases/3")
     assert "Adjudication refused" in browser.text(".reason")
     assert "the adjudicated code is not acceptable: FAIL 20" in browser.text(".reason")
-    assert "Only A names Sym." in browser.text(".differences")
     shown = browser.text(".answers")
     assert "Sym Symbion only here" in shown and "PASS 90" in shown and "PASS 85" in shown
     assert "Prb Probion" in browser.text("details.proposal:not([open])")
     assert "FAIL 20" in browser.text(".proposal")
     browser.get("/cases/1")
     assert "adjudicator's proposal" not in browser.text()
+    browser.get("/cases/4")
+    assert browser.text(".answers").count("joined otherwise") == 2
 
 
 def test_answers_stand_in_the_order_drawn_without_models_or_gold(office: Office) -> None:
     browser = office.browser("Ada")
     orders: set[tuple[Any, ...]] = set()
-    for number, case in enumerate(("pool", "valve/hybrid", "<b>bold</b>", "long", "code"), 1):
+    for number, case in enumerate(("pool", "valve/hybrid", "<b>bold</b>", "joined", "code"), 1):
         text = browser.get(f"/cases/{number}").text
         first, second = draw_order(5, case)
         orders.add((first, second))
-        assert options(browser) == [first, second, "own", "unclear"]
+        choices = [option["value"] for option in browser.page.select("[name=choice]")]
+        assert choices == [first, second, "own", "unclear"]
         assert browser.text("article h3") == f"Answer {first} Answer {second}"
         assert "quux" not in text and GOLD not in text
     assert len(orders) == 2
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ("OPT=Evo/Lrn; Rep=param", ["Both give the same code."]),
-        ("OPT=Evo/Lrn; Obj=loss", ["Rep is param in A and nothing in B.", "Obj is nothing in A"]),
-        ("OPT=Evo+Lrn; Rep=param", ["The same roots are joined otherwise: Evo/Lrn in A, Lrn+Evo"]),
-        ("OPT=Evo/Ctl; Rep=param", ["Only A names Lrn.", "Only B names Ctl."]),
-    ],
-)
-def test_differences_are_told_in_sentences(other: str, said: list[str]) -> None:
-    sentences = differences(parse("OPT=Evo/Lrn; Rep=param"), parse(other))
-    for sentence, start in zip(sentences, said, strict=True):
-        assert sentence.startswith(start)
-    assert list(differences(None, parse(other))) == []
-
-
-def test_markup_in_a_description_or_an_id_is_text(office: Office) -> None:
-    browser = office.browser("Ada")
-    browser.get("/cases/1")
-    tags = {tag: len(browser.page.select(tag)) for tag in ("script", "img", "h1", "form")}
-    answer = browser.get("/cases/3")
-    assert {tag: len(browser.page.select(tag)) for tag in tags} == tags
-    assert HOSTILE in browser.text(".description")
-    assert browser.text("h1") == "<b>bold</b>" and "<script>document" not in answer.text
-    browser.get("/")
-    assert HOSTILE[:80] in browser.text() and len(browser.page.select("script")) == 1
 
 
 def test_what_people_write_is_made_printable(office: Office) -> None:
@@ -175,16 +135,15 @@ def test_what_people_write_is_made_printable(office: Office) -> None:
     assert office.decisions()[0].justification == "a\u202eb\x1b]0;c\ufffdd"
 
 
-def test_descriptions_are_shown_whole_and_source_code_coloured(office: Office) -> None:
+def test_descriptions_are_escaped_and_source_code_coloured(office: Office) -> None:
     browser = office.browser("Ada")
-    browser.get("/cases/4")
-    assert LONG in browser.text(".description")
     browser.get("/cases/5")
     (case,) = office.run.cases(places=[5])
     assert browser.text(".description") == " ".join(case.case.description.split())
     assert browser.text(".description .nf").startswith("correlation")
-    for unbearable in ("x = '" + "a" * 3000 + "'", "x = 1\n" * 40_000):
-        assert description_markup(unbearable, True) == unbearable.replace("'", "&#39;")
+    for unbearable in ("x < " + "a" * 3000, "x < 1\n" * 40_000):
+        assert description_markup(unbearable, True) == unbearable.replace("<", "&lt;")
+    assert "&lt;script&gt;" in description_markup("x = '<script>'", True)
 
 
 @pytest.mark.parametrize("path", ["/cases/99", "/cases/0", "/cases/x", "/next?kind=a b", "/no"])
@@ -192,23 +151,6 @@ def test_what_is_not_there_is_told(office: Office, path: str) -> None:
     browser = office.browser("Ada")
     assert browser.get(path).status_code in (400, 404)
     assert browser.text("h1") == "That did not work"
-
-
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        ("OPT=Lrn+Evo; Human=low", "Reads as Lrn Learnon+Evo Evolon OPT=Lrn+Evo; Human=low"),
-        ("Evo/Lern", "Lern"),
-        ("<script>", "script"),
-        ("x" * 5000, "4,096"),
-        (" ", ""),
-    ],
-)
-def test_a_code_is_read_while_it_is_typed(office: Office, code: str, says: str) -> None:
-    browser = office.browser("Ada")
-    browser.post("/cases/1/keep", choice="own", code=code)
-    shown = browser.text("#reading")
-    assert says in shown and bool(shown) == bool(says) and not browser.page.select("script")
 
 
 # Leases
@@ -263,7 +205,6 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
 ) -> None:
     browser = office.browser("Ada")
     assert browser.go(browser.post("/cases/1/decide", **filled)) == "/cases/2?done=1"
-    assert "Your decision on the case before is archived." in browser.text()
     assert office.statuses() == [before] and 1 not in office.run.reviews().waiting(DECISION)
     (decided,) = office.decisions()
     assert (decided.case, decided.reviewer, decided.decided) == ("pool", "Ada", NOON)
@@ -284,8 +225,6 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
 def test_the_page_says_what_waits_and_what_was_refused_and_why(office: Office) -> None:
     ada, bo = office.browser("Ada"), office.browser("Bo")
     ada.post("/cases/1/decide", **REFUSED)
-    ada.get("/")
-    assert "1 of your decisions waits for the evaluator" in ada.text()
     for browser in (ada, bo):
         browser.get("/cases/1")
         assert "by Ada waits for the evaluator" in browser.text()
@@ -294,16 +233,14 @@ def test_the_page_says_what_waits_and_what_was_refused_and_why(office: Office) -
     office.judge()
     ada.get("/")
     assert "pool came back: the evaluator refuses OPT=Sch" in ada.text()
-    assert "FAIL 40 As scripted." in ada.text()
     ada.get("/cases/1")
     assert "FAIL 40" in ada.text(".decisions")
     assert (ada.value("choice"), ada.value("justification")) == ("B", "It searches.")
     # Anybody may decide anew.
     ada.post("/cases/1/skip")
     assert bo.post("/cases/1/decide", **FILLED).status_code == 303
-    office.judge()
     ada.get("/")
-    assert "came back" not in ada.text() and office.statuses() == [HUMAN, "accepted"]
+    assert "came back" not in ada.text()
 
 
 def test_a_decision_that_is_sent_twice_is_one(office: Office) -> None:
@@ -321,10 +258,8 @@ def test_a_decision_that_is_sent_twice_is_one(office: Office) -> None:
     ("filled", "field", "says"),
     [
         ({"justification": "so"}, "choice", "Choose A or B"),
-        ({"choice": "unclear", "justification": " \n"}, "justification", "Say why"),
         ({"choice": "A", "justification": "x" * 10_001}, "justification", "10,001 characters"),
         ({"choice": "own", "code": "Evo/Lern", "justification": "so"}, "code", "Lern"),
-        ({"choice": "own", "justification": "so"}, "code", ""),
     ],
 )
 def test_an_incomplete_decision_is_told_and_kept(

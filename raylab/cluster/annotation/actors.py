@@ -1,4 +1,4 @@
-"""The actors of an annotation: the annotators, the archive's writer and the rate limiter."""
+"""The actors of an annotation: the annotators and the archive's writer."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from raylab.config.llm import Budget
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import RateLimiter, RateLimiterClient, Share
+from raylab.llm.limits import RateLimiterClient, Share
 from raylab.taxonomies import choose_codebook
 
 
@@ -27,10 +27,6 @@ class ArchiveWriterActor(ArchiveWriter):
         # A writer that restarts may meet a server that is starting.
         archive = Archive.open(location, wait=PATIENCE_SECONDS)
         super().__init__(archive, run, owner, budget)
-
-
-class RateLimiterActor(RateLimiter):
-    """The rate limiter of a run in its own process."""
 
 
 class Annotator:

@@ -17,13 +17,13 @@ from ray.exceptions import RayActorError
 from raylab.annotation.input.cases import Case
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import Chunk, Tally, chunks_of
-from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, RateLimiterActor
+from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.errors import StoppedError
 from raylab.llm.embedded import embedded_server, uses_embedded
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import Share, calls_at_once, limited_endpoints
+from raylab.llm.limits import RateLimiter, Share, calls_at_once, limited_endpoints
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
 
@@ -63,7 +63,7 @@ def annotate_on_ray(
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(annotation, embedded))
-        drive(pool, chunks_of(cases, pool.chunk), progress, stop)
+        pool.run(chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt
@@ -95,28 +95,6 @@ class Work:
     alone: bool = False
 
 
-def drive(
-    pool: "Pool",
-    chunks: Iterator[Chunk],
-    progress: AnnotationProgress,
-    stop: StopRequest | None = None,
-) -> None:
-    """Keeps the pool busy until all chunks have ended or the run must stop."""
-    stopped = False
-    fresh = map(Work, chunks)
-    while True:
-        while not stopped and pool.has_room and (work := pool.take_lost() or next(fresh, None)):
-            pool.submit(work)
-        if not pool.busy and (stopped or (pool.has_room and not pool.submit_suspect())):
-            return
-        for tally in pool.collect():
-            progress.tally.add(tally)
-        if not stopped and (progress.tally.halt is not None or (stop and stop.asked)):
-            stopped = True
-            pool.stop()
-        progress.show()
-
-
 class Pool:
     """The actors of a run, and the cases that each of them has."""
 
@@ -139,8 +117,6 @@ class Pool:
         self._suspects: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors, by the pending call that they answer once they are back."""
-        self._busy = Counter(dict.fromkeys(range(count), 0))
-        """Running chunks by actor."""
         self._start(annotation, count, embedded)
 
     def _start(
@@ -156,7 +132,7 @@ class Pool:
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
-            actor = _restarting(RateLimiterActor, limiter)
+            actor = _restarting(RateLimiter, limiter)
             self._others.append(actor.remote(config.llm.limits))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
@@ -182,47 +158,60 @@ class Pool:
     def __exit__(self, *error: object) -> None:
         end_actors([*self._actors, *self._others])
 
-    @property
-    def has_room(self) -> bool:
-        """True if an actor can take another chunk."""
-        return any(self._busy[actor] < self._room for actor in self._reachable)
+    def run(
+        self,
+        chunks: Iterator[Chunk],
+        progress: AnnotationProgress,
+        stop: StopRequest | None = None,
+    ) -> None:
+        """Keeps the actors busy until all chunks have ended or the run must stop."""
+        fresh, stopped = map(Work, chunks), False
+        while True:
+            while not stopped and (work := self._next_work(fresh)):
+                self._submit(work)
+            if not self._pending and (stopped or self._free):
+                return
+            for tally in self._collect():
+                progress.tally.add(tally)
+            if not stopped and (progress.tally.halt is not None or (stop and stop.asked)):
+                stopped = True
+                self._stop()
+            progress.show()
 
     @property
-    def busy(self) -> bool:
-        """True if any chunk is running."""
-        return bool(self._pending)
+    def _free(self) -> list[int]:
+        """The actors that can take another chunk, those with the fewest first."""
+        chunks = Counter(actor for actor, _ in self._pending.values())
+        lost = self._lost.values()
+        free = [n for n in range(len(self._actors)) if n not in lost and chunks[n] < self._room]
+        return sorted(free, key=chunks.__getitem__)
 
-    def submit(self, work: Work) -> None:
+    def _next_work(self, fresh: Iterator[Work]) -> Work | None:
+        """Returns what an actor can take now, if one is free: lost cases before fresh ones.
+
+        A case whose process was lost too often comes last, with nothing beside it, which shows
+        whether it kills its process.
+        """
+        if not self._free:
+            return None
+        if work := self._again.pop() if self._again else next(fresh, None):
+            return work
+        return self._suspects.pop() if self._suspects and not self._pending else None
+
+    def _submit(self, work: Work) -> None:
         """Gives the cases to the actor with the fewest chunks."""
-        actor = min(self._reachable, key=self._busy.__getitem__)
-        self._busy[actor] += 1
+        actor = self._free[0]
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
         self._record_in_flight()
 
-    def take_lost(self) -> Work | None:
-        """Returns cases whose process was lost, for another one to run; None if there are none."""
-        return self._again.pop() if self._again else None
-
-    def submit_suspect(self) -> bool:
-        """Runs one of the cases whose process was lost too often, with nothing beside it.
-
-        That shows which case kills its process. Returns False if none is left.
-        """
-        if not self._suspects:
-            return False
-        self.submit(self._suspects.pop())
-        return True
-
-    def collect(self) -> Iterator[Tally]:
+    def _collect(self) -> Iterator[Tally]:
         """Waits a moment for a chunk to end, and yields the tallies of those that ended."""
         awaited = [*self._pending, *self._lost]
         ready, _ = ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
-            if ref in self._lost:
-                del self._lost[ref]
+            if self._lost.pop(ref, None) is not None:
                 continue
             actor, work = self._pending.pop(ref)
-            self._busy[actor] -= 1
             try:
                 yield result_of(ref)
             except RayActorError as error:
@@ -230,15 +219,10 @@ class Pool:
                 yield from self._after_loss(work, error)
         self._record_in_flight()
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Tells all actors to send no further call; those in flight are finished and archived."""
         for actor in self._actors:
             actor.stop.remote()
-
-    @property
-    def _reachable(self) -> list[int]:
-        lost = set(self._lost.values())
-        return [actor for actor in self._busy if actor not in lost]
 
     def _mark_lost(self, actor: int) -> None:
         """Sends an actor no more work until it answers again, from another process or node.
@@ -246,7 +230,7 @@ class Pool:
         Ray takes time to tell a lost node from a slow one. Until then every call to the actor
         fails.
         """
-        if actor in self._reachable:
+        if actor not in self._lost.values():
             # Others may wait for the calls that it had in flight.
             self._writer.void_claims.remote(_name(actor))
             back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
