@@ -6,16 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from raylab.annotation.outcome import current_label
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import draw_audit
 from raylab.archive.records import AUDIT, DECISION, HUMAN
 from raylab.review.pages import description_markup
-from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 from tests.review.office import GOLD, LEASE, Office
 
-EVO = "OPT=Evo; Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 FILLED = {"choice": "A", "justification": "It breeds."}
 REFUSED = {"choice": "B", "justification": "It searches."}
 OWN = {"choice": "own", "code": "Evo", "justification": "so"}
@@ -168,7 +165,7 @@ def test_a_case_is_on_one_desk_at_a_time(office: Office) -> None:
     ada.go(ada.post("/cases/1/decide", **FILLED))
     assert bo.post("/cases/1/decide", **FILLED).status_code == 409
     assert "case pool does not wait any more" in bo.text(".notice")
-    assert [one.reviewer for one in office.decisions()] == ["Ada"]
+    assert [made.reviewer for made in office.decisions()] == ["Ada"]
 
 
 def test_a_lease_that_ran_out_goes_to_who_asks_next(office: Office) -> None:
@@ -191,17 +188,17 @@ def test_a_lease_that_ran_out_goes_to_who_asks_next(office: Office) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filled", "before", "after", "code", "says"),
+    ("filled", "before", "after", "says"),
     [
-        (FILLED, "unconfirmed", "accepted", EVO, "confirmed PASS 90"),
-        (REFUSED, "unconfirmed", HUMAN, None, "refused FAIL 40 OPT=Sch"),
-        (REFUSED | {"insist": "true"}, "accepted", "accepted", "Sch", "over the evaluator OPT=Sch"),
-        (OWN, "unconfirmed", "accepted", "OPT=Evo", "confirmed"),
-        (UNCLEAR, "unclear", "unclear", None, "no code is right"),
+        (FILLED, "unconfirmed", "accepted", "confirmed PASS 90 OPT=Evo"),
+        (REFUSED, "unconfirmed", HUMAN, "refused FAIL 40 OPT=Sch"),
+        (REFUSED | {"insist": "true"}, "accepted", "accepted", "over the evaluator OPT=Sch"),
+        (OWN, "unconfirmed", "accepted", "confirmed PASS 90 OPT=Evo so"),
+        (UNCLEAR, "unclear", "unclear", "no code is right"),
     ],
 )
 def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
-    office: Office, filled: dict[str, str], before: str, after: str, code: str | None, says: str
+    office: Office, filled: dict[str, str], before: str, after: str, says: str
 ) -> None:
     browser = office.browser("Ada")
     assert browser.go(browser.post("/cases/1/decide", **filled)) == "/cases/2?done=1"
@@ -214,10 +211,7 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
     (judged,) = office.decisions()
     assert judged == decided.model_copy(update={"confirmation": judged.confirmation})
     assert (judged.confirmation is None) == (before != "unconfirmed")
-    (case,) = office.run.cases(places=[1])
-    assert case.status == after
-    label = current_label(case, CODEBOOK)
-    assert label is None if code is None else code in str(label)
+    assert [case.status for case in office.run.cases(places=[1])] == [after]
     browser.get("/decided")
     assert says in browser.text()
 
@@ -285,7 +279,6 @@ def test_a_case_that_no_person_was_asked_about_is_shown_and_left_alone(office: O
 
 def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
     ada, bo = office.browser("Ada"), office.browser("Bo")
-    choices: list[str | None] = []
     for judge in (lambda: None, office.judge):
         assert ada.post("/cases/1/decide", **FILLED).status_code == 303
         judge()
@@ -295,37 +288,36 @@ def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
         assert ada.go(ada.post("/cases/1/undo")) == "/cases/1"
         assert (ada.value("choice"), ada.value("justification")) == ("A", "It breeds.")
         assert "taken back" in ada.text(".decisions")
-        choices += ["A", None]
-        assert [one.choice for one in office.decisions()] == choices
-        assert 1 in office.run.reviews().waiting(DECISION)
         ada.get("/decided")
         assert "taken back" in ada.text() and "Undo" not in ada.text()
         assert ada.post("/cases/1/undo").status_code == 409
+    assert [made.choice for made in office.decisions()] == ["A", None] * 2
+    # What nobody decided, or the evaluator refused, cannot be taken back.
     assert ada.post("/cases/2/undo").status_code == 409
-    assert ada.post("/cases/99/undo").status_code == 404
     ada.post("/cases/2/decide", choice="A", justification="so")
     office.judge()
-    assert office.statuses()[-1] == HUMAN and ada.post("/cases/2/undo").status_code == 409
+    assert ada.post("/cases/2/undo").status_code == 409
 
 
 # The audit
 
 
 def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
-    ada = office.browser("Ada")
-    assert ada.go(ada.get("/next?kind=audit")) == "/?kind=audit"
+    ada, bo = office.browser("Ada"), office.browser("Bo")
+    ada.get("/?kind=audit")
     assert "No audit is drawn" in ada.text()
     assert [draw_audit(office.run, 1.0, seed=5) for _ in range(2)] == [1, 0]
     ada.get("/?kind=audit")
     assert "1 of 1 drawn cases waits for a code." in ada.text()
     assert "acceptable" not in ada.text(".queue")
-    ada.go(ada.get("/next?kind=audit"))
+    assert ada.go(ada.get("/next?kind=audit")) == "/cases/6?kind=audit"
     assert "A model is fitted" in ada.text(".description")
     assert not ada.page.select(".verdict, .answers, .report, .proposal, .rationale")
     assert not any(word in ada.text("body") for word in ("PASS", " 92", "quux", "OPT=Lrn"))
     ada.post("/cases/6/keep", code="Evo")
     assert "Reads as" in ada.page.text
     assert ada.post("/cases/6/decide", code="Foo").status_code == 422
+    assert bo.post("/cases/6/decide", code="Evo").status_code == 409
     # Neither another choice nor insisting means anything here.
     for _ in range(2):
         done = ada.post("/cases/6/decide?kind=audit", choice="A", insist="true", code="Evo")
@@ -336,23 +328,13 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
     assert office.decisions() == [] and office.run.counts(now=True)["accepted"] == 1
     ada.get("/?kind=audit")
     assert "All 1 drawn cases are classified." in ada.text()
-
-
-def test_a_code_of_an_audit_is_taken_back_by_its_reviewer_alone(office: Office) -> None:
-    draw_audit(office.run, 1.0, seed=5)
-    ada, bo = office.browser("Ada"), office.browser("Bo")
-    ada.get("/cases/6")
-    bo.get("/cases/6")
-    assert "Ada works on this case" in bo.text()
-    assert bo.post("/cases/6/decide", code="Evo").status_code == 409
-    ada.post("/cases/6/decide", code="Evo")
+    # Its reviewer alone takes the code back, and whoever codes the case next does not see it.
     bo.get("/cases/6")
     assert "OPT=Evo" in bo.text() and "Undo" not in bo.text()
     assert bo.post("/cases/6/undo").status_code == 409
     ada.get("/decided")
     assert "Classified for the audit" in ada.text() and "Undo" in ada.text()
-    assert ada.go(ada.post("/cases/6/undo")) == "/cases/6"
-    # Whoever codes it next does not see the code that was taken back.
+    ada.post("/cases/6/undo")
     bo.go(bo.get("/next?kind=audit"))
     assert "Decisions so far" not in bo.text() and not bo.value("code")
-    assert [one.choice for one in office.decisions(AUDIT)] == ["own", None]
+    assert [made.choice for made in office.decisions(AUDIT)] == ["own", None]
