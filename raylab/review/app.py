@@ -39,7 +39,7 @@ FAILED = "The page failed at this; its log says why. Nothing that was sent is lo
 LOGGER = logging.getLogger(__name__)
 
 
-def _reviewer(request: Request) -> str:
+async def _reviewer(request: Request) -> str:
     if "reviewer" not in request.session:
         raise HTTPException(401)
     return request.session["reviewer"]
