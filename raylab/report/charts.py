@@ -8,6 +8,7 @@ The ids in an SVG are hashes of its `prefix` and what they name, so a page must 
 import math
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO, StringIO
@@ -153,14 +154,11 @@ def grid_svg(
         title: Text for screen readers and tooltips.
         target: Rows of colours of the right answer. Cells that differ from it at the same (row,
             column), or lie outside it, are dotted.
-
-    Raises:
-        ValueError: A row differs in length from the first, or a colour is not in 0..9.
     """
     height = len(cells)
     width = len(cells[0]) if height else 0
-    runs = _runs_of_colours(cells, width)
-    paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in sorted(runs.items())]
+    runs = sorted(_runs_of_colours(cells).items())
+    paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in runs]
     lines = [f"M{x} 0v{height}" for x in range(width + 1)]
     lines += [f"M0 {y}h{width}" for y in range(height + 1)]
     paths.append(f'<path fill="none" stroke="#666" stroke-width=".06" d="{"".join(lines)}"/>')
@@ -177,18 +175,13 @@ def grid_svg(
     )
 
 
-def _runs_of_colours(cells: Sequence[Sequence[int]], width: int) -> dict[int, list[str]]:
+def _runs_of_colours(cells: Sequence[Sequence[int]]) -> dict[int, list[str]]:
     """Returns the runs of equal cells in the rows as paths, by colour."""
-    runs: dict[int, list[str]] = {}
+    runs: dict[int, list[str]] = defaultdict(list)
     for y, row in enumerate(cells):
-        if len(row) != width:
-            raise ValueError(f"row {y} has {len(row)} cells, the first has {width}")
-        for colour, run in groupby(range(width), key=row.__getitem__):
-            if not 0 <= colour < len(ARC_PALETTE):
-                raise ValueError(f"row {y} has a cell of {colour}, expected a colour 0..9")
+        for colour, run in groupby(range(len(row)), key=row.__getitem__):
             x, *more = run
-            length = 1 + len(more)
-            runs.setdefault(int(colour), []).append(f"M{x} {y}h{length}v1h-{length}z")
+            runs[colour].append(f"M{x} {y}h{1 + len(more)}v1h-{1 + len(more)}z")
     return runs
 
 

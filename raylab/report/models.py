@@ -52,11 +52,10 @@ def side_of(models: Models) -> str:
     return " or ".join(sorted({model.reported.name for model in models.values()}))
 
 
-def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
-    """Names a metric and the way its predictions were made, by a model that may never be told."""
+def accuracy_phrase(metric: str) -> str:
+    """Names a metric and the way its predictions were made."""
     definition = GRID_METRICS.get(metric)
-    free = not teacher_forced or (definition and definition.free_running)
-    way = "free-running" if free else "teacher-forced"
+    way = "free-running" if definition and definition.free_running else "teacher-forced"
     label = label_of(metric)
     return label if way in label else f"{label}, {way}"
 

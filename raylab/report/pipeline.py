@@ -88,23 +88,18 @@ class Picture(NamedTuple):
 
 
 def pipeline_page(report: PipelineReport) -> Page:
-    """Returns the page.
-
-    Raises:
-        ValueError: A grid of an example is not rectangular or has colours outside 0..9.
-    """
+    """Returns the page."""
     return Page(
         report.record.job,
         report.record.name,
         report.uri,
-        list(summary(report)) or ["No model was trained and no score tree was read."],
+        list(_summarize(report)) or ["No model was trained and no score tree was read."],
         list(_sections(report)),
-        list(caveats(report)),
+        list(_caveats(report)),
     )
 
 
-def summary(report: PipelineReport) -> Iterator[str]:
-    """Yields sentences that sum up the run and its results."""
+def _summarize(report: PipelineReport) -> Iterator[str]:
     if models := report.models:
         yield from _summarize_models(models)
     for name, quality in report.quality.items():
@@ -136,8 +131,7 @@ def _summarize_models(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
         )
 
 
-def caveats(report: PipelineReport) -> Iterator[str]:
-    """Yields reasons to read the figures with care."""
+def _caveats(report: PipelineReport) -> Iterator[str]:
     if report.models:
         yield from _training_caveats(report)
     for name, quality in report.quality.items():

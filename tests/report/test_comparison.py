@@ -21,7 +21,6 @@ from raylab.report.page import render
 from raylab.report.table import as_rich
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
-from tests.arc.measured import epoch, held_out, training_metrics
 from tests.fuzzing import COUNT, altered, altered_values, limits
 from tests.report.pages import Page
 from tests.report.runs import CASES, annotate, content, every_kind, left, train
@@ -76,20 +75,6 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     assert ["solve rate (free-running), published", "62.50 %", "50.00 %"] in page.rows
     assert ["difficulty", "0.250 0.150 to 0.350", "0.500 0.400 to 0.600"] in page.rows
     assert [run.problem for run in report.runs.values()] == [None] * 6
-
-
-def test_test_figures_and_unfinished_ones_are_told_apart(tmp_path: Path):
-    test = held_out({"solve_rate": 0.3}, rules={"copy_source": {"solve_rate": 0.1}})
-    rules = {"copy_source": {"solve_rate": 0.2}}
-    for name, held in (("a", test), ("b", None)):
-        config = TrainConfig.model_validate({"storage": str(tmp_path), "name": name})
-        left(config, training_metrics(epoch(1, {"solve_rate": 0.6}), rules=rules, test=held))
-    rows = page_of(compared(tmp_path, "a", "b")).rows
-    # (0.3 - 0.1) / 0.9 and (0.6 - 0.2) / 0.8
-    (row,) = (row for row in rows if row[0] == "solve rate (free-running)")
-    assert row == [row[0], "30.00 % (+0.222)", "60.00 % (+0.500)", "10.00 %", "20.00 %"]
-    (row,) = (row for row in rows if row[0] == "measured on")
-    assert row[1:3] == ["test tasks", "validation tasks, which also chose the epoch"]
 
 
 def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
@@ -179,19 +164,6 @@ def test_runs_are_told_apart_by_name_or_place_and_provenance_marks_what_differs(
     assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
     with pytest.raises(RunError, match="is given 2 times"):
         find_runs(["b", str(tmp_path / "x" / "b")], str(tmp_path / "x"))
-
-
-@pytest.mark.parametrize("text", ["absent", "file:///absent/run"])
-def test_a_run_that_does_not_exist_is_refused_with_the_places_looked_at(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    storage = str(tmp_path / "s")
-    with pytest.raises(RunError, match="give in runs= its name") as caught:
-        report_runs(ReportConfig(storage=storage, runs=(text,)))
-    places = [f"{storage}/{text}", str(tmp_path / text)] if text == "absent" else [text]
-    assert all(place in str(caught.value) for place in places)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_twenty_runs_stay_readable(tmp_path: Path):

@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
-from raylab.arc.records import Example, GroupMetrics, PredictedGrid, TrainingMetrics
+from raylab.arc.records import Example, GroupMetrics, TrainingMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.quality.record import FileCounts
 from raylab.report.models import comparison_table, epoch_line
 from raylab.report.page import render
-from raylab.report.pipeline import (
-    SHOWN_MODELS,
-    PipelineReport,
-    caveats,
-    pipeline_page,
-    summary,
-)
+from raylab.report.pipeline import SHOWN_MODELS, PipelineReport, pipeline_page
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page, rows_of
@@ -51,22 +45,16 @@ def metrics(
     return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP}, rules=RULES)
 
 
-def example(
-    task: str, grid: Rows, target: Rows, predictions: Mapping[str, PredictedGrid]
-) -> Example:
+def example(task: str, target: Rows, answers: Mapping[str, Rows]) -> Example:
+    """A task whose input is its target."""
+    predictions = {name: {"grid": grid, "solved": grid == target} for name, grid in answers.items()}
     return Example.model_validate(
-        {"task": task, "input": grid, "target": target, "predictions": predictions}
+        {"task": task, "input": target, "target": target, "predictions": predictions}
     )
-
-
-def answer(grid: Rows, solved: bool) -> PredictedGrid:
-    return PredictedGrid.model_validate({"grid": grid, "solved": solved})
 
 
 def report(**more: Any) -> PipelineReport:
     target = [[1, 2], [3, 5]]
-    answers = {"champion": answer(target, True), "small": answer([[1, 2, 0]], False)}
-    shown = example("007bbfb7", [[1, 2], [3, 4]], target, answers)
     base = PipelineReport(
         uri="/runs/p",
         record=run_record(
@@ -77,7 +65,7 @@ def report(**more: Any) -> PipelineReport:
         config=SHORT,
         models={"champion": metrics(), "small": metrics(0.02)},
         quality={"this run": quality()},
-        examples=[shown],
+        examples=[example("007bbfb7", target, {"champion": target, "small": [[1, 2, 0]]})],
     )
     return replace(base, **more)
 
@@ -111,19 +99,16 @@ def test_each_model_is_measured_by_the_rules_on_its_own_tasks():
     # (0.1 - 0.2) / 0.8 = -0.125; a perfect rule leaves no skill.
     rules = {"copy_source": {"solve_rate": 0.2, "cell_accuracy": 1.0}}
     values = {"solve_rate": 0.1, "cell_accuracy": 0.5}
-    models = {"a": training_metrics(epoch(1, values), rules=rules), "b": metrics(solved=0.1)}
+    test = held_out(values, rules=rules)
+    models = {"a": training_metrics(test=test), "b": metrics(solved=0.1)}
     rows = rows_of(comparison_table(models))
     head = rows[0]
     assert head[3] == "rule: copy the source (a)" and head[4] == "rule: copy the source (b)"
     assert rows[1][:3] == ["solve rate (free-running)", "10.00 % (-0.125)", "10.00 % (+0.100)"]
-    assert [
-        "cell accuracy",
-        "50.00 %",
-        "85.00 % (+0.625)",
-        "100.00 %",
-        "60.00 %",
-        "50.00 %",
-    ] in rows
+    cells = ["50.00 %", "85.00 % (+0.625)", "100.00 %", "60.00 %", "50.00 %"]
+    assert ["cell accuracy", *cells] in rows
+    sides = ["test tasks", "validation tasks, which also chose the epoch"]
+    assert ["measured on", *sides, "-", "-", "-"] in rows
 
 
 def test_groups_have_a_row_for_each_model_and_rule_with_gap_and_skill(usual: Page):
@@ -185,7 +170,7 @@ def test_predictions_stand_beside_the_target_and_provenance_names_what_made_them
 
 
 def test_the_summary_keeps_teacher_forcing_and_solving_apart():
-    first, alone, forced, of_quality = summary(report())
+    first, alone, forced, of_quality = pipeline_page(report()).lead
     assert first == "2 models trained for 2 epochs: champion and small."
     assert "teacher-forced" in forced and "3.10 %" in forced and "solve" not in forced
     assert alone == (
@@ -193,8 +178,8 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
         "(copy the source) reaches 0.00 %."
     )
     assert "difficulty 0.141, separability 0.021 and consistency 0.991" in of_quality
-    unsolved = report(models={"champion": metrics(solved=None)})
-    assert any("nothing here says what the models solve" in text for text in summary(unsolved))
+    unsolved = page_of(models={"champion": metrics(solved=None)})
+    assert "nothing here says what the models solve" in unsolved.text
 
 
 @pytest.mark.parametrize(
@@ -211,23 +196,22 @@ def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[
     models = {"champion": metrics().model_copy(update={"test": test})}
     # The list of skipped files ends early; their count does not.
     tree = quality(files=FileCounts(read=9, skipped=5000))
-    told = list(caveats(report(config=config, quality={"ours": tree}, models=models)))
+    notes = pipeline_page(report(config=config, quality={"ours": tree}, models=models)).notes
     expected = [*expected, "5,000 files of ours could not be used"]
-    assert len(told) == len(expected)
-    assert all(part in text for part, text in zip(expected, told, strict=True))
+    assert all(part in note for part, note in zip(expected, notes, strict=True))
 
 
 def test_the_page_reports_the_test_tasks():
     test = held_out({**metrics().best.validation, "solve_rate": 0.0456})
-    text = page_of(models={"champion": metrics().model_copy(update={"test": test})}).text
-    assert "champion solves 4.56 % of the test grids" in text
-    assert "The best epoch on the test tasks;" in text
-    assert "too good for others" not in text
-    both = test.model_copy(update={"chosen_on": True})
-    text = page_of(models={"champion": metrics().model_copy(update={"test": both})}).text
-    assert "Figures are on the test tasks, which also chose the epoch" in text
-    text = page_of(models={"champion": metrics()}).text
-    assert "Figures are on the validation tasks, which also chose the epoch" in text
+    chosen = "Figures are on the {} tasks, which also chose the epoch"
+    for held, words in (
+        (test, "champion solves 4.56 % of the test grids"),
+        (test.model_copy(update={"chosen_on": True}), chosen.format("test")),
+        (None, chosen.format("validation")),
+    ):
+        text = page_of(models={"champion": metrics().model_copy(update={"test": held})}).text
+        assert words in text
+        assert ("too good for others" in text) is (held is not test)
 
 
 @pytest.mark.parametrize(("trained", "text"), [(1, "1 of"), (None, "an unknown number of")])
@@ -255,8 +239,7 @@ def test_a_fine_tuning_shows_each_task_and_their_mean_before_and_after(
 def test_fifty_models_fit_in_three_megabytes_and_the_best_are_pictured():
     noise = [[(7 * x + 3 * y * y) % 10 for x in range(30)] for y in range(30)]
     models = {f"model-{i:02}": metrics(i / 100, solved=i / 100) for i in range(50)}
-    predictions = {name: answer(noise, True) for name in models}
-    examples = [example(f"{i:08}", noise, noise, predictions) for i in range(4)]
+    examples = [example(f"{i:08}", noise, dict.fromkeys(models, noise)) for i in range(4)]
     scores = {name: {str(g): 0.5 + g / 10 for g in range(3)} for name in models}
     tree = quality(models=dict.fromkeys(models, 0.5), generations=scores)
     content = report(models=models, examples=examples, quality={"ours": tree})
