@@ -1,7 +1,6 @@
 """Benchmark quality by Ray tasks, which leaves what one in the process of the job leaves."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout, QualityEvalConfig
 from raylab.errors import DataError
-from raylab.evaluation import quality as quality_module
 from raylab.evaluation.quality import measure_here
 from raylab.quality.trees import find_trees
 from tests.cluster.scrape import exported
@@ -46,12 +44,8 @@ def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_
     assert skipped == [1.0]
 
 
-def test_progress_is_printed_and_errors_of_a_task_are_those_of_raylab(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.001)
+def test_errors_of_a_task_are_those_of_raylab(tmp_path: Path):
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     config = QualityConfig(bootstrap=0)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
         measure_trees(find_trees(str(root), [], Layout.AUTO), config, "q")
-    assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)

@@ -117,13 +117,10 @@ def test_a_novelty_that_says_nothing_is_warned_of(caplog: pytest.LogCaptureFixtu
     ("compute", "arguments", "message"),
     [
         (compute_benchmark_difficulty, ([],), "no accuracies"),
-        (compute_benchmark_separability, ({},), "no accuracies"),
         (compute_benchmark_consistency, ({},), "no models"),
-        (compute_benchmark_novelty, ({}, [{}]), "no accuracies"),
         (compute_benchmark_novelty, (FIVE, []), "no prior"),
         (compute_benchmark_difficulty, ([0.5, 1.5],), "accuracy of 1 is 1.5, not in"),
         (compute_benchmark_difficulty, ({"x": math.nan},), "'x' is nan"),
-        (compute_benchmark_separability, ({"x": -0.1},), "'x' is -0.1"),
         (compute_benchmark_consistency, ({"x": [0.5, 2.0]},), "'x', generation 1 is 2.0"),
         (compute_benchmark_consistency, ({"x": [0.5]},), "'x' has 1 gen"),
         (compute_benchmark_consistency, ({"x": [0.5, 0.5], "y": [0.1] * 3},), "'y' has 3 gen"),

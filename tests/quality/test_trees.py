@@ -203,8 +203,4 @@ def test_a_task_is_drawn_jointly_and_priors_are_not_drawn(tmp_path: Path):
     config = QualityConfig(bootstrap=200)
     m, n, prior = [read_unit(unit, config) for tree in trees for unit in tree.units]
     assert np.array_equal(m.weights, n.weights)
-    # 300 independent Poisson(1): mean 300, variance 300; bounds of 5 standard errors.
-    assert abs(m.weights.mean() - 300) < 5 * math.sqrt(300 / 200)
-    assert abs(m.weights.var() / 300 - 1) < 5 * math.sqrt(2 / 200)
-    assert m.weighted.tolist() == (m.weights / 2).tolist()
     assert (len(prior.weights), len(prior.weighted), prior.total) == (0, 0, 150.0)

@@ -22,14 +22,13 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.quality.record import Quality
 from raylab.report.annotation import FullCase
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
 from tests.annotation.outcomes import adjudication, answer, outcome, tables
 from tests.annotation.outcomes import report as judgement
 from tests.arc.measured import epoch, training_metrics
-from tests.quality.qualities import figure, quality
+from tests.quality.qualities import quality
 
 LLM = yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())
 SPACE = yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]
@@ -94,19 +93,6 @@ def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:
     return training_metrics(epoch(1, first, train_loss=loss), epoch(2, last, train_loss=loss))
 
 
-def benchmark(difficulty: float) -> Quality:
-    """A benchmark of which difficulty and separability are known, one of them with an interval."""
-    return quality(
-        figures={
-            "difficulty": figure(difficulty, (difficulty - 0.1, difficulty + 0.1)),
-            "separability": figure(0.25),
-            "consistency": figure(None, reason="it is flat"),
-            "novelty": figure(None, reason="no prior"),
-        },
-        generations={"champion": {"published": 0.5, "seed-1": 0.75}},
-    )
-
-
 def left(config: JobConfig, *records: Record, finished: bool = True) -> Run:
     """A run with its own record and others."""
     run = Run.open(config, config.job)
@@ -146,10 +132,10 @@ def every_kind(storage: Path, report: AnnotationReport) -> list[str]:
         EvaluationMetrics(metric="solve_rate", models={"trained": {"published": 0.625}}),
     )
     annotate(storage, "annotated", report)
-    left(QualityConfig(**place, name="measured"), benchmark(0.25))
+    left(QualityConfig(**place, name="measured"), quality())
     left(
         PipelineConfig(**place, name="piped"),
         PipelineMetrics(models={"champion": epochs(0.75)}),
-        benchmark(0.5),
+        quality(),
     )
     return ["trained", "swept", "scored", "annotated", "measured", "piped"]

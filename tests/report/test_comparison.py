@@ -66,14 +66,15 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     report = comparison.report
     grids = {label: of.metrics["grid_accuracy"] for label, of in report.models.items()}
     assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
-    assert list(report.scores) == ["scored/trained", "piped/champion"]
-    assert report.benchmarks["measured"]["difficulty"].interval == (0.15, 0.35)
+    assert list(report.scores) == ["scored/trained", "piped/champion", "piped/small"]
+    assert report.benchmarks["measured"]["difficulty"].interval == (0.1111, 0.1818)
     # Kinds of which there is one run have nothing to differ from.
     assert report.differences == {}
     page = page_of(comparison)
-    assert ["", "scored/trained", "piped/champion"] in page.rows
-    assert ["solve rate (free-running), published", "62.50 %", "50.00 %"] in page.rows
-    assert ["difficulty", "0.250 0.150 to 0.350", "0.500 0.400 to 0.600"] in page.rows
+    assert ["", *(f"solve rate (free-running), {key}" for key in ("published", "1"))] in page.rows
+    assert ["scored/trained", "62.50 %", "-"] in page.rows
+    assert ["piped/champion", "86.00 %", "85.70 %"] in page.rows
+    assert ["difficulty", *["0.141 0.111 to 0.182"] * 2] in page.rows
     assert [run.problem for run in report.runs.values()] == [None] * 6
 
 
