@@ -189,7 +189,7 @@ class _Course:
         if self._settings.rules.stages == "evaluate":
             return await self._decide_candidate()
         await _both(self._classify("A"), self._classify("B"))
-        await self._evaluate_both()
+        await _both(self._evaluate("A"), self._evaluate("B"))
         for side, classification in self._classified.items():
             if classification.label is None:
                 problem = f"no code of {side} could be read: {classification.problem}"
@@ -260,15 +260,6 @@ class _Course:
             self._classified[side] = _unparsable("", ended.problem, ended.calls)
         else:
             self._classified[side] = _classify(reply.label, reply.rationale, repairs, calls)
-
-    async def _evaluate_both(self) -> None:
-        """Evaluates both at once; equal calls go in turn, so that the second costs nothing."""
-        a, b = self._classified["A"], self._classified["B"]
-        if (a.label, a.rationale) == (b.label, b.rationale):
-            await self._evaluate("A")
-            await self._evaluate("B")
-        else:
-            await _both(self._evaluate("A"), self._evaluate("B"))
 
     async def _evaluate(self, side: Side) -> None:
         self._evaluated[side] = await self.judge(evaluate_stage(side), self._classified[side])

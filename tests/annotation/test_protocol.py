@@ -47,12 +47,15 @@ FIRST_FOUR = ["classify-a", "classify-b", "evaluate-a", "evaluate-b"]
 JUNK = "I would rather not say."
 
 
-def outcome_of(script: Script, case: Case = CASE, **protocol: Any) -> Outcome:
-    return asyncio.run(annotate(case, ScriptedChat(script), settings_of(**protocol)))
+def annotated(
+    script: Script | ScriptedChat, case: Case = CASE, **protocol: Any
+) -> tuple[Outcome, ScriptedChat]:
+    chat = script if isinstance(script, ScriptedChat) else ScriptedChat(script)
+    return asyncio.run(annotate(case, chat, settings_of(**protocol))), chat
 
 
-def without_times(outcome: Outcome) -> dict[str, Any]:
-    return outcome.model_dump(exclude={"started", "finished"})
+def outcome_of(script: Script, **protocol: Any) -> Outcome:
+    return annotated(script, **protocol)[0]
 
 
 # The decision table of section 6 of the facts: acceptable codes, relation; then what follows under
@@ -90,18 +93,15 @@ ROWS = [
 @pytest.mark.parametrize(("acceptable", "relation", "policy", "flag", "step"), ROWS)
 def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool, step: str) -> None:
     first, second = CODES[relation]
-    chat = ScriptedChat(
-        {
-            "classify-a": coded(first, "one"),
-            "classify-b": coded(second, "two"),
-            "evaluate-a": GOOD if "A" in acceptable else BAD,
-            "evaluate-b": GOOD if "B" in acceptable else BAD,
-            "adjudicate": settled("synthesis", "Sch"),
-            "confirm": GOOD,
-        }
-    )
-    settings = settings_of(policy=policy, accept_operator_differences=flag)
-    outcome = asyncio.run(annotate(CASE, chat, settings))
+    script = {
+        "classify-a": coded(first, "one"),
+        "classify-b": coded(second, "two"),
+        "evaluate-a": GOOD if "A" in acceptable else BAD,
+        "evaluate-b": GOOD if "B" in acceptable else BAD,
+        "adjudicate": settled("synthesis", "Sch"),
+        "confirm": GOOD,
+    }
+    outcome, chat = annotated(script, policy=policy, accept_operator_differences=flag)
     assert f"compare:{relation}" in outcome.path
     assert chat.roles[:4] == FIRST_FOUR
     if step == "accept":
@@ -121,19 +121,16 @@ def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool,
 
 @pytest.mark.parametrize("policy", ["strict", "published"])
 def test_person_settles_differences_in_place_of_the_adjudicator(policy: str) -> None:
-    chat = ScriptedChat({**DISPUTED, "evaluate-b": BAD if policy == "published" else GOOD})
-    settings = settings_of(policy=policy, adjudicator="human")
-    outcome = asyncio.run(annotate(CASE, chat, settings))
+    script = {**DISPUTED, "evaluate-b": BAD if policy == "published" else GOOD}
+    outcome, chat = annotated(script, policy=policy, adjudicator="human")
     assert chat.roles == FIRST_FOUR and outcome.adjudication is None
     assert (outcome.status, outcome.path[-1]) == (Status.HUMAN, "human:disagreement")
     assert outcome.reason is not None and "A Ctl and B Lrn" in outcome.reason
 
 
 def judged(code: str, report: str, **protocol: Any) -> tuple[Outcome, ScriptedChat]:
-    chat = ScriptedChat({"evaluate-a": report})
     case = replace(CASE, candidate=CandidateCode(code=code, rationale="it feeds back"))
-    settings = settings_of(stages="evaluate", **protocol)
-    return asyncio.run(annotate(case, chat, settings)), chat
+    return annotated({"evaluate-a": report}, case, stages="evaluate", **protocol)
 
 
 def test_evaluator_alone_judges_a_candidate() -> None:
@@ -144,10 +141,7 @@ def test_evaluator_alone_judges_a_candidate() -> None:
     assert outcome.path == ("candidate:strict", "evaluate-a:PASS:90", "accept")
     assert outcome.status is Status.ACCEPTED and str(outcome.label) == f"OPT=Ctl{FIELDS}"
     assert outcome.candidate == CandidateCode(code=f"OPT=Ctl{FIELDS}", rationale="it feeds back")
-    assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
-
-
-def test_candidate_without_a_code_fails_without_a_call_and_is_kept() -> None:
+    # One that cannot be read is kept, and not sent.
     outcome, chat = judged(JUNK, GOOD)
     assert chat.roles == [] and outcome.status is Status.HUMAN
     assert outcome.path == ("candidate:unparsable", "evaluate-a:FAIL:0", "human:candidate")
@@ -190,16 +184,13 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     assert call.prompt == "classify_maximal@2" and len(call.prompt_hash) == 64
     assert json.loads(call.reply.text)["rationale"] == "it feeds back"
     assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
-    assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
-
-
-def test_a_body_of_another_form_is_refused_with_the_way_out() -> None:
-    body = outcome_of(AGREED).model_dump(mode="json")
+    body = outcome.model_dump(mode="json")
+    assert read_outcome(body, CODEBOOK) == outcome
     with pytest.raises(ArchiveError, match=r"case 'pid' has another form \(status: .*wrote it"):
         read_outcome({**body, "status": "done"}, CODEBOOK)
 
 
-def test_adjudicated_case_is_confirmed() -> None:
+def test_adjudicated_case_is_confirmed_or_goes_to_a_person() -> None:
     outcome = outcome_of(DISPUTED)
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
     order = "".join(draw_order(307, CASE.id))
@@ -212,9 +203,6 @@ def test_adjudicated_case_is_confirmed() -> None:
     assert outcome.adjudication is not None and outcome.adjudication.confirmation is not None
     assert outcome.adjudication.classification.rationale == "by the rules"
     assert outcome.unread == ()
-
-
-def test_unconfirmed_adjudication_goes_to_a_person() -> None:
     outcome = outcome_of({**DISPUTED, "confirm": BAD})
     assert outcome.status is Status.HUMAN and outcome.label is None
     assert outcome.reason == "the adjudicated code is not acceptable: FAIL 40"
@@ -223,22 +211,21 @@ def test_unconfirmed_adjudication_goes_to_a_person() -> None:
 
 def test_order_is_drawn_by_seed_and_case_and_is_the_same_forever() -> None:
     assert [draw_order(307, f"case-{n}")[0] for n in range(12)] == list("BABBBABAABBA")
-    for seed in (0, 307):
-        orders = [draw_order(seed, f"case-{number}") for number in range(400)]
-        assert 150 < orders.count(("A", "B")) < 250
-        assert orders != [draw_order(seed + 1, f"case-{number}") for number in range(400)]
+    assert [draw_order(308, f"case-{n}")[0] for n in range(12)] != list("BABBBABAABBA")
 
 
 @pytest.mark.parametrize("choice", ["first", "second"])
-def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> None:
+def test_adjudicator_sees_the_candidates_in_the_order_logged_and_nobody_sees_gold(
+    choice: str,
+) -> None:
     met: set[tuple[str, str]] = set()
     for number in range(20):
-        case = Case(f"case-{number}", CASE.description)
+        meta = {"trap": True, "bait": ["Swm"], "x": "zq"}
+        case = Case(f"case-{number}", CASE.description, "Swm/Sym", parse("Swm/Sym"), meta)
         order = draw_order(307, case.id)
         roots = {"A": "Ctl", "B": "Lrn"}
         side = order[choice == "second"]
-        chat = ScriptedChat({**DISPUTED, "adjudicate": settled(choice, roots[side])})
-        outcome = asyncio.run(annotate(case, chat, settings_of()))
+        outcome, chat = annotated({**DISPUTED, "adjudicate": settled(choice, roots[side])}, case)
         shown = chat.shown("adjudicate")
         places = [shown.index(f"candidate: OPT={roots[one]}") for one in order]
         assert places == sorted(places)
@@ -246,26 +233,13 @@ def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> Non
         assert "WEAK_PASS, score 75" in shown and "PASS, score 90" in shown
         said = "".join(message.content for message in chat.request("adjudicate").messages)
         assert not any(name in said for name in ("alpha", "beta", "gamma", "Annotator A"))
+        whole = "".join(turn.content for _, asked in chat.requests for turn in asked.messages)
+        assert not any(word in whole for word in ("Swm/Sym", "zq", "trap"))
         assert outcome.adjudication is not None
         assert outcome.adjudication.order == order and outcome.adjudication.choice == side
         assert str(outcome.label) == f"OPT={roots[side]}{FIELDS}"
         met.add(order)
     assert met == {("A", "B"), ("B", "A")}
-
-
-def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
-    case = Case(
-        "c",
-        CASE.description,
-        gold="Swm/Sym",
-        gold_label=parse("Swm/Sym"),
-        meta={"trap": True, "bait": ["Swm"], "x": "zq"},
-    )
-    chat = ScriptedChat(DISPUTED)
-    asyncio.run(annotate(case, chat, settings_of()))
-    for _, request in chat.requests:
-        said = "".join(message.content for message in request.messages)
-        assert "Swm/Sym" not in said and "zq" not in said and "trap" not in said
 
 
 # Replies that cannot be read
@@ -285,8 +259,7 @@ def test_unreadable_reply_is_asked_for_once_more(stage: str, finish_reason: str,
     assert isinstance(good, str)
     bad = JUNK if finish_reason == "stop" else good[:-12]
     reply = replied(bad, finish_reason=finish_reason)
-    chat = ScriptedChat({**DISPUTED, stage: reply, f"{stage}-repair": good})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    outcome, chat = annotated({**DISPUTED, stage: reply, f"{stage}-repair": good})
     assert outcome.status is Status.ADJUDICATED
     assert sorted(chat.roles) == sorted([*STAGES, f"{stage}-repair"])
     first, second = chat.request(stage), chat.request(f"{stage}-repair")
@@ -302,8 +275,7 @@ def test_unreadable_reply_is_asked_for_once_more(stage: str, finish_reason: str,
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
-    chat = ScriptedChat({**DISPUTED, stage: JUNK, f"{stage}-repair": JUNK})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    outcome, chat = annotated({**DISPUTED, stage: JUNK, f"{stage}-repair": JUNK})
     assert outcome.status is Status.HUMAN and outcome.label is None
     assert outcome.reason is not None and "asked again" in outcome.reason
     unread = [call.stage for call in outcome.unread]
@@ -325,8 +297,7 @@ def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_failed_call_ends_the_case_with_what_was_got(stage: str) -> None:
-    chat = ScriptedChat({**DISPUTED, stage: CallError("no answer after 7 attempts")})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    outcome, chat = annotated({**DISPUTED, stage: CallError("no answer after 7 attempts")})
     assert outcome.status is Status.FAILED and outcome.label is None
     assert outcome.reason == f"{stage}: no answer after 7 attempts"
     assert outcome.path[-1] == f"failed:{stage}"
@@ -380,24 +351,19 @@ def test_answer_beside_a_stopped_call_is_waited_for() -> None:
                 await asyncio.sleep(0.05)
             return await super().complete(request, description_hash, role)
 
-    chat = SlowB({**AGREED, "classify-a": StoppedError("stopping")}, journal)
     with pytest.raises(StoppedError):
-        asyncio.run(annotate(CASE, chat, settings_of()))
+        annotated(SlowB({**AGREED, "classify-a": StoppedError("stopping")}, journal))
     assert len(journal) == 1
 
 
 @pytest.mark.parametrize(("prompt", "longest"), [("maximal", LONGEST), ("word", LONGEST_FOR_WORDS)])
 def test_description_is_never_cut(prompt: str, longest: int) -> None:
-    chat = ScriptedChat({})
-    long = Case("long", "x" * (longest + 1))
-    outcome = asyncio.run(annotate(long, chat, settings_of(prompt=prompt)))
+    outcome, chat = annotated({}, Case("long", "x" * (longest + 1)), prompt=prompt)
     assert outcome.status is Status.FAILED and outcome.path == ("failed:description",)
     assert outcome.reason is not None and f"{longest + 1:,} characters" in outcome.reason
     assert chat.requests == []
-    whole = Case("whole", "x" * longest)
-    chat = ScriptedChat(AGREED)
-    asyncio.run(annotate(whole, chat, settings_of()))
-    assert whole.description in chat.shown("classify-a")
+    _, chat = annotated(AGREED, Case("whole", "x" * longest))
+    assert "x" * longest in chat.shown("classify-a")
 
 
 # Calls, journal, money
@@ -426,33 +392,17 @@ def test_request_holds_what_the_configuration_says() -> None:
 
 
 def test_equal_answers_are_evaluated_once_for_money() -> None:
-    script = {**AGREED, "classify-b": AGREED["classify-a"]}
-    chat = ScriptedChat(script, journal={})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    journal: dict[str, Reply] = {}
+    chat = ScriptedChat({**AGREED, "classify-b": AGREED["classify-a"]}, journal)
+    outcome, _ = annotated(chat)
     assert chat.roles == FIRST_FOUR and chat.sent == FIRST_FOUR[:3]
     evaluation = outcome.evaluation("B")
     assert evaluation is not None and evaluation.calls[0].reply.cached
     assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
-    # Nor is a failed evaluation tried once more.
-    chat = ScriptedChat({**script, "evaluate-a": CallError("timeout")})
-    failed = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert chat.roles == FIRST_FOUR[:3] and failed.path[-1] == "failed:evaluate-a"
-
-
-def test_resumed_case_is_answered_from_the_journal() -> None:
-    journal: dict[str, Reply] = {}
-    script = {**DISPUTED, "classify-a": [JUNK], "classify-a-repair": coded("Ctl", "it feeds back")}
-    for stage in ("classify-a", "classify-a-repair", "evaluate-b", "adjudicate", "confirm"):
-        with pytest.raises(StoppedError):
-            chat = ScriptedChat({**script, stage: StoppedError("stop")}, journal)
-            asyncio.run(annotate(CASE, chat, settings_of()))
-    last = ScriptedChat({**script}, journal)
-    outcome = asyncio.run(annotate(CASE, last, settings_of()))
-    assert last.sent == ["confirm"] and outcome.prompt_tokens == 100 and outcome.cost == 0.25
-    again = asyncio.run(annotate(CASE, ScriptedChat({}, journal), settings_of()))
-    assert again.prompt_tokens == 0 and again.cost == 0.0
-    assert (again.label, again.path, again.answers) != (None, (), {})
+    # A case that is resumed is answered from the journal, and costs nothing more.
+    again, _ = annotated(ScriptedChat({}, journal))
     assert (again.label, again.path) == (outcome.label, outcome.path)
+    assert again.prompt_tokens == 0 and again.cost == 0.0
 
 
 def test_cost_is_unknown_with_a_call_without_a_price() -> None:
@@ -502,17 +452,16 @@ def test_any_replies_end_in_a_typed_outcome(
 
 def test_word_prompts_take_a_case_to_its_end() -> None:
     named = {"reason": "feedback", "word": "control"}
-    chat = ScriptedChat(
-        {
-            "classify-a": json.dumps(named),
-            "classify-b": json.dumps({"reason": "weights", "word": "learning"}),
-            "evaluate-a": json.dumps({"summary": "yes", "score": 95, "verdict": "PASS"}),
-            "evaluate-b": json.dumps({"summary": "well", "score": 72, "verdict": "WEAK_PASS"}),
-            "adjudicate": json.dumps(named),
-            "confirm": json.dumps({"summary": "yes", "score": 90, "verdict": "PASS"}),
-        }
-    )
-    outcome = asyncio.run(annotate(CASE, chat, settings_of(prompt="word")))
+    passed = json.dumps({"summary": "yes", "score": 95, "verdict": "PASS"})
+    script = {
+        "classify-a": json.dumps(named),
+        "classify-b": json.dumps({"reason": "weights", "word": "learning"}),
+        "evaluate-a": passed,
+        "evaluate-b": json.dumps({"summary": "well", "score": 72, "verdict": "WEAK_PASS"}),
+        "adjudicate": json.dumps(named),
+        "confirm": passed,
+    }
+    outcome, chat = annotated(script, prompt="word")
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT={Root.CTL}"
     assert outcome.answers["A"].classification.format == "strict"
     assert outcome.adjudication is not None and outcome.adjudication.choice == "A"
@@ -553,13 +502,6 @@ def test_person_is_confirmed_by_the_evaluator() -> None:
     evaluation = asyncio.run(confirm(CASE, parse("Ctl"), "it is a PID loop", chat, settings_of()))
     assert evaluation.verdict is Verdict.WEAK_PASS and evaluation.acceptable
     assert "it is a PID loop" in chat.shown("confirm") and "OPT=Ctl" in chat.shown("confirm")
-
-
-@pytest.mark.parametrize(
-    "script",
-    [{"confirm": CallError("timeout")}, {"confirm": JUNK, "confirm-repair": JUNK}],
-    ids=["failed", "unreadable"],
-)
-def test_confirmation_without_a_report_is_an_error(script: Script) -> None:
-    with pytest.raises(CallError, match="case pid: confirm"):
-        asyncio.run(confirm(CASE, parse("Ctl"), "so", ScriptedChat(script), settings_of()))
+    for script in ({"confirm": CallError("timeout")}, {"confirm": JUNK, "confirm-repair": JUNK}):
+        with pytest.raises(CallError, match="case pid: confirm"):
+            asyncio.run(confirm(CASE, parse("Ctl"), "so", ScriptedChat(script), settings_of()))

@@ -91,9 +91,10 @@ def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
     for case in systems:
         assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", TOLD, re.IGNORECASE), case.id
         assert re.search(r", (18|19|20)\d\d, ", case.meta["source"])
-        assert not case.reviewed and not case.meta.get("open_book")
-        assert case.gold_label is not None and not case.bait & case.gold_label.categories
-        assert case.trap is bool(case.bait)
+        assert case.meta["reviewed"] is False and not case.meta.get("open_book")
+        assert case.gold_label is not None
+        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
+        assert case.trap is ("bait" in case.meta)
     assert len(systems) >= 60 and len({case.description for case in systems}) == len(systems)
     labels = [case.gold_label for case in systems if case.gold_label is not None]
     assert sum(len(label.categories) == 2 for label in labels) >= 20
@@ -193,8 +194,9 @@ def test_injections_are_many_and_labelled() -> None:
     assert len(INJECTIONS) >= 12
     assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
     for case in INJECTIONS:
-        assert case.trap and case.bait and case.gold_label is not None and not case.reviewed
-        assert not case.bait & case.gold_label.categories
+        assert case.trap and case.meta["bait"] and case.meta["reviewed"] is False
+        assert case.gold_label is not None
+        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)

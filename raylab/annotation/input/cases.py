@@ -182,16 +182,6 @@ class Case:
         """True if the description suggests a wrong category."""
         return bool(self.meta.get("trap"))
 
-    @property
-    def bait(self) -> frozenset[str]:
-        """The wrong categories that the description suggests, if any are named."""
-        return frozenset(self.meta.get("bait") or ())
-
-    @property
-    def reviewed(self) -> bool:
-        """True unless gold is one person's proposal."""
-        return self.meta.get("reviewed") is not False
-
 
 def _case(place: str, row: object, codebook: Codebook, generation: str | None) -> Case:
     if not isinstance(row, dict):
