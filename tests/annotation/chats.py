@@ -28,6 +28,13 @@ CASE = Case(
 )
 
 RULES = ProtocolConfig()
+MODELS: dict[str, Any] = {
+    "annotator_a": ChatModel(model="alpha"),
+    "annotator_b": ChatModel(model="beta"),
+    "evaluator": ChatModel(model="gamma"),
+    "adjudicator": ChatModel(model="delta"),
+}
+LLM = LlmConfig(**MODELS)
 
 Answer = str | Reply | BaseException
 Script = Mapping[str, Answer | Sequence[Answer]]
@@ -135,14 +142,7 @@ def failed(case: Case) -> CaseRow:
 
 def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
     """Settings of four models, by the prompt and the keys of `ProtocolConfig`."""
-    llm = LlmConfig(
-        annotator_a=ChatModel(model="alpha"),
-        annotator_b=ChatModel(model="beta"),
-        evaluator=ChatModel(model="gamma"),
-        adjudicator=ChatModel(model="delta"),
-        prompt=prompt,
-    )
-    return settings_by(llm, ProtocolConfig(**protocol))
+    return settings_by(LlmConfig(**MODELS, prompt=prompt), ProtocolConfig(**protocol))
 
 
 def settings_by(
