@@ -22,9 +22,9 @@ from raylab.annotation.outcome import (
 )
 from raylab.annotation.statistics.frame import Tables, tabulate
 from raylab.codebook import Codebook, Label, compare
-from raylab.llm.chat import Reply
 from raylab.opt.code import parse
 from raylab.opt.codebook import opt_codebook
+from tests.annotation.chats import replied
 
 CODEBOOK = opt_codebook()
 DISTANCE = CODEBOOK.distance
@@ -36,24 +36,14 @@ CODES = ("Lrn", "Evo", "Sym", "Evo/Lrn", "Lrn+Sch", "Lrn+Evo", "Ctl", "Swm")
 
 def call(stage: str = "classify-a", **changes: Any) -> Call:
     """A call; the keys of its reply are changed like its own."""
-    given = {
+    own: dict[str, Any] = {
         "model": "m",
         "prompt": "classify_maximal@1",
         "prompt_hash": "h",
         "seed": 1,
-        "key": "k",
-        "text": "",
-        "response_model": "m-1",
-        "finish_reason": "stop",
-        "prompt_tokens": 100,
-        "completion_tokens": 10,
-        "cost": 0.25,
-        "seconds": 2.0,
-        "attempts": 1,
-        "cached": False,
-    } | changes
-    own = {key: given.pop(key) for key in ("model", "prompt", "prompt_hash", "seed")}
-    return Call(stage=stage, reply=Reply(**given), **own)
+    }
+    own |= {key: changes.pop(key) for key in own.keys() & changes.keys()}
+    return Call(stage=stage, reply=replied("", **{"response_model": "m-1", **changes}), **own)
 
 
 def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any) -> Classification:

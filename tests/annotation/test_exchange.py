@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from raylab.annotation.exchange import Import, ReviewRow, import_rows, write_rows
 from raylab.annotation.input.cases import Case
@@ -167,15 +165,11 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
 PROBLEMS: list[tuple[object, str]] = [
     ({"case": "other", **FILLED}, "run r has no case 'other'"),
     ({**FILLED}, "case"),
-    ({"case": 7, **FILLED}, "case"),
     ({"case": "case-0", **FILLED, "justification": " "}, "case case-0: Say why"),
     ({"case": "case-0", "decision": "A", "justification": "so"}, "name has 1 to 60 letters"),
     ({"case": "case-0", "justification": "so"}, "has a justification and no decision"),
     ({"case": "case-0", **FILLED, "decision": "C"}, "'C' is none of A, B, unclear, undo"),
-    ({"case": "case-0", **FILLED, "decision": "Evo/Lern"}, "Lern"),
     ({"case": "case-0", **FILLED, "decision": "The answer is OPT=Evo"}, "is none of A, B"),
-    ({"case": "case-0", **FILLED, "decision": ["A"]}, "decision"),
-    ({"case": "case-0", **FILLED, "reviewer": "A\0"}, "name has 1 to 60 letters"),
     ({"case": "case-0", **FILLED, "insist": "perhaps"}, "insist"),
     ({"case": "case-0", **FILLED, "decison": "A"}, "decision"),
     ({"case": "case-0", **FILLED, "description": "another"}, "is not the one that was classified"),
@@ -183,7 +177,6 @@ PROBLEMS: list[tuple[object, str]] = [
     ({"case": "unparsed", **FILLED, "decision": "B"}, "B has no code"),
     ({"case": "case-1", **FILLED}, "in an earlier row already"),
     ("{", "the row: not valid JSON"),
-    ("[" * 100_000, "more than 100 lists and objects"),
     ("3", "leave the rows as they were exported"),
 ]
 
@@ -200,32 +193,11 @@ def test_rows_that_cannot_be_used_are_named_and_none_is_taken(
     assert decisions(run) == []
     with pytest.raises(DataError, match=r"and 10 rows more"):
         import_rows(file_of(tmp_path, *["{"] * 60), reviews)
-
-
-def test_a_file_of_an_editor_is_read_and_none_is_told(tmp_path: Path, reviews: Reviews) -> None:
-    file = tmp_path / "review.jsonl"
-    with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
-        import_rows(file, reviews)
+    with pytest.raises(DataError, match=r"gone\.jsonl cannot be read.*export="):
+        import_rows(tmp_path / "gone.jsonl", reviews)
+    # An editor may leave its marks.
     file.write_text(json.dumps({"case": "case-0", **FILLED}) + "\r\n", encoding="utf-8-sig")
     assert import_rows(file, reviews).new == 1
-
-
-@given(
-    decision=st.text(max_size=30) | st.sampled_from(["A", "B", "undo", "unclear", "OPT=Evo"]),
-    justification=st.text(max_size=5),
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_anything_filled_in_is_a_decision_or_a_problem(
-    tmp_path: Path, run: RunArchive, reviews: Reviews, decision: str, justification: str
-) -> None:
-    row = {"case": "case-0", "decision": decision, "justification": justification}
-    file = file_of(tmp_path, row)
-    try:
-        read = import_rows(file, reviews, "Ada").read
-    except DataError as error:
-        assert f"{file}:1: " in str(error)
-    else:
-        assert read == bool(decision.strip() or justification.strip())
 
 
 def test_drawn_cases_go_out_blind_and_come_back_as_codes(

@@ -78,12 +78,8 @@ def test_code_as_asked_for_needs_no_repair() -> None:
 )
 def test_code_with_a_repair(text: str, repair: str) -> None:
     reply, repairs = read_code(text)
-    assert str(reply.label).startswith("OPT=Evo") and reply.rationale in (
-        text,
-        "because",
-        "",
-        "a\nb",
-    )
+    assert str(reply.label).startswith("OPT=Evo")
+    assert reply.rationale in (text, "because", "", "a\nb")
     assert any(repair in one for one in repairs), repairs
 
 
@@ -112,7 +108,6 @@ def test_word(text: str, roots: str, strict: bool) -> None:
         (graded("PASS", " 90 % "), "PASS", 90, [], False),
         (graded("FAIL", 20, "Attributes, root"), "FAIL", 20, ["mechanism", "attributes"], False),
         (graded("PASS", 90, ["format", "beauty", 7, None]), "PASS", 90, [], False),
-        (json.dumps({"verdict": "PASS", "score": 90, "summary": "x"}), "PASS", 90, [], False),
     ],
 )
 def test_report(text: str, verdict: str, score: int, issues: list[str], strict: bool) -> None:
@@ -212,13 +207,11 @@ def test_a_reply_that_cannot_be_read_says_why(
         read(text)
 
 
-def test_choice_between_equal_codes_is_the_one_named() -> None:
+def test_choice_is_the_one_named_between_equal_codes_and_found_without_a_name() -> None:
     shown: dict[Choice, Label] = {"first": FIRST, "second": FIRST}
     assert read_choice(settled("second", "Ctl"), shown)[0].choice == "second"
     assert read_choice(settled("synthesis", "Ctl"), shown)[0].choice == "first"
-
-
-def test_choice_in_words() -> None:
+    # In words, the label alone says it.
     learning, _ = read_choice('{"reason": "r", "word": "learning"}', form=WORD_ANSWERS)
     assert learning.choice == "second"
     swarm, repairs = read_choice('{"reason": "r", "word": "swarm"}', form=WORD_ANSWERS)
@@ -341,12 +334,10 @@ def objects(depth: int) -> str:
 ALIASES = "\n".join(f"l{n + 1}: &l{n + 1}\n" + f"- *l{n}\n" * 9 for n in range(8))
 HOSTILE = {
     "digits": filled("", "9"),
-    "numbers": filled("", "1."),
     "score of blanks": report(filled("5", " ", "x" * 100)),
     "score of slashes": report(filled("5 /", " ", "x" * 100)),
     "blanks": filled("OPT=Lrn;", " ", "="),
     "lines of blanks": filled("", "Lrn;" + " " * 2900 + "!\n"),
-    "lines of marks": filled("", "Lrn;" + "|" * 2900 + "!\n"),
     "line breaks": filled("", "\n", "x"),
     "fields on many lines": filled("", "Lrn;\n" + "Rep=a;\n" * 700),
     "branches within branches": f"OPT={'Lrn{' * 15}{'Lrn,' * 900}Lrn{'}' * 15}",
@@ -359,7 +350,6 @@ HOSTILE = {
     "members": filled("{", '"a": 1, ', '"b": 2}'),
     "escapes": filled('{"rationale": "', "\\u0000", '", "opt": "OPT=Lrn"}'),
     "objects around a list": filled('{"a":' * 200 + "[", "1,"),
-    "open texts": filled("", '{"a": "'),
     "documents in lines": filled('{"opt": "Lrn"}' * 64, "\n"),
     "quoted material without end": "".join(f"<x id={n:08x}></x " for n in range(SIZE // 19)),
     "long word": "OPT=Sch/E" + "score" * 700,

@@ -57,27 +57,23 @@ def everything(path: Path) -> dict[Path, bytes]:
     }
 
 
-def test_another_archive_is_refused_and_nothing_is_made_or_changed(tmp_path: Path):
-    annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
+def refused(config: AnnotateConfig, told: str) -> None:
+    with pytest.raises(ArchiveError, match=told):
+        annotate(config, "new")
+
+
+def test_another_or_a_lost_archive_is_refused_and_nothing_is_made_or_changed(tmp_path: Path):
+    lab = tmp_path / "lab.db"
+    annotate(configured(tmp_path, archive=str(lab)), "a")
     with Archive.open(tmp_path / "other.db") as other:
         other.start_run("s", {}, {})
     before = everything(tmp_path)
-    for place, told in {"new.db": "there is no archive", "other.db": "no run r"}.items():
-        with pytest.raises(ArchiveError, match=f"{told}.*"):
-            annotate(configured(tmp_path, archive=str(tmp_path / place)), "b")
+    refused(configured(tmp_path, archive=str(tmp_path / "new.db")), "there is no archive")
+    refused(configured(tmp_path, archive=str(tmp_path / "other.db")), r"no run r; .* from a copy")
+    lab.rename(tmp_path / "moved.db")
+    refused(configured(tmp_path), "there is no archive")
+    (tmp_path / "moved.db").rename(lab)
     assert everything(tmp_path) == before
-
-
-def test_a_lost_archive_is_not_replaced_by_an_empty_one(tmp_path: Path):
-    annotate(configured(tmp_path), "a")
-    for file in (tmp_path / "runs").glob("archive.db*"):
-        file.unlink()
-    with pytest.raises(ArchiveError, match="there is no archive"):
-        annotate(configured(tmp_path), "b")
-    with Archive.open(tmp_path / "runs" / "archive.db"):
-        pass
-    with pytest.raises(ArchiveError, match=r"no run r; .* restore it from a copy"):
-        annotate(configured(tmp_path), "b")
 
 
 def test_resume_finds_the_archive_of_the_record_and_one_that_moved(tmp_path: Path):
@@ -108,11 +104,9 @@ def test_a_server_that_a_record_alone_names_is_not_opened(tmp_path: Path):
 def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):
     shared = str(tmp_path / "lab.db")
     annotate(configured(tmp_path / "here", archive=shared), "a")
-    with pytest.raises(ArchiveError, match="another run of the name r"):
-        annotate(configured(tmp_path / "there", archive=shared), "b")
+    refused(configured(tmp_path / "there", archive=shared), "another run of the name r")
     annotate(configured(tmp_path / "there", archive=str(tmp_path / "own.db")), "b")
-    with pytest.raises(ArchiveError, match=r"another run of the name r: leave archive= out"):
-        annotate(configured(tmp_path / "there", archive=shared), "c")
+    refused(configured(tmp_path / "there", archive=shared), "of the name r: leave archive= out")
     assert statuses(tmp_path / "lab.db") == ["a"]
     assert noted(Run.at(str(tmp_path / "there" / "runs" / "r"))) == 1
 
@@ -126,22 +120,15 @@ def test_a_storage_that_moved_and_a_run_that_died_before_it_was_archived_go_on(t
     assert not (tmp_path / "here").exists()
 
 
-def test_a_tail_that_was_cut_off_is_refused_when_the_run_goes_on(tmp_path: Path):
-    annotate(configured(tmp_path), "a", "b", "c")
+def test_an_archive_that_was_cut_off_or_made_anew_is_refused(tmp_path: Path):
+    run = annotate(configured(tmp_path), "a", "b", "c")
     location = str(tmp_path / "runs" / "archive.db")
     execute(location, "DELETE FROM cases WHERE sequence > 1", "UPDATE runs SET records = 1")
-    with pytest.raises(ArchiveError, match=r"holds 1 cases of run r, which had 3 before"):
-        annotate(configured(tmp_path), "d")
-    assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
-
-
-def test_an_archive_that_was_made_anew_with_the_same_run_is_refused(tmp_path: Path):
-    run = annotate(configured(tmp_path), "a")
+    refused(configured(tmp_path), "holds 1 cases of run r, which had 3 before")
     with Archive.open(tmp_path / "new.db") as new:
         archived = new.start_run("r", identity_of(configured(tmp_path)), {}, run.id)
-        archived.add_cases([case_row("a"), case_row("b")])
-    with pytest.raises(ArchiveError, match="another run of the name r"):
-        annotate(configured(tmp_path, archive=str(tmp_path / "new.db")), "c")
+        archived.add_cases([case_row(case) for case in "abc"])
+    refused(configured(tmp_path, archive=str(tmp_path / "new.db")), "another run of the name r")
 
 
 def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
