@@ -65,16 +65,8 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     assert rows["evaluated codes with gold"] == ["3", "4"]
     wrong = f"{share(proportion(0, 1))} of 1"
     assert rows["right, given FAIL"] == rows["right, score from 40"] == [wrong, "-"]
-    assert rows["adjudicator"] == [
-        "m-1",
-        "adjudicate@1 h",
-        *"10",
-        "100",
-        "10",
-        "0.25",
-        "2 s",
-        "2 s",
-    ]
+    assert rows["adjudicator"][:2] == ["m-1", "adjudicate@1 h"]
+    assert rows["adjudicator"][2:] == ["1", "0", "100", "10", "0.25", "2 s", "2 s"]
     assert "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1" in usual.text
     assert "Rows: gold. Columns: final code." in usual.text and "smoke" not in usual.text
 

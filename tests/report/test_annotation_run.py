@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.outcome import SIDES, Outcome, Status
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
 from raylab.annotation.statistics.report import AnnotationReport
@@ -47,7 +47,7 @@ def differing(case: str, a: str, b: str) -> CaseRow:
 
 
 def canaries(right: int) -> list[CaseRow]:
-    """Packaged cases, of which A has the first right and B all."""
+    """Packaged cases, of which A has the first right, and fails on the others, and B all."""
     return [
         row(
             outcome(
@@ -55,6 +55,7 @@ def canaries(right: int) -> list[CaseRow]:
                 answer(str(case.gold_label) if number < right else "Swm/Prb"),
                 answer(str(case.gold_label), [call("classify-b", model="n")]),
                 gold=case.gold,
+                evaluation_a=report(*(("PASS", 90) if number < right else ("FAIL", 20))),
             ),
             case.description,
         )
@@ -179,6 +180,8 @@ def test_runs_stand_beside_each_other_with_their_changes(
     assert rows["february"][1:] == ["-"] * 5
     assert rows["january"][1] == rows["march (this run)"][1] == "10"
     assert rows["january"][4].startswith("100.0 %")
+    shares = [cell.split()[0] for cell in rows["march (this run)"][2:5]]
+    assert shares == ["0.0", "100.0", "0.0"]
     assert rows["march (this run)"][5].startswith(f"{found.agreement.alpha.value:.3f}")
     assert "right roots, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
     change = ["january", "march", "10 of 10", "0 of 10", "10", "0", "1.08e-05*", "0.00195*"]
@@ -190,13 +193,11 @@ def test_runs_stand_beside_each_other_with_their_changes(
     report_drift(ReportConfig(storage=str(storage.path), drift=True))
     drift = Run.at(str(storage.path)).read_record(Drift)
     assert drift is not None and drift.comparisons[-5:] == found.changes
-    assert [(run.run, run.cases) for run in drift.runs] == [
-        ("january", 10),
-        ("february", 1),
-        ("march", 10),
-    ]
-    assert drift.runs[2].exact == found.agreement.exact
-    assert drift.runs[2].passed_b == found.annotators["B"].evaluation.pass_rate
+    runs = [(run.run, run.cases) for run in drift.runs]
+    assert runs == [("january", 10), ("february", 1), ("march", 10)]
+    march, annotators = drift.runs[2], found.annotators
+    passed = tuple(annotators[side].evaluation.pass_rate for side in SIDES)
+    assert (march.passed_a, march.passed_b, march.exact) == (*passed, found.agreement.exact)
     printed = capsys.readouterr().out
     assert "10 of 10" in printed and "alarm: right roots, A (m): 10 of 10" in printed
     assert f"{storage.path}/drift.json" in printed

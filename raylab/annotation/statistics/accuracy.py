@@ -136,11 +136,6 @@ class AuditReport(Part):
     """Weight of the evaluator's scores in that, from 0 to 1."""
 
 
-def gold_reports(tables: Tables, any_reviewed: bool) -> dict[str, GoldReport]:
-    """Returns the accuracy of each giver of codes, of `reviewed` if a person's decision stands."""
-    return {name: gold_report(tables, name) for name in NAMES if name != REVIEWED or any_reviewed}
-
-
 def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
     answered = _answered(tables, name)

@@ -8,13 +8,15 @@ from raylab.annotation.outcome import SIDES, HumanDecision, Side
 from raylab.annotation.statistics.accuracy import (
     CODES,
     GIVERS,
+    NAMES,
+    REVIEWED,
     AuditReport,
     Confusion,
     GoldReport,
     JudgeReport,
     audit_report,
     confusion_report,
-    gold_reports,
+    gold_report,
     judge_report,
 )
 from raylab.annotation.statistics.agreement import (
@@ -41,7 +43,6 @@ from raylab.annotation.statistics.usage import (
     UncertainUsage,
     UsageReport,
     decision_report,
-    standing_decisions,
     usage_report,
 )
 from raylab.codebook import Label
@@ -104,7 +105,8 @@ def batch_report(
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
         seed: Seed of the draws for intervals.
     """
-    cases, any_reviewed = case_report(tables), bool(standing_decisions(decisions))
+    cases, people = case_report(tables), decision_report(tables, decisions)
+    givers = [name for name in NAMES if name != REVIEWED or people.cases]
     final = tables.labels("code")
     return BatchReport(
         smoke=smoke,
@@ -121,13 +123,13 @@ def batch_report(
         },
         annotators={side: annotator_report(tables, side) for side in SIDES},
         agreement=measure_agreement(tables, seed),
-        gold=gold_reports(tables, any_reviewed),
+        gold={name: gold_report(tables, name) for name in givers},
         confusion=confusion_report(tables),
         judge={side: judge_report(tables, side) for side in SIDES},
         audit=None if audited is None else audit_report(tables, audited),
         sensitivity={name: trap_report(tables, CODES[name]) for name in GIVERS},
         adjudication=adjudication_report(tables),
-        decisions=decision_report(tables, decisions),
+        decisions=people,
         usage=usage_report(tables, uncertain),
     )
 

@@ -1,7 +1,7 @@
 """The calls of a run, and people's decisions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any
 
@@ -151,15 +151,10 @@ def times(seconds: Any) -> Seconds | None:
     return Seconds(mean=float(values.mean()), p50=p50, p90=p90, p99=p99, max=float(values.max()))
 
 
-def standing_decisions(decisions: Iterable[HumanDecision]) -> dict[str, HumanDecision]:
-    """Returns the decision that stands for each case: the latest, unless it is an undo."""
-    latest = {decision.case: decision for decision in decisions}
-    return {case: last for case, last in latest.items() if last.choice is not None}
-
-
 def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
     """Returns the counts of people's decisions, in the order in which they were archived."""
-    standing = standing_decisions(decisions).values()
+    latest = {decision.case: decision for decision in decisions}
+    standing = [last for last in latest.values() if last.choice is not None]
     choices = Counter(decision.choice or "own" for decision in standing)
     judged = [one for one in standing if not one.insisted and one.choice != UNCLEAR]
     verdicts = Counter(one.confirmation and one.confirmation.acceptable for one in judged)

@@ -1,33 +1,26 @@
 import itertools
 import json
 import statistics
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from raylab.annotation.outcome import (
-    SIDES,
-    HumanDecision,
-    Outcome,
-    Side,
-    Status,
-    Verdict,
-)
+from raylab.annotation.outcome import SIDES, HumanDecision, Outcome, Side, Status, Verdict
 from raylab.annotation.statistics.agreement import set_confusion
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending
 from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.annotation.statistics.usage import times
-from raylab.codebook import Categories, Codebook, Label
+from raylab.codebook import Categories, Codebook
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.agreement import Distance
 from raylab.opt.code import Root
-from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     CODEBOOK,
     adjudication,
@@ -215,27 +208,12 @@ def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
 
 def test_an_empty_run_has_reasons_in_place_of_numbers():
     found = quality([])
-    assert found.cases.total == 0
-    assert found.cases.seconds is None
-    estimates = list(_estimates(found))
-    assert len(estimates) > 50
-    for estimate in estimates:
-        assert estimate.value is None
-        assert estimate.reason
+    assert (found.cases.total, found.cases.seconds, found.usage.total.seconds) == (0, None, None)
+    written = found.model_dump_json()
+    assert written.count('"value":') == written.count('"value":null,"interval":null') > 50
+    assert '"reason":null' not in written
     assert list(found.confusion.panels) == ["a_b"]
     assert found.adjudication.first_shown_p_value is None
-    assert found.usage.total.seconds is None
-
-
-def _estimates(value: object) -> Iterator[Estimate]:
-    if isinstance(value, Estimate):
-        yield value
-    elif isinstance(value, Part):
-        for _, one in value:
-            yield from _estimates(one)
-    elif isinstance(value, dict):
-        for one in cast("dict[object, object]", value).values():
-            yield from _estimates(one)
 
 
 def test_weak_results_are_announced():
@@ -268,15 +246,13 @@ def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
     for side in SIDES:
         _check_annotator(found, cases, side)
-    both = [(a, b) for a, b in map(_labels, cases) if a and b]
+    both = [(a, b) for one in cases if (a := one.label_of("A")) and (b := one.label_of("B"))]
     agreement = found.agreement
-    assert share(agreement.exact) == (
-        sum(x.composition == y.composition for x, y in both),
-        len(both),
-    )
+    same = sum(a.composition == b.composition for a, b in both)
+    assert share(agreement.exact) == (same, len(both))
     if both:
-        sets = [(x.categories, y.categories) for x, y in both]
-        jaccards = [len(x & y) / len(x | y) for x, y in sets]
+        sets = [(a.categories, b.categories) for a, b in both]
+        jaccards = [len(a & b) / len(a | b) for a, b in sets]
         assert agreement.jaccard.value == pytest.approx(statistics.fmean(jaccards))
     finals = [(one.gold_label, one.label) for one in cases if one.gold_label and one.label]
     right = sum(gold.categories == final.categories for gold, final in finals)
@@ -291,10 +267,6 @@ def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     assert shown.first_shown_p_value == p_value
 
 
-def _labels(one: Outcome) -> tuple[Label | None, Label | None]:
-    return one.label_of("A"), one.label_of("B")
-
-
 def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> None:
     of = found.annotators[side]
     answers = [one for case in cases if (one := case.classification(side)) is not None]
@@ -302,8 +274,8 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
         count = sum(one.format == form for one in answers)
         assert share(getattr(of.format, form)) == (count, len(answers))
     reports = [r for case in cases if (r := case.evaluation(side)) is not None]
-    passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
-    assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
+    passed = sum(r.verdict is not Verdict.FAIL for r in reports)
+    assert share(of.evaluation.pass_rate) == (passed, len(reports))
     assert of.evaluation.verdicts == {v: sum(r.verdict is v for r in reports) for v in Verdict}
     for issue, count in of.evaluation.issues.items():
         assert count == sum(issue in r.issues for r in reports)
@@ -314,14 +286,12 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
     if reports:
         mean = statistics.fmean(r.score for r in reports)
         assert of.evaluation.mean_score == pytest.approx(mean)
-    gold, scored = (
-        found.gold[side],
-        [
-            (case.gold_label, one.label)
-            for case in cases
-            if case.gold_label and (one := case.classification(side))
-        ],
-    )
+    gold = found.gold[side]
+    scored = [
+        (case.gold_label, one.label)
+        for case in cases
+        if case.gold_label and (one := case.classification(side))
+    ]
     assert gold.left_out == sum(case.gold_label is not None for case in cases) - len(scored)
     for name, value in (("roots", "categories"), ("exact", "composition"), ("primary", "primary")):
         right = sum(a is not None and getattr(g, value) == getattr(a, value) for g, a in scored)
@@ -340,20 +310,15 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categories):
     found = set_confusion({(a, b): 1}, ROOTS)
     assert set_confusion({(b, a): 1}, ROOTS) == tuple(zip(*found, strict=True))
-    rows: list[str | None] = [*(a - b)]
-    columns: list[str | None] = [*(b - a)]
-    if max(len(rows), len(columns)) > 4:
-        return
-    longest = max(len(rows), len(columns))
-    rows += [None] * (longest - len(rows))
-    columns += [None] * (longest - len(columns))
-    expected: dict[tuple[str | None, str | None], float] = {(root, root): 1.0 for root in a & b}
-    matchings = list(itertools.permutations(columns))
-    for matching in matchings:
-        for pair in zip(rows, matching, strict=True):
-            expected[pair] = expected.get(pair, 0.0) + 1 / len(matchings)
-    if not a and not b:
-        expected = {(None, None): 1.0}
-    for r, row in enumerate((*Root, None)):
-        for c, column in enumerate((*Root, None)):
-            assert found[r][c] == pytest.approx(expected.get((row, column), 0.0), abs=1e-9)
+    longest = max(len(a - b), len(b - a))
+    assume(longest <= 4)
+    rows, columns = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
+    expected = Counter[tuple[str | None, str | None]]((root, root) for root in a & b)
+    if not a | b:
+        expected[None, None] = 1
+    matchings = [zip(rows, order, strict=True) for order in itertools.permutations(columns)]
+    shares = Counter(itertools.chain.from_iterable(matchings))
+    for cell in itertools.product(range(8), repeat=2):
+        pair = tuple((*Root, None)[place] for place in cell)
+        share = expected[pair] + shares[pair] / len(matchings)
+        assert found[cell[0]][cell[1]] == pytest.approx(share, abs=1e-9)
