@@ -1,15 +1,16 @@
-import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from raylab.archive.store import Archive
@@ -23,7 +24,6 @@ from tests.archive.rows import (
     decision_row,
     execute,
     sha256,
-    sqlalchemy_url,
     statuses,
 )
 
@@ -124,36 +124,22 @@ def state(archive: Archive, location: str) -> list[object]:
     return [archive.runs(), list(archive.run("r").cases()), prompts, calls]
 
 
-@contextmanager
-def holding_the_run(location: str) -> Generator[threading.Event]:
-    """Holds the lock of the run until an event that it yields."""
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        engine = create_engine(sqlalchemy_url(location), isolation_level="AUTOCOMMIT")
-        with contextlib.suppress(OperationalError), engine.connect() as connection:
-            connection.execute(text("BEGIN" if "://" in location else "BEGIN IMMEDIATE"))
-            connection.execute(text("UPDATE runs SET finished = finished"))
-            held.set()
-            free.wait(30)
-            connection.execute(text("ROLLBACK"))
-        engine.dispose()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(30)
-    yield free
-    free.set()
-    thread.join()
-
-
 def test_a_lock_that_is_held_long_is_outlasted_or_given_up(
     archive_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr("raylab.archive.database.LOCK_SECONDS", 0.1)
+    held, free = threading.Event(), threading.Event()
+
+    def hold(connection: Connection) -> None:
+        connection.execute(text("UPDATE runs SET finished = finished"))
+        held.set()
+        free.wait(30)
+
     with Archive.open(archive_url) as archive, Archive.open(archive_url, patience=0.3) as hasty:
         archive.start_run("r", {}, {})
-        with holding_the_run(archive_url) as free:
+        with Archive.open(archive_url) as holder, ThreadPoolExecutor() as pool:
+            pool.submit(holder._database.write, hold)
+            assert held.wait(30)
             with pytest.raises(ArchiveError, match=r"cannot be used for 0\.3 s \(.*lock"):
                 hasty.run("r").add_cases([case_row("c")])
             assert statuses(hasty) == {}
@@ -162,65 +148,42 @@ def test_a_lock_that_is_held_long_is_outlasted_or_given_up(
         assert statuses(archive) == {"c": "accepted"} and "trying again" in caplog.text
 
 
-def test_a_connection_lost_within_a_statement_is_made_again(
-    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
-):
-    location = postgres.create_schema("ended")
+def test_an_owner_whose_server_restarted_loses_its_run_to_the_next(postgres: PostgresServer):
+    location = postgres.create_schema("unlocked")
     with Archive.open(location) as archive:
-        archive.start_run("r", {}, {})
-        with holding_the_run(location):
-            threading.Timer(0.3, postgres.disconnect).start()
-            archive.run("r").add_cases([case_row("c")])
-        assert statuses(archive) == {"c": "accepted"} and "trying again" in caplog.text
-
-
-def test_an_owner_whose_server_restarted_loses_its_run_to_the_next(
-    postgres: PostgresServer,
-) -> None:
-    with Archive.open(postgres.create_schema("unlocked")) as archive:
         archive.start_run("r", {}, {})
         first = archive.run("r").own()
         assert first.take()
         postgres.disconnect()
         with archive.run("r").own() as second:
             first.end()
-            (row,) = archive._database.read(
-                lambda connection: connection.exec_driver_sql("SELECT owner FROM runs").all()
-            )
-            assert row.owner == second.token
+            assert execute(location, "SELECT owner FROM runs") == [(second.token,)]
 
 
-def losing_one_acknowledgement(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Has the next transaction commit and not tell; it leaves its result in the list returned."""
-    once = archive._database._once
-    lost: list[object] = []
-
-    def commit_and_lose(*given: Any) -> Any:
-        result = once(*given)
-        if not lost:
-            lost.append(result)
-            raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
-        return result
-
-    monkeypatch.setattr(archive._database.dialect, "is_transient", lambda *given: True)
-    monkeypatch.setattr(archive._database, "_once", commit_and_lose)
-    return lost
-
-
+@pytest.mark.parametrize("operation", WRITING)
 def test_an_acknowledgement_that_was_lost_changes_nothing(
-    archive_url: str, monkeypatch: pytest.MonkeyPatch
+    operation: str, archive_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {})
         archive.run("r").add_cases([case_row("c", "human")])
-        for name, operation in WRITING.items():
-            lost = losing_one_acknowledgement(archive, monkeypatch)
-            operation(archive)
-            monkeypatch.undo()
-            assert lost, name
-            after = state(archive, archive_url)
-            operation(archive)
-            assert state(archive, archive_url) == after, name
+        # Every transaction is committed, is not acknowledged, and is repeated.
+        once, lost = archive._database._once, Mock(side_effect=cycle((True, False)))
+
+        def commit_and_lose(*given: Any) -> Any:
+            result = once(*given)
+            if lost():
+                raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(archive._database.dialect, "is_transient", lambda *given: True)
+            patch.setattr(archive._database, "_once", commit_and_lose)
+            WRITING[operation](archive)
+        assert lost.called
+        after = state(archive, archive_url)
+        WRITING[operation](archive)
+        assert state(archive, archive_url) == after
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def test_the_password_of_the_environment_or_a_file_is_used_and_never_shown(
 
 def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
     location = postgres.create_schema("late")
-    postgres.stop()
+    postgres.kill()
     starting = threading.Timer(0.3, postgres.start)
     try:
         assert "cannot be used for 0.1 s" in refusal(location, patience=0.1)
