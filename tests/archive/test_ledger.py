@@ -5,8 +5,8 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import pytest
 
 from raylab.archive import ledger
 from raylab.archive.database import utc_now
-from raylab.archive.ledger import AnswerRow, CallResults, ClaimRow, EndRow, Ledger, Ownership
-from raylab.archive.records import CallRow, Cost, RunCost
+from raylab.archive.ledger import AnswerRow, CallOperation, CallResults, ClaimRow, EndRow
+from raylab.archive.records import Cost, RunCost
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.config.llm import Budget
 from raylab.errors import OwnerError
@@ -24,7 +25,7 @@ from tests.archive.rows import call_row, find_call, sha256
 ROOT = Path(__file__).parents[2]
 KEY, OTHER_KEY = sha256("k"), sha256("k2")
 MOST = Cost(1, 60, 40, 0.5)
-OWNERSHIPS: list[Ownership] = []
+BUDGET = Budget()
 NOTHING = RunCost(Cost(), Cost())
 CLAIMANT = """
 import sys
@@ -52,154 +53,139 @@ def answer(name: str, key: str = "k", **changes: object) -> AnswerRow:
 class Owner:
     """An owner of a run, with its ledger."""
 
-    def __init__(self, archive: Archive, run: str = "r", budget: Budget | None = None) -> None:
-        archive.start_run(run, {"prompt": "maximal"} if run == "r" else {}, {})
-        self.run = archive.run(run)
-        self.ownership = self.run.own()
+    def __init__(self, run: RunArchive, budget: Budget) -> None:
+        self._run, self.ownership = run, run.own()
         assert self.ownership.take()
-        OWNERSHIPS.append(self.ownership)
-        self.ledger: Ledger = self.run.ledger(self.ownership.token, budget or Budget())
+        self.ledger = run.ledger(self.ownership.token, budget)
 
-    def claims(self, *rows: ClaimRow, claimant: str = "") -> CallResults:
+    def write(self, *rows: CallOperation, claimant: str = "") -> CallResults:
         return self.ledger.write(rows, claimant)
 
     @property
     def cost(self) -> RunCost:
-        return self.run.cost()
+        return self._run.cost()
 
 
-@pytest.fixture(autouse=True)
-def ending(archive: Archive) -> Iterator[None]:
-    """Ends what the owners of a test hold."""
-    yield
-    while OWNERSHIPS:
-        OWNERSHIPS.pop().end()
+Own = Callable[..., Owner]
 
 
 @pytest.fixture
-def owner(archive: Archive) -> Owner:
-    return Owner(archive)
+def own(archive: Archive) -> Iterator[Own]:
+    """Makes owners of runs, which give them back at the end."""
+    with ExitStack() as stack:
+
+        def take(run: str = "r", budget: Budget = BUDGET) -> Owner:
+            if run != "r":
+                archive.start_run(run, {}, {})
+            owner = Owner(archive.run(run), budget)
+            stack.callback(owner.ownership.end)
+            return owner
+
+        yield take
+
+
+@pytest.fixture
+def owner(own: Own) -> Owner:
+    return own()
 
 
 def test_an_answer_is_billed_to_the_run_that_sent_it_and_known_to_all(
-    archive: Archive, owner: Owner
+    own: Own, owner: Owner
 ) -> None:
-    assert owner.claims(claim("1")).refused == {}
+    assert owner.write(claim("1")).refused == {}
     assert owner.cost == RunCost(Cost(), MOST)
-    owner.ledger.write([answer("1")])
+    owner.write(answer("1"))
     # 11 and 5 tokens at 0.25.
     assert owner.cost == RunCost(Cost(1, 11, 5, 0.25), Cost())
     # An answered call needs no budget.
-    known = Owner(archive, "t", Budget(tokens=1)).claims(claim("2")).refused["2"]
-    assert isinstance(known, CallRow) and known == call_row("k")
-    assert archive.run("t").cost() == NOTHING
+    other = own("t", Budget(tokens=1))
+    assert other.write(claim("2")).refused == {"2": call_row("k")}
+    assert other.cost == NOTHING
 
 
-def test_a_call_in_flight_is_granted_to_nobody_else(archive: Archive, owner: Owner) -> None:
-    other = Owner(archive, "s")
-    assert owner.claims(claim("1"), claim("2")).refused == {"2": None}
-    assert other.claims(claim("4"), claim("5", OTHER_KEY)).refused == {"4": None}
-    owner.ledger.write([EndRow(KEY, "1", paid=False)])
-    assert other.claims(claim("6")).refused == {} and owner.cost == NOTHING
-
-
-def test_an_attempt_that_may_be_billed_stays_counted(owner: Owner) -> None:
-    owner.ledger.write([claim("0"), EndRow(KEY, "0", paid=False)])
-    assert owner.claims(claim("1")).refused == {}
-    owner.ledger.write([EndRow(KEY, "1", paid=True), claim("2")])
-    owner.ledger.write([answer("2", prompt_tokens=0, completion_tokens=0, cost=0.0)])
-    assert owner.cost == RunCost(Cost(), Cost(2, 120, 80, 1.0))
-
-
-def test_every_write_may_be_repeated(owner: Owner) -> None:
-    third = sha256("k3")
-    for rows in (
-        [claim("1"), claim("2", OTHER_KEY), claim("3", third)],
-        [answer("1"), EndRow(OTHER_KEY, "2", paid=True), EndRow(third, "3", paid=False)],
-    ):
-        assert owner.ledger.write(rows) == owner.ledger.write(rows) == CallResults({})
-    assert owner.cost == RunCost(Cost(1, 11, 5, 0.25), MOST)
-
-
-def test_without_a_price_the_tokens_count_alone(owner: Owner) -> None:
-    owner.claims(replace(claim("1"), most=Cost.of_attempt(60, 40, None)))
-    assert owner.cost.uncertain == Cost(1, 60, 40, 0.0, unpriced=1)
-    owner.ledger.write([answer("1", cost=None)])
-    assert owner.cost == RunCost(Cost(1, 11, 5, 0.0, unpriced=1), Cost())
+def test_every_end_of_a_claim_is_counted_once_though_it_is_repeated(owner: Owner) -> None:
+    names = ("answered", "unpriced", "silent", "paid", "free")
+    keys = {name: sha256(name) for name in names}
+    endings = (
+        answer("answered", "answered"),
+        answer("unpriced", "unpriced", cost=None),
+        # Without tokens it may cost what was held.
+        answer("silent", "silent", prompt_tokens=0, completion_tokens=0, cost=0.0),
+        EndRow(keys["paid"], "paid", paid=True),
+        EndRow(keys["free"], "free", paid=False),
+    )
+    for rows in ([claim(name, keys[name]) for name in names], endings):
+        assert owner.write(*rows) == owner.write(*rows) == CallResults({})
+    assert owner.cost == RunCost(Cost(2, 22, 10, 0.25, unpriced=1), MOST + MOST)
 
 
 @pytest.mark.parametrize("budget", [Budget(tokens=200), Budget(money=1.0)])
-def test_a_budget_covers_what_is_spent_and_in_flight(archive: Archive, budget: Budget) -> None:
-    owner = Owner(archive, budget=budget)
+def test_a_budget_covers_what_is_spent_and_in_flight(own: Own, budget: Budget) -> None:
+    owner = own(budget=budget)
     keys = [f"{number:064x}" for number in range(3)]
     # Two of 100 tokens at 0.5 fit; the third waits until both have ended.
-    results = owner.claims(*(claim(str(n), key) for n, key in enumerate(keys)))
+    results = owner.write(*(claim(str(n), key) for n, key in enumerate(keys)))
     assert results.refused == {"2": None}
     for number, refusal in enumerate([None, RunCost(Cost(), Cost(2, 120, 80, 1.0))]):
-        owner.ledger.write([EndRow(keys[number], str(number), paid=True)])
-        assert owner.claims(claim("3", keys[2])).refused == {"3": refusal}
+        owner.write(EndRow(keys[number], str(number), paid=True))
+        assert owner.write(claim("3", keys[2])).refused == {"3": refusal}
 
 
-def test_a_budget_of_money_is_not_lost_to_rounding(archive: Archive) -> None:
-    owner = Owner(archive, budget=Budget(money=0.3))
+def test_a_budget_of_money_is_not_lost_to_rounding(own: Own) -> None:
+    owner = own(budget=Budget(money=0.3))
     for number in range(3):
         key = sha256(f"m{number}")
-        assert owner.claims(ClaimRow(key, str(number), Cost(1, 1, 1, 0.1))).refused == {}
-        owner.ledger.write([EndRow(key, str(number), paid=True)])
+        assert owner.write(ClaimRow(key, str(number), Cost(1, 1, 1, 0.1))).refused == {}
+        owner.write(EndRow(key, str(number), paid=True))
 
 
 def test_the_claims_of_a_process_that_started_again_end(owner: Owner) -> None:
-    owner.claims(claim("1"), claimant="annotator-0")
-    owner.claims(claim("2", OTHER_KEY), claimant="annotator-1")
+    owner.write(claim("1"), claimant="annotator-0")
+    owner.write(claim("2", OTHER_KEY), claimant="annotator-1")
     owner.ledger.void("annotator-0")
-    assert owner.claims(claim("3"), claim("4", OTHER_KEY)).refused == {"4": None}
+    assert owner.write(claim("3"), claim("4", OTHER_KEY)).refused == {"4": None}
     assert owner.cost.uncertain == Cost(3, 180, 120, 1.5)
 
 
-def lose_lock() -> None:
-    """Frees a lock as the system does when a connection to the server is lost."""
-    release = OWNERSHIPS.pop()._release
+def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
+    archive: Archive, own: Own, owner: Owner
+) -> None:
+    owner.write(claim("1"), claim("2", OTHER_KEY))
+    # As the system frees it when the connection to a server is lost.
+    release, owner.ownership._release = owner.ownership._release, None
     assert release is not None
     release()
-
-
-def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
-    archive: Archive, owner: Owner
-) -> None:
-    owner.claims(claim("1"), claim("2", OTHER_KEY))
-    lose_lock()
-    again = Owner(archive)
-    again.claims(claim("3"))
-    assert owner.claims(claim("4")).lost == {"4"}
-    assert owner.ledger.write([answer("1"), answer("2", "k2")]).lost == {"1"}
+    again = own()
+    again.write(claim("3"))
+    assert owner.write(claim("4")).lost == {"4"}
+    assert owner.write(answer("1"), answer("2", "k2")).lost == {"1"}
     assert find_call(archive, OTHER_KEY) is not None and find_call(archive, KEY) is None
-    assert again.ledger.write([answer("3", text="mine")]).lost == frozenset()
+    assert again.write(answer("3", text="mine")).lost == frozenset()
     kept = find_call(archive, KEY)
     assert kept is not None and kept.text == "mine"
     assert again.cost == RunCost(Cost(1, 11, 5, 0.25), Cost(2, 120, 80, 1.0))
 
 
 def test_the_run_of_a_killed_process_is_free_and_its_call_counted_there(
-    archive: Archive, archive_url: str
+    archive: Archive, archive_url: str, owner: Owner
 ) -> None:
     archive.start_run("dead", {}, {})
     command = [sys.executable, "-c", CLAIMANT, archive_url, "dead", KEY]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
-    owner = Owner(archive)
     with child:
         assert child.stdout is not None and child.stdout.readline() == b"claimed\n"
-        assert owner.claims(claim("1")).refused == {"1": None}
+        assert owner.write(claim("1")).refused == {"1": None}
         with pytest.raises(OwnerError, match=f"process {child.pid} on"):
             archive.run("dead").own().__enter__()
         child.kill()
         child.wait()
         # A server notices a moment later that the connection is gone.
-        while owner.claims(claim("1")).refused:
+        while owner.write(claim("1")).refused:
             pass
         with archive.run("dead").own():
             pass
     assert archive.run("dead").cost() == RunCost(Cost(), MOST) == owner.cost
-    owner.ledger.write([answer("1")])
+    owner.write(answer("1"))
     assert owner.cost == RunCost(Cost(1, 11, 5, 0.25), Cost())
 
 
