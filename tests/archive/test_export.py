@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from raylab.annotation.outcome import Status
+from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
@@ -15,6 +15,7 @@ from raylab.errors import ArchiveError, ConfigError, RunError
 from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome
 from tests.archive.rows import canonical, execute, sha256
 
+SYSTEM = sha256("a system")
 WHOLE = outcome(
     "whole",
     answer("Lrn", [call(response_model="m-1")]),
@@ -26,14 +27,6 @@ WHOLE = outcome(
     cost=0.125,
     started=datetime(2026, 3, 1, 12, tzinfo=UTC),
     finished=datetime.fromisoformat("2026-03-01T14:00:01.5+02:00"),
-)
-SYSTEM = sha256("a system")
-FAILED = CaseRow(
-    "failed",
-    SYSTEM,
-    "a system",
-    "failed",
-    outcome("failed", None, None, status=Status.FAILED).model_dump(mode="json"),
 )
 FLAT = {
     "run": "r",
@@ -57,23 +50,18 @@ FLAT = {
 }
 
 
-def row_of(case: str, description: str = "a system", **changes: Any) -> CaseRow:
-    made = outcome(case, "Lrn", "Lrn", **changes)
+def row_of(made: Outcome, description: str = "a system") -> CaseRow:
     body = made.model_dump(mode="json")
-    return CaseRow(case, sha256(description), description, made.status, body)
+    return CaseRow(made.case, sha256(description), description, made.status, body)
+
+
+def accepted(case: str, description: str = "a system", **changes: Any) -> CaseRow:
+    return row_of(outcome(case, "Lrn", "Lrn", **changes), description)
 
 
 def decided(case: str, code: str) -> DecisionRow:
     made = decision(case, code, None, justification="since", reviewer="ada")
     return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
-
-
-def fill(archive: Archive) -> None:
-    whole = CaseRow("whole", SYSTEM, "a system", "human", WHOLE.model_dump(mode="json"))
-    archive.run("r").add_cases([whole, row_of("bare")])
-    archive.run("r").add_cases([FAILED])
-    archive.run("r").reviews().add(decided("whole", "Sym"))
-    archive.run("r").reviews().add(decided("whole", "Swm"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -93,10 +81,13 @@ def read(path: Path) -> list[dict[str, Any]]:
 def test_an_export_has_every_case_with_its_numbers_and_decisions(
     archive: Archive, tmp_path: Path, form: Any
 ):
-    fill(archive)
+    failed = outcome("failed", None, None, status=Status.FAILED)
+    archive.run("r").add_cases([row_of(WHOLE), accepted("bare"), row_of(failed)])
+    for code in ("Sym", "Swm"):
+        archive.run("r").reviews().add(decided("whole", code))
     path = tmp_path / "deep" / f"cases.{form}"
     export_run(archive.run("r"), path, CODEBOOK, form)
-    whole, plain, failed = read(path)
+    rows = whole, plain, failed = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert whole["finished"] == datetime(2026, 3, 1, 12, 0, 1, 500_000, tzinfo=UTC)
@@ -109,7 +100,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
     ]
     assert (plain["status"], plain["code"], plain["decisions"]) == ("accepted", "OPT=Lrn", [])
     assert (failed["status"], failed["code_a"], failed["jaccard"]) == ("failed", None, None)
-    for row in (whole, plain, failed):
+    for row in rows:
         names = ("case", "description", "description_hash", "sequence")
         record = {name: row[name] for name in names} | {"status": row["run_status"]}
         created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
@@ -119,8 +110,8 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 
 def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path: Path):
     formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
-    archive.run("r").add_cases([row_of(f"{text} {n}", text) for n, text in enumerate(formulas)])
-    archive.run("r").add_cases([row_of("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
+    archive.run("r").add_cases([accepted(f"{text} {n}", text) for n, text in enumerate(formulas)])
+    archive.run("r").add_cases([accepted("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
     export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "csv")
     with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -134,22 +125,22 @@ def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path:
 
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
-    archive.run("r").add_cases([row_of("a", description=description, meta={"é": "\0"})])
-    export_run(archive.run("r"), tmp_path / "cases.jsonl", CODEBOOK, "jsonl")
-    (row,) = read(tmp_path / "cases.jsonl")
-    assert (row["description"], row["meta"]) == (description, {"é": "\0"})
-    export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK)
-    (row,) = read(tmp_path / "cases.parquet")
+    archive.run("r").add_cases([accepted("a", description)])
     # Parquet holds no lone surrogates.
-    assert row["description"] == description.replace("\ud800", "\ufffd")
-    assert row["meta"] == {"é": "\0"}
+    for form, text in (
+        ("jsonl", description),
+        ("parquet", description.replace("\ud800", "\ufffd")),
+    ):
+        export_run(archive.run("r"), tmp_path / f"cases.{form}", CODEBOOK, form)
+        (row,) = read(tmp_path / f"cases.{form}")
+        assert row["description"] == text
 
 
 def test_an_export_replaces_a_file_whole_or_not_at_all(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
     run, path = archive.run("r"), tmp_path / "cases.jsonl"
-    run.add_cases([row_of(f"c{n}") for n in range(250)])
+    run.add_cases([accepted(f"c{n}") for n in range(250)])
     path.write_text("older")
     ((whole,),) = execute(archive_url, "SELECT body FROM cases WHERE sequence = 201")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
@@ -174,30 +165,28 @@ def test_cases_are_exported_in_groups(
 ):
     monkeypatch.setattr("raylab.annotation.statistics.export.GROUP", 14)
     path = tmp_path / "cases.parquet"
-    for count, expected in ((0, []), (24, [14, 10])):
-        archive.run("r").add_cases([row_of(f"c{n}") for n in range(count)])
+    for count, groups in ((0, []), (24, [14, 10])):
+        archive.run("r").add_cases([accepted(f"c{n}") for n in range(count)])
         export_run(archive.run("r"), path, CODEBOOK)
-        with parquet.ParquetFile(path) as file:
-            assert set(FLAT) <= set(file.schema_arrow.names)
-            groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-        assert groups == expected
+        written = parquet.read_metadata(path)
+        assert set(FLAT) <= set(written.schema.names)
+        assert [written.row_group(n).num_rows for n in range(written.num_row_groups)] == groups
 
 
 def test_what_is_added_during_an_export_is_left_out(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
     run = archive.run("r")
-    run.add_cases([row_of(f"c{n}", status=Status.HUMAN) for n in range(3)])
+    run.add_cases([accepted(f"c{n}", status=Status.HUMAN) for n in range(3)])
     read_row = run.row
 
     def read_row_and_write() -> RunRow:
-        found = read_row()
-        run.add_cases([row_of("late")])
+        row = read_row()
+        run.add_cases([accepted("late")])
         run.reviews().add(decided("c0", "Evo"))
-        return found
+        return row
 
     run.row = read_row_and_write
     export_run(run, tmp_path / "cases.jsonl", CODEBOOK, "jsonl")
-    rows = read(tmp_path / "cases.jsonl")
-    assert [row["case"] for row in rows] == ["c0", "c1", "c2"]
-    assert rows[0]["status"] == "human" and rows[0]["decisions"] == []
+    first, _, _ = read(tmp_path / "cases.jsonl")
+    assert (first["case"], first["status"], first["decisions"]) == ("c0", "human", [])

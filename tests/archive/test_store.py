@@ -53,21 +53,15 @@ def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
     assert [row.name for row in archive.runs()] == ["r", "b"]
 
 
-def test_a_run_of_another_configuration_is_refused_with_what_differs(archive: Archive):
-    archive.start_run("s", {"llm": {"a": {"seed": 1}}, "fresh": False}, {})
-    with pytest.raises(ArchiveError) as raised:
-        archive.start_run("s", {"llm": {"a": {"seed": 2}}, "fresh": False}, {})
-    told = "a run s of another configuration:\n  llm.a.seed: the run has 1, now 2\nset"
-    assert told in str(raised.value)
-    assert archive.run("s").row().config == {"llm": {"a": {"seed": 1}}, "fresh": False}
-
-
-def test_another_run_of_the_same_name_is_refused_and_changes_nothing(archive: Archive):
-    run = archive.start_run("s", {}, {}, "0a1b")
-    before = run.row()
-    with pytest.raises(ArchiveError, match=r"another run of the name s, started 20.*archive="):
-        archive.start_run("s", {}, {}, "0c2d")
-    assert run.row() == before
+def test_a_run_of_another_configuration_or_id_is_refused(archive: Archive):
+    before = archive.start_run("s", {"llm": {"a": {"seed": 1}}, "fresh": False}, {}, "0a1b").row()
+    for seed, uid, told in (
+        (2, "0a1b", "a run s of another configuration:\n  llm.a.seed: the run has 1, now 2\nset"),
+        (1, "0c2d", r"another run of the name s, started 20.*archive="),
+    ):
+        with pytest.raises(ArchiveError, match=told):
+            archive.start_run("s", {"llm": {"a": {"seed": seed}}, "fresh": False}, {}, uid)
+    assert archive.run("s").row() == before
 
 
 def test_an_unknown_run_is_an_error_that_names_those_there_are(archive: Archive):
@@ -105,17 +99,9 @@ def test_cases_are_kept_once_and_in_order(archive: Archive):
     assert [current.case for current in run.cases("accepted")] == [cases[0], cases[2]]
     assert [current.case for current in run.cases(places=[3, 1, 9])] == cases[::2]
     assert run.counts() == {"accepted": 2, "human": 1} and run.row().records == 3
-
-
-def test_a_case_with_another_description_is_refused_with_its_batch(archive: Archive):
-    run = archive.run("r")
-    run.add_cases([case_row("a")])
     with pytest.raises(ArchiveError, match="case 'a' with another description"):
-        run.add_cases([case_row("b"), case_row("a", description="changed")])
-    heads = run.find_heads(["a", "b"])
-    assert {case: head.description_hash for case, head in heads.items()} == {
-        "a": sha256("a system")
-    }
+        run.add_cases([case_row("d"), case_row("a", description="changed")])
+    assert [*run.find_heads(["a", "d"])] == ["a"]
 
 
 ALTERED = {
@@ -145,11 +131,12 @@ def test_a_record_that_was_altered_is_refused_when_it_is_read(
         execute(archive_url, f"UPDATE {table} SET {column} = :before", before=before)
 
 
-def test_every_text_comes_back_as_it_was(archive: Archive):
+def test_every_text_comes_back_as_it_was_and_nan_as_null(archive: Archive):
     run = archive.run("r")
     cases = [CaseRow(odd, sha256(odd), odd, HUMAN, {odd or "k": [odd]}) for odd in STRANGE]
-    cases.append(CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, {}))
-    run.add_cases(cases)
+    not_json = {"a": float("nan"), "b": [float("-inf"), 1.5]}
+    run.add_cases([*cases, CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, not_json)])
+    cases.append(CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, {"a": None, "b": [None, 1.5]}))
     assert [(c.case, c.description, c.body) for c in cases_of(archive)] == [
         (c.case, c.description, c.body) for c in cases
     ]
@@ -164,21 +151,13 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     assert [decision.reviewer for decision in run.decisions()] == texts
 
 
-def test_values_that_json_has_not_become_null(archive: Archive):
-    archive.run("r").add_cases([case_row("c", meta={"a": float("nan"), "b": [float("-inf"), 1.5]})])
-    assert cases_of(archive)[0].body["meta"] == {"a": None, "b": [None, 1.5]}
-
-
 def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
     for index in range(24):
         archive.run("r").add_cases([case_row(f"c{index}", description=f"{index}" + "x" * 250_000)])
     tracemalloc.start()
-    try:
-        cases = (current.case for current in archive.run("r").cases())
-        assert sum(len(case.description) > 250_000 for case in cases) == 24
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    assert sum(1 for _ in archive.run("r").cases()) == 24
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert peak < 3_000_000
 
 
