@@ -21,14 +21,12 @@ from pyarrow import fs
 
 from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.opt.agreement import load_distance
 from raylab.quality.reading import read_files
 from raylab.quality.trees import find_trees
 from tests.annotation.outcomes import CODEBOOK
@@ -206,51 +204,41 @@ def write_inputs(root: Path) -> None:
     torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": content}, root / "a.ckpt")
 
 
-@pytest.mark.parametrize(
-    ("name", "read", "length"),
-    [
-        ("set", tasks, 1),
-        ("re_arc.zip", tasks, 1),
-        ("cases.parquet", cases, 3),
-        ("cases.jsonl.bz2", cases, 3),
-        ("a.ckpt", weights, 1),
-        ("scores", scores, 2),
-    ],
-)
+READERS: dict[str, Callable[[str], list[Any]]] = {
+    "set": tasks,
+    "re_arc.zip": tasks,
+    "cases.parquet": cases,
+    "cases.jsonl.bz2": cases,
+    "a.ckpt": weights,
+    "scores": scores,
+}
+"""How a job reads what a configuration names."""
+
+
+@pytest.mark.parametrize("name", READERS)
 def test_input_is_read_from_object_storage_as_from_disk(
-    name: str, read: Callable[[str], list[Any]], length: int, s3: ObjectStorage, tmp_path: Path
+    name: str, s3: ObjectStorage, tmp_path: Path
 ) -> None:
     write_inputs(tmp_path)
-    remote = read(uploaded(s3, tmp_path / name))
-    assert remote == read(str(tmp_path / name)) and len(remote) == length
+    remote = READERS[name](uploaded(s3, tmp_path / name))
+    assert remote and remote == READERS[name](str(tmp_path / name))
 
 
-READERS: dict[str, Callable[[str], object]] = {
-    "tasks": lambda uri: tasks(f"{uri}.zip"),
-    "groups": lambda uri: group_tasks((), f"{uri}.json"),
-    "distances": lambda uri: load_distance(f"{uri}.json"),
-    "cases": lambda uri: cases(f"{uri}.jsonl"),
-    "checkpoint": lambda uri: read_checkpoint(f"{uri}.ckpt"),
-    "scores": lambda uri: find_trees(uri, [], Layout.AUTO),
-}
-"""Every way in which a job reads what a configuration names."""
-
-
-@pytest.mark.parametrize("what", READERS)
+@pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("fault", ["absent", "refused", "no server"])
 def test_what_cannot_be_read_is_named(
-    what: str, fault: str, s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+    name: str, fault: str, s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location, reason = {
-        "absent": (f"{s3.uri}/absent/{what}", r"No such file|does not exist|is missing"),
+        "absent": (f"{s3.uri}/absent/{name}", r"No such file|does not exist|is missing|holds no"),
         # Another URI, for those that were opened before keep their credentials.
-        "refused": (f"{s3.uri}/refused/{what}", r"ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH"),
-        "no server": (f"nothing://{what}", "cannot be opened"),
+        "refused": (f"{s3.uri}/refused/{name}", r"ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH"),
+        "no server": (f"nothing://{name}", "cannot be opened"),
     }[fault]
     if fault == "refused":
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "0" * 40)
     with pytest.raises(RaylabError, match=reason) as caught:
-        READERS[what](location)
+        READERS[name](location)
     assert location in str(caught.value) and "0" * 40 not in str(caught.value)
     assert isinstance(caught.value, ConfigError | DataError | CheckpointError)
 

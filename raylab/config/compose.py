@@ -47,6 +47,8 @@ KEY = re.compile(r"[\w.@/+~-]{1,100}")
 LOGGER = logging.getLogger(__name__)
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
 Config = TypeVar("Config", bound=JobConfig)
+Groups = dict[str, tuple[str, ...]]
+"""The options of config groups."""
 
 
 def load_config(
@@ -67,7 +69,9 @@ def load_config(
         ConfigError: The message lists every problem with its key and the expected value.
     """
     groups = config_groups(kind)
-    usable, problems = _read_overrides(groups, overrides)
+    read = [_read_override(groups, number, text) for number, text in enumerate(overrides, 1)]
+    usable = [override for override in read if isinstance(override, Override)]
+    problems = [problem for problem in read if isinstance(problem, ConfigProblem)]
     try:
         sections = {} if file is None else _read_file(file, kind.foreign)
         values = kind.resolved(compose_values(kind, usable, sections))
@@ -96,7 +100,8 @@ def compose_values(
         overrides: Choices of groups, deletions and values of keys.
         sections: Sections that replace those of the YAML, unless their group is chosen.
     """
-    choices = [override for override in overrides if _is_choice(override)]
+    groups = config_groups(kind)
+    choices = [o for o in overrides if o.is_delete() or _chosen_option(groups, o) is not None]
     chosen = {override.key_or_group for override in choices}
     kept = {key: value for key, value in (sections or {}).items() if key not in chosen}
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -112,17 +117,13 @@ def compose_values(
     return cast(dict[str, Any], values)
 
 
-def _is_choice(override: Override) -> bool:
-    """Returns True for an option of a group, or a deletion; False for the value of a key."""
-    is_group = override.key_or_group in _all_groups()
-    return override.is_delete() or (is_group and not isinstance(override.value(), dict))
+def _chosen_option(groups: Groups, override: Override) -> object:
+    """Returns the option of a group that an override chooses; None for the value of a key."""
+    value = None if override.is_delete() else override.value()
+    return value if override.key_or_group in groups and not isinstance(value, dict) else None
 
 
-def _all_groups() -> set[str]:
-    return {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-
-
-def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
+def config_groups(kind: type[JobConfig]) -> Groups:
     """Returns the config groups that the job's YAML names, each with its options.
 
     Raises:
@@ -201,64 +202,38 @@ def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json", exclude=exclude)))
 
 
-def _read_overrides(
-    groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
-) -> tuple[list[Override], list[ConfigProblem]]:
-    """Returns the usable overrides, and the problems of the others."""
-    parser = OverridesParser.create()
-    usable, problems = list[Override](), list[ConfigProblem]()
-    for number, text in enumerate(overrides, 1):
-        try:
-            if len(text) > OVERRIDE_CHARACTERS:
-                raise ValueError("too long")
-            override = parser.parse_override(text)
-        except UNUSABLE as error:
-            problems.append(_syntax_problem(number, text, error))
-            continue
-        if problem := _override_problem(groups, override):
-            problems.append(problem)
-        else:
-            usable.append(override)
-    return usable, problems
-
-
-def _syntax_problem(number: int, text: str, error: Exception) -> ConfigProblem:
-    """Returns the problem of an override that cannot be parsed, without its value: a secret may be.
+def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigProblem:
+    """Returns an override, or its problem without its value, which may be a secret.
 
     Args:
+        groups: The config groups of the job.
         number: Position of the override, from 1.
         text: The override.
-        error: Error of the parser.
     """
     key, equals, _ = text.partition("=")
     where = key if equals and KEY.fullmatch(key) else f"override {number}"
-    if not equals:
-        return ConfigProblem(where, "is not of the form key=value")
     if len(text) > OVERRIDE_CHARACTERS:
         most = f"has more than {OVERRIDE_CHARACTERS:,} characters"
         return ConfigProblem(where, f"{most}: write the value in a file for --config")
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except UNUSABLE as error:
+        return ConfigProblem(where, _syntax_problem(error) if equals else "is not key=value")
+    key = override.key_or_group
+    if not override.is_delete() and override.is_sweep_override():
+        return ConfigProblem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
+    option, options = _chosen_option(groups, override), groups.get(key, ())
+    if option is not None and option not in options:
+        return ConfigProblem(key, f"no option {option!s:.40}; options: {', '.join(options)}")
+    return override
+
+
+def _syntax_problem(error: Exception) -> str:
     column = getattr(getattr(error.__cause__, "offendingToken", None), "column", None)
     place = "" if column is None else f" at character {column + 1}"
-    quoted = "a value with special characters is quoted twice: \"key='value'\""
-    return ConfigProblem(where, f"cannot be read{place}; {quoted}")
-
-
-def _override_problem(
-    groups: dict[str, tuple[str, ...]], override: Override
-) -> ConfigProblem | None:
-    key = override.key_or_group
-    if override.is_delete():
-        return None
-    if override.is_sweep_override():
-        return ConfigProblem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
-    choice = override.value()
-    if isinstance(choice, dict):
-        return None
-    if key in groups and choice not in groups[key]:
-        return ConfigProblem(key, f"no option {choice!s:.40}; options: {', '.join(groups[key])}")
-    if key in _all_groups() - groups.keys():
-        return ConfigProblem(key, f"no config group of this job; its groups: {', '.join(groups)}")
-    return None
+    return (
+        f"cannot be read{place}; a value with special characters is quoted twice: \"key='value'\""
+    )
 
 
 def _reason(error: Exception, overrides: Sequence[str]) -> str:

@@ -239,7 +239,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("data=re_arc", "data: source re_arc needs data.path"),
         ("model=decoder_onli", "model: no option decoder_onli; options: champion, custom, decoder"),
         ("training.monitor=val_grid_acuracy", "should be 'val_solve_"),
-        ("training.lr", "override 1: is not of the form key=value"),
+        ("training.lr", "override 1: is not key=value"),
         ("name=a(b", "name: cannot be read at character 9; a value with special characters"),
         ("training.lr=0.1,0.2", "training.lr: a job takes one value, not a sweep"),
         ("hydra.run.dir=x", "hydra: unknown key; keys of this job: storage, name"),
@@ -286,7 +286,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("models=[champion,{architecture: champion, layer: 3}]", "models[1].layer: un")
     ],
     EvaluateConfig: [("models=[x] scoring.metric=val_solve_rate", "'solve_rate'")],
-    BenchmarkConfig: [("model=champion", "model: no config group of this job; its groups: data")],
+    BenchmarkConfig: [("model=champion", "model: unknown key; did you mean models?")],
 }
 
 
