@@ -6,6 +6,7 @@ Both runs are small and stay in `runs/`, so that a second call finds them finish
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -15,21 +16,15 @@ from urllib.parse import urljoin
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.chromium import CHROMIUM
-
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+"""Path of the browser; empty where there is none."""
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "jobs" / "pictures"
 WIDTH = 1280
 REPORT_HEIGHT, REVIEW_HEIGHT = 1000, 760
 SAME = "Both give the same code."
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PIPELINE = ("pipeline", "name=pictures", "scale=demo")
 ANNOTATION = (
     "annotate",
@@ -50,7 +45,7 @@ def take_pictures() -> None:
         subprocess.run(command(job, *arguments, "resume=true"), cwd=ROOT, check=True)
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, review_page() as address:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
         page = browser.new_page(viewport={"width": WIDTH, "height": REPORT_HEIGHT})
         page.goto((ROOT / "runs" / "pictures" / "report.html").as_uri())
         page.locator(".kicker code").evaluate("place => place.textContent = 'runs/pictures'")

@@ -1,6 +1,5 @@
 """What runs leave as DataFrames: the values of the records, a row each."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.config.jobs import TuneConfig
 from raylab.errors import RunError
 from tests.annotation.test_run_archive import annotate, configured
+from tests.quality.test_trees import write
 from tests.report.runs import CASES, SPACE, every_kind, left, train
 from tests.report.runs import content as annotation_report
 from tests.report.test_annotation_run import row
@@ -53,23 +53,14 @@ def test_trials_of_a_sweep(tmp_path: Path):
 
 
 def test_scores_of_a_tree(tmp_path: Path):
-    for model, generation, value in (
-        ("a", "g1", 0.5),
-        ("a", "g2", 0.75),
-        ("b", "g1", 1),
-        ("b", "g2", None),
-    ):
-        directory = tmp_path / model / generation
-        directory.mkdir(parents=True)
-        scores = [{"metrics": {"accuracy": {"value": value}}}]
-        log = {"status": "success", "results": {"scores": scores}}
-        (directory / "t.json").write_text(json.dumps(log))
+    for name, value in {"a/g1": 0.5, "a/g2": 0.75, "b/g1": 1.0, "b/g2": None}.items():
+        write(tmp_path / name / "t.json", value)
     found = frames.scores(str(tmp_path))
     assert found["file"].tolist() == ["t.json"] * 4
     table = found.pivot(index="model", columns="generation", values="accuracy")
     assert table.loc["a"].tolist() == [0.5, 0.75]
     assert table["g1"].tolist() == [0.5, 1.0] and table["g2"].isna().tolist() == [False, True]
-    assert found["reason"].iloc[3] == "the first score has no accuracy: it has none"
+    assert found["reason"].iloc[3] == "status is error, not success"
 
 
 def test_cases_of_an_annotation_run(tmp_path: Path):

@@ -33,7 +33,7 @@ NEEDED: dict[type[JobConfig], list[str]] = {
     ReviewConfig: ["name=systems"],
 }
 """Overrides without which a job has no configuration."""
-SHIPPED = {
+SHIPPED: dict[type[JobConfig], set[str]] = {
     TuneConfig: {"space"},
     EvaluateConfig: {"models"},
     ReportConfig: {"runs"},

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.archive.store import Archive
 from tests.annotation.outcomes import CODEBOOK
-from tests.chromium import CHROMIUM
+from tests.pictures import CHROMIUM
 from tests.review.office import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 
 ROOT = Path(__file__).parents[2]
