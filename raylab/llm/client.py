@@ -85,8 +85,7 @@ class Client:
         share: The share of this client in the calls in flight.
 
     Raises:
-        ConfigError: A key is not in the environment, the embedded model is not served, or a
-            budget in money lacks a price.
+        ConfigError: A key is not in the environment, or a budget in money lacks a price.
     """
 
     def __init__(

@@ -61,12 +61,11 @@ def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) ->
     """Returns the address of an endpoint, or of the embedded model, and its key.
 
     Raises:
-        ConfigError: The key is not in the environment, or the embedded model is not served.
+        ConfigError: The key is not in the environment.
     """
     if endpoint.base_url is not None:
         return EndpointAccess(endpoint.base_url, _key_of(name, endpoint))
-    if embedded is None:
-        raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
+    assert embedded is not None, "whoever uses the embedded model serves it"
     return embedded
 
 
