@@ -46,17 +46,9 @@ CASES = [
 ]  # fmt: skip
 
 
-SCORE_TREE = ScoreTreeReport(
-    files=1,
-    notes=("generations seed-1 are random halves",),
-    left_out=("3 cases without gold",),
-)
-
-
 def content(
     cases: Sequence[Outcome] = CASES,
     decisions: Sequence[HumanDecision] = (),
-    score_tree: ScoreTreeReport = SCORE_TREE,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
     run = tables(cases, *decisions)
@@ -64,7 +56,7 @@ def content(
         run="systems",
         run_id="id",
         archive=ArchiveHead(place="/runs/archive.db", records=4),
-        score_tree=score_tree,
+        score_tree=ScoreTreeReport(files=1, notes=("halves",), left_out=("3 without gold",)),
         disagreements=disagreement_report(run),
         changes=(),
         **dict(batch_report(run, decisions)),

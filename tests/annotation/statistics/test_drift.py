@@ -18,8 +18,6 @@ from raylab.annotation.statistics.drift import (
 )
 from tests.annotation.outcomes import NOON, answer, call, outcome, outcomes, report, tables
 
-CASES = 10
-
 
 def run(name: str, day: int, cases: list[Outcome], taxonomy: str = "opt-1.0") -> ArchivedRun:
     """A run of an archive; its models are those of the calls."""
@@ -31,16 +29,17 @@ def run(name: str, day: int, cases: list[Outcome], taxonomy: str = "opt-1.0") ->
     return ArchivedRun(name, started, taxonomy, models, lambda: tables(cases))
 
 
-def answered(right: int, **changes: Any) -> list[Outcome]:
-    """Both annotators have the first cases right, and take the others for search."""
+def answered(right: int, judge: str = "m-1", **changes: Any) -> list[Outcome]:
+    """Ten cases: both annotators have the first right, and take the others for search."""
     return [
         outcome(
             f"c{n}",
-            answer("Lrn" if n < right else "Sch", [call(**changes)]),
-            answer("Lrn" if n < right else "Sch", [call("classify-b", model="n")]),
+            answer(code, [call(**changes)]),
+            answer(code, [call("classify-b", model="n")]),
             gold="Lrn",
+            evaluation_a=report(calls=(call(response_model=judge),)),
         )
-        for n in range(CASES)
+        for n, code in enumerate(["Lrn"] * right + ["Sch"] * (10 - right))
     ]
 
 
@@ -57,7 +56,6 @@ def result_of(change: DriftChange) -> DriftResult:
 def test_a_run_is_compared_with_the_one_before_it():
     drift = compare_runs([run("late", 2, answered(3)), run("early", 1, answered(9))])
     assert Drift.of_content(json.loads(json.dumps(drift.content(), allow_nan=False))) == drift
-    assert [of.run for of in drift.runs] == ["early", "late"]
     row, result = compared(drift), result_of(compared(drift))
     assert (row.before, row.after, row.models, row.changed) == ("early", "late", ("m",), ())
     assert (row.cases, result.right_before, result.right_after) == (10, 9, 3)
@@ -89,16 +87,7 @@ def test_a_change_that_is_no_chance_raises_an_alarm_whatever_comes_later():
 
 
 def test_what_else_changed_is_named():
-    after = [
-        outcome(
-            one.case,
-            one.classification("A"),
-            one.classification("B"),
-            gold="Lrn",
-            evaluation_a=report(calls=(call(response_model="e-2"),)),
-        )
-        for one in answered(9, response_model="m-2", prompt_hash="i", seed=7)
-    ]
+    after = answered(9, "e-2", response_model="m-2", prompt_hash="i", seed=7)
     drift = compare_runs([run("1", 1, answered(9)), run("2", 2, after, "opt-2")])
     ours = ("response_model of A", "prompt of A", "seed of A")
     assert compared(drift).changed == (*ours, "taxonomy")
@@ -191,10 +180,8 @@ def test_changes_are_what_plain_loops_find(first: list[Outcome], second: list[Ou
             continue
         found = result_of(row)
         assert (found.right_before, found.right_after) == tuple(map(sum, zip(*known, strict=True)))
-        assert (found.lost, found.gained) == (
-            known.count((True, False)),
-            known.count((False, True)),
-        )
+        assert found.lost == known.count((True, False))
+        assert found.gained == known.count((False, True))
         changed = found.lost + found.gained
         p = stats.binomtest(found.lost, changed).pvalue if changed else 1.0
         assert found.tests["mcnemar"].p_value == pytest.approx(p)

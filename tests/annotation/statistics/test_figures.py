@@ -89,9 +89,8 @@ def test_endings_of_a_dozen_cases():
     assert {name: share(one) for name, one in cases.status.items()} == {
         "accepted": (4, 12), "adjudicated": (2, 12), "human": (5, 12), "failed": (1, 12)
     }  # fmt: skip
-    assert cases.endings["human:one-acceptable"] == Ending(
-        cases=2, example="7: only B is acceptable"
-    )
+    waiting = Ending(cases=2, example="7: only B is acceptable")
+    assert cases.endings["human:one-acceptable"] == waiting
     assert next(iter(cases.endings.items())) == ("accept", Ending(cases=6, example=None))
     assert cases.seconds is not None and cases.seconds.mean == 4.0
 
@@ -133,9 +132,8 @@ def test_confusion_of_a_dozen_cases():
 def test_traps_count_by_the_root_that_they_bait():
     traps = quality(DOZEN).sensitivity
     # A took 7 for Swm, as baited; B took 8 for Sch, which is among the roots of execution.
-    assert traps["A"].answered == 2
-    assert (share(traps["A"].wrong), share(traps["A"].taken)) == ((1, 2), (1, 2))
-    assert (share(traps["B"].wrong), share(traps["B"].taken)) == ((1, 2), (1, 2))
+    for side in SIDES:
+        assert share(traps[side].wrong) == share(traps[side].taken) == (1, traps[side].answered)
     assert (traps["A"].taken_for, traps["B"].taken_for) == ({"Swm": 1}, {"Sch": 1})
     assert traps["final"].taken.reason == "no cases"
     # Another wrong root than the one baited is wrong, and not taken.
