@@ -1,10 +1,4 @@
-"""The import direction of the house.
-
-jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
--> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
--> {files, working_directory} -> bounded
--> {log, background, grid_metrics, memory} -> {errors, printable}
-"""
+"""The import direction of the house, from the lowest layer to the highest."""
 
 import ast
 import subprocess

@@ -80,7 +80,7 @@ def load_config(
         unchosen = {problem.path for problem in problems} & groups.keys()
         invalid = problems_of(kind, error)
         problems += [p for p in invalid if p.path.split(".")[0] not in unchosen]
-    except UNUSABLE as error:
+    except (ConfigError, *UNUSABLE) as error:
         problems.append(ConfigProblem("", _reason(error, overrides)))
     else:
         if not problems:
@@ -99,21 +99,27 @@ def compose_values(
         kind: Configuration class of the job.
         overrides: Choices of groups, deletions and values of keys.
         sections: Sections that replace those of the YAML, unless their group is chosen.
+
+    Raises:
+        ConfigError: A file is absent or broken, or the overrides do not fit; it may repeat them.
     """
     groups = config_groups(kind)
     choices = [o for o in overrides if o.is_delete() or _chosen_option(groups, o) is not None]
     chosen = {override.key_or_group for override in choices}
     kept = {key: value for key, value in (sections or {}).items() if key not in chosen}
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose(kind.job, [str(override.input_line) for override in choices])
-    plain = cast(dict[str, Any], OmegaConf.to_container(composed))
-    composed = OmegaConf.create(plain | kept)
-    for override in overrides:
-        if override not in choices:
-            key, value = override.key_or_group, override.value()
-            # The YAML files are sparse; the model decides which keys exist.
-            OmegaConf.update(composed, key, value, merge=True, force_add=True)
-    values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            composed = compose(kind.job, [str(override.input_line) for override in choices])
+        plain = cast(dict[str, Any], OmegaConf.to_container(composed))
+        composed = OmegaConf.create(plain | kept)
+        for override in overrides:
+            if override not in choices:
+                key, value = override.key_or_group, override.value()
+                # The YAML files are sparse; the model decides which keys exist.
+                OmegaConf.update(composed, key, value, merge=True, force_add=True)
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except UNUSABLE as error:
+        raise ConfigError(str(error)) from error
     return cast(dict[str, Any], values)
 
 

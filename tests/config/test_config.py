@@ -24,6 +24,7 @@ from raylab.config.jobs import (
 )
 from raylab.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.config.search import Domain
+from raylab.entrypoint import help_text
 from raylab.errors import ConfigError
 
 JOBS = JobConfig.__subclasses__()
@@ -323,3 +324,6 @@ def test_absent_and_broken_shipped_files_are_named(
     assert "run the job from a checkout" in refusal(TrainConfig)
     (tmp_path / "train.yaml").write_text("defaults: [\n")
     assert str(tmp_path / "train.yaml") in refusal(TrainConfig)
+    (tmp_path / "train.yaml").write_text("defaults: [{model: mine}]\n")
+    with pytest.raises(ConfigError, match="model/mine"):
+        help_text(TrainConfig, None)
