@@ -16,7 +16,6 @@ from raylab.files import Place
 from raylab.quality.reading import read_files
 from raylab.quality.trees import find_trees
 from raylab.runs.run import Run
-from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
 
 SCORE_COLUMNS = ["model", "generation", "file", "accuracy", "reason"]
@@ -33,7 +32,7 @@ def epochs(run: str) -> pd.DataFrame:
         DataError: A file cannot be read.
     """
     place, trainings = Run.at(run), dict[str, TrainingMetrics]()
-    job = _job_of(place)
+    job = place.record.job
     if job == PipelineConfig.job and (pipeline := place.read_record(PipelineMetrics)):
         trainings |= pipeline.models
     if job == TrainConfig.job and (training := place.read_record(TrainingMetrics)):
@@ -55,7 +54,7 @@ def trials(sweep: str) -> pd.DataFrame:
         DataError: A file cannot be read.
     """
     place = Run.at(sweep)
-    metrics = place.read_record(SweepMetrics) if _job_of(place) == TuneConfig.job else None
+    metrics = place.read_record(SweepMetrics) if place.record.job == TuneConfig.job else None
     if metrics is None:
         raise RunError(f"{sweep} has no ranked trials: give a finished run of jobs/tune.py")
     return pd.DataFrame(
@@ -105,10 +104,3 @@ def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     open_book = codebook.prompts[made.llm.prompt].open_book
     with open_archive(opened, archive_location(made)) as store:
         return export_frame(store.run(opened.name), codebook, open_book=open_book)
-
-
-def _job_of(run: Run) -> str:
-    record = run.read_record(RunRecord)
-    if record is None:
-        raise RunError(f"{run.uri} is no run: it has no {RunRecord.file}")
-    return record.job
