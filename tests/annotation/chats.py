@@ -134,10 +134,14 @@ def replied(text: str, **changes: Any) -> Reply:
     return Reply(text=text, **(given | changes))
 
 
+def row_of(case: Case, script: Script) -> CaseRow:
+    """The archived row of a case with these replies."""
+    return case_row(case, asyncio.run(annotate(case, ScriptedChat(script), settings_of())))
+
+
 def failed(case: Case) -> CaseRow:
     """The row of a case whose every call is refused."""
-    chat = ScriptedChat(dict.fromkeys(STAGES, CallError("refused")))
-    return case_row(case, asyncio.run(annotate(case, chat, settings_of())))
+    return row_of(case, dict.fromkeys(STAGES, CallError("refused")))
 
 
 def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:

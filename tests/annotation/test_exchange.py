@@ -1,6 +1,5 @@
 """Cases in a file for people to fill in, and their decisions back."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,10 +11,9 @@ import pytest
 from raylab.annotation.exchange import Import, ReviewRow, import_rows, write_rows
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, read_decision
-from raylab.annotation.protocol import annotate, draw_order
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Reviews, Typed, draw_audit
-from raylab.annotation.worker import case_row
-from raylab.archive.records import AUDIT, DECISION, CaseRow
+from raylab.archive.records import AUDIT, DECISION
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.errors import DataError, RunError
@@ -34,13 +32,10 @@ SCRIPTS: dict[str, chats.Script] = {
 }
 
 
-def case_of(name: str, script: chats.Script) -> CaseRow:
-    case = Case(name, CASE.description, gold="Swm/Sym", gold_label=parse("Swm/Sym"))
-    chat, protocol = chats.ScriptedChat(script), chats.settings_of()
-    return case_row(case, asyncio.run(annotate(case, chat, protocol)))
-
-
-ROWS = [case_of(name, script) for name, script in SCRIPTS.items()]
+ROWS = [
+    chats.row_of(Case(name, CASE.description, "Swm/Sym", parse("Swm/Sym")), script)
+    for name, script in SCRIPTS.items()
+]
 
 
 @pytest.fixture

@@ -128,12 +128,15 @@ def test_cases_that_vanished_are_told_each_time_and_kept(
     assert not annotated.needs_work()
 
 
-def test_an_input_that_is_gone_is_told(
+def test_an_input_that_is_gone_is_told_and_what_is_packaged_is_not_read(
     annotated: Annotated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ):
     annotated.file.unlink()
     assert not annotated.needs_work()
     assert "the input of run r is gone" in caplog.text + "".join(capsys.readouterr())
+    cases = annotated.config.cases.model_copy(update={"path": None, "packaged": "gold"})
+    annotated.config = annotated.config.model_copy(update={"cases": cases})
+    assert not annotated.needs_work()
 
 
 def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_path: Path):
@@ -148,12 +151,6 @@ def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_pa
     drawn.write_text('{"id": "a", "description": "Searches a third tree."}\n')
     with pytest.raises(DataError, match="case drawn/a has another description"):
         annotated.needs_work()
-
-
-def test_packaged_and_installed_cases_of_a_finished_run_are_not_read(annotated: Annotated):
-    cases = annotated.config.cases.model_copy(update={"path": None, "packaged": "gold"})
-    annotated.config = annotated.config.model_copy(update={"cases": cases})
-    assert not annotated.needs_work()
 
 
 def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annotated: Annotated):
