@@ -155,6 +155,7 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
         assert imported(decision=decision, reviewer=reviewer).new == 1
     said = [(one.choice, one.reviewer) for one in decisions(run)]
     assert said == [("A", "Ada"), ("B", "Ada"), (None, "Ada"), ("B", "Bo")]
+    assert [row.action for row in run.decisions()] == ["decide", "decide", "undo", "decide"]
 
 
 PROBLEMS: list[tuple[object, str]] = [
