@@ -27,7 +27,6 @@ from raylab.opt.codebook import opt_codebook
 from tests.annotation.chats import replied
 
 CODEBOOK = opt_codebook()
-DISTANCE = CODEBOOK.distance
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PACKAGED = {name: list(read_cases(place, CODEBOOK)) for name, place in CODEBOOK.case_sets.items()}
 """The packaged cases by the name of their set."""
@@ -112,7 +111,7 @@ def outcome(
         "gold_label": None if gold is None else parse(gold),
         "label": labels[0] if status is Status.ACCEPTED and label is None else label,
         "answers": answers,
-        "agreement": compare(labels[0], labels[1], DISTANCE) if labels[1:] else None,
+        "agreement": compare(labels[0], labels[1], CODEBOOK.distance) if labels[1:] else None,
         "started": NOON,
         "finished": NOON + timedelta(seconds=4),
     }

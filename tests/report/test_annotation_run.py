@@ -24,12 +24,11 @@ from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 from raylab.taxonomies import choose_codebook
-from tests.annotation.outcomes import PACKAGED, answer, call, decision, outcome, report
+from tests.annotation.outcomes import answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
 MODELS = {name: {**LLM["annotator_a"], "model": name} for name in "mn"}
-CANARIES = PACKAGED["gold"][:10]
 
 
 def row(one: Outcome, description: str) -> CaseRow:
@@ -46,20 +45,14 @@ def differing(case: str, a: str, b: str) -> CaseRow:
     return row(one, f"What {case} does.")
 
 
-def canaries(right: int) -> list[CaseRow]:
-    """Packaged cases, of which A has the first right, and fails on the others, and B all."""
+def answered(right: int) -> list[CaseRow]:
+    """Ten cases, of which A has the first right, and fails on the others, and B all."""
+    codes = ["Lrn"] * right + ["Sch"] * (10 - right)
+    b = answer("Lrn", [call("classify-b", model="n")])
+    verdicts = {"Lrn": report(), "Sch": report("FAIL", 20)}
     return [
-        row(
-            outcome(
-                case.id,
-                answer(str(case.gold_label) if number < right else "Swm/Prb"),
-                answer(str(case.gold_label), [call("classify-b", model="n")]),
-                gold=case.gold,
-                evaluation_a=report(*(("PASS", 90) if number < right else ("FAIL", 20))),
-            ),
-            case.description,
-        )
-        for number, case in enumerate(CANARIES)
+        row(outcome(f"c{n}", a, b, gold="Lrn", evaluation_a=verdicts[a]), f"What c{n} does.")
+        for n, a in enumerate(codes)
     ]
 
 
@@ -158,7 +151,7 @@ def test_a_run_leaves_its_score_tree(
     storage.protocol = {"stages": stages}
     judged = [outcome(f"x{n}", a, None, gold="Evo") for n, a in enumerate(("Evo", "Lrn"))]
     rows = [row(one, f"{n}") for n, one in enumerate(judged)]
-    run = storage.annotate("run", canaries(10) if stages == "all" else rows)
+    run = storage.annotate("run", answered(10) if stages == "all" else rows)
     report, _ = storage.conclude(run)
     files = list(Path(run.path).glob("scores/*/published/*.json"))
     assert len(files) == report.score_tree.files > 0
@@ -171,11 +164,11 @@ def test_a_run_leaves_its_score_tree(
 def test_runs_stand_beside_each_other_with_their_changes(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
-    january = storage.annotate("january", canaries(10))
+    january = storage.annotate("january", answered(10))
     storage.conclude(january)
     # Of another run no report lies in this storage.
     storage.annotate("february", [differing("x", "Evo", "Ctl")])
-    found, page = storage.conclude(storage.annotate("march", canaries(0)))
+    found, page = storage.conclude(storage.annotate("march", answered(0)))
     rows = {row[0]: row[1:] for row in page.rows}
     assert rows["february"][1:] == ["-"] * 5
     assert rows["january"][1] == rows["march (this run)"][1] == "10"
@@ -206,13 +199,11 @@ def test_runs_stand_beside_each_other_with_their_changes(
 def test_a_report_of_another_run_that_cannot_be_used_is_left_out(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
-    first = storage.annotate("january", canaries(10))
+    first = storage.annotate("january", answered(10))
     storage.conclude(first)
     # It is not of what the archive holds now.
-    storage.archive.run("january").reviews().add(
-        DecisionRow(CANARIES[0].id, "undo", "R", "human", {})
-    )
-    second = storage.annotate("march", canaries(10))
+    storage.archive.run("january").reviews().add(DecisionRow("c0", "undo", "R", "human", {}))
+    second = storage.annotate("march", answered(10))
     for told in (False, True):
         _, page = storage.conclude(second)
         assert {row[0]: row[1:] for row in page.rows}["january"][1:] == ["-"] * 5
