@@ -55,17 +55,10 @@ class Nodes:
         self._start(f"--address={self.address}", before=before)
 
     def start_head(self) -> None:
-        """Starts the head.
-
-        Raises:
-            RuntimeError: `ray start` fails.
-        """
-        self._start(
-            "--head",
-            f"--port={self.address.rpartition(':')[2]}",
-            "--dashboard-host=127.0.0.1",
-            f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
-        )
+        """Starts the head."""
+        port, dashboard = (url.rpartition(":")[2] for url in (self.address, self.dashboard))
+        loopback = ("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}")
+        self._start("--head", f"--port={port}", *loopback)
 
     def stop(self) -> None:
         """Ends all nodes."""
@@ -78,29 +71,19 @@ class Nodes:
         for node in self.processes:
             node.wait()
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of a user who has the token."""
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        address = {"PATH": path, "RAY_ADDRESS": self.dashboard}
-        return {**os.environ, **self.authentication, **address}
-
     def submit(
-        self,
-        *command: str,
-        options: Sequence[str] = (),
-        directory: Path = CHECKOUT,
-        **environment: str,
+        self, *command: str, options: Sequence[str] = (), **environment: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Submit a job with this working directory, as README says, and wait for its end."""
-        job = ["submit", "--working-dir", str(directory), *options, "--", *command]
+        """Submit a job of this checkout, as README says, and wait for its end."""
+        job = ["submit", "--working-dir", str(CHECKOUT), *options, "--", *command]
         return self.job(*job, **environment)
 
     def job(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run `ray job` with these arguments."""
+        address = {"RAY_ADDRESS": self.dashboard, **environment}
         return subprocess.run(
             [RAY, "job", *arguments],
-            env=self.environment | environment,
+            env=self._environment() | address,
             capture_output=True,
             text=True,
             timeout=300,
@@ -129,30 +112,30 @@ class Nodes:
                 process.kill()
         self.processes[number].wait()
 
+    def _environment(self) -> dict[str, str]:
+        """Of one who has the token; workers run the first Python in PATH."""
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        others = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+        return {**others, **self.authentication, "PATH": path}
+
     def _start(self, *arguments: str, before: Sequence[str] = ()) -> None:
+        """Starts a node, and waits for it."""
+        number = len(self.processes)
         command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
         command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
         command += [f"--dashboard-agent-listen-port={_free_port()}"]
         # Nodes that share a directory overwrite each other's copy of a job's working directory.
-        command += [f"--temp-dir={self.directory}/{len(self.processes)}"]
-        # Workers run the first Python in PATH.
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        environment = {**os.environ, **self.authentication, "PATH": path}
-        environment.pop("RAY_ADDRESS", None)
-        with (self.directory / f"node-{len(self.processes)}.log").open("wb") as log:
-            self.processes.append(
-                subprocess.Popen(
-                    command, env=environment, stdout=log, stderr=log, start_new_session=True
-                )
+        command += [f"--temp-dir={self.directory}/{number}"]
+        written = self.directory / f"node-{number}.log"
+        with written.open("wb") as log:
+            node = subprocess.Popen(
+                command, env=self._environment(), stdout=log, stderr=log, start_new_session=True
             )
-        self._wait(len(self.processes) - 1)
-
-    def _wait(self, number: int) -> None:
-        log = self.directory / f"node-{number}.log"
+        self.processes.append(node)
         deadline = time.monotonic() + SECONDS_TO_START
-        while "will now block forever" not in log.read_text(errors="replace"):
-            if self.processes[number].poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"ray start fails:\n{log.read_text(errors='replace')[-3000:]}")
+        while "will now block forever" not in (text := written.read_text(errors="replace")):
+            if node.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ray start fails:\n{text[-3000:]}")
             time.sleep(0.1)
 
 

@@ -113,6 +113,8 @@ def test_a_model_is_trained_scored_and_measured_on_object_storage(
     assert "pid=" not in done.stdout
     (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", done.stdout)
     assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
+    assert "copy_source" in json.loads((runs / "two/metrics.json").read())["rules"]
+    assert b"trained for 2 epochs" in (runs / "two/report.html").read()
     assert f"score tree {runs}/scores/scores" in done.stdout
     assert "2 of 2 pairs of model and generation" in done.stdout
 

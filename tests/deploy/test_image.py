@@ -51,22 +51,19 @@ def test_a_ray_without_token_does_not_start_and_none_is_root() -> None:
     assert instructions("USER") == ["1000:1000"]
 
 
-def test_jobs_find_their_configuration_beside_the_package() -> None:
-    assert CONFIGS == ROOT / "configs"
-    copies = instructions("COPY")
-    assert {"configs configs", "jobs jobs", "raylab raylab"} <= set(copies)
-    # The editable install notes that the package lies here.
-    assert instructions("WORKDIR") == ["/opt/raylab"]
-
-
-def test_the_context_is_what_is_copied_and_nothing_else() -> None:
-    lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    rules = [line for line in lines if not line.startswith("#")]
-    assert rules[0] == "*"
+def test_the_context_is_what_jobs_need_and_nothing_else() -> None:
+    rules = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert next(rule for rule in rules if not rule.startswith("#")) == "*"
     copies = [line.split() for line in instructions("COPY")]
     assert allowed == {source for *sources, _ in copies for source in sources}
     assert all((ROOT / name).exists() for name in allowed)
+    # Jobs find their configuration beside the package; the editable install notes its place.
+    assert CONFIGS == ROOT / "configs"
+    assert [[name, name] for name in ("configs", "jobs", "raylab")] == sorted(
+        copy for copy in copies if copy[0] in ("configs", "jobs", "raylab")
+    )
+    assert instructions("WORKDIR") == ["/opt/raylab"]
 
 
 @pytest.mark.parametrize("name", ["raylab-cpu", "raylab-cuda"])

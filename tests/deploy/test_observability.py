@@ -66,15 +66,6 @@ def test_every_metric_is_on_the_dashboard_and_every_legend_names_labels_of_its_q
     assert shown == {metric.name for metric in SERIES.values()}
 
 
-def test_prometheus_finds_the_nodes_by_the_token() -> None:
-    config: Manifest = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text())
-    assert config["rule_files"] == ["rules.yaml"]
-    (scrape,) = config["scrape_configs"]
-    (discovery,) = scrape["http_sd_configs"]
-    assert discovery["url"] == "http://127.0.0.1:8265/api/prometheus/sd"
-    assert discovery["authorization"] == {"credentials_file": "auth_token"}
-
-
 def test_the_pod_monitor_finds_every_ray_pod_and_the_network_lets_it() -> None:
     spec = yaml.safe_load((OBSERVABILITY / "podmonitor.yaml").read_text())["spec"]
     (selector,) = spec["selector"]["matchExpressions"]

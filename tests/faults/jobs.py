@@ -13,14 +13,11 @@ from raylab.runs.run import Run
 from tests.evaluation.models import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
-from tests.jobs.test_tune import SMALL
+from tests.jobs.test_tune import SPACE
 from tests.llm.scripted_server import server_process
 
 MODELS = ("one", "two")
 TREE, PRIOR = "scores", "prior"
-
-Written = dict[Path, int]
-"""Files with their times of change, in ns."""
 
 
 def write_inputs(directory: Path) -> None:
@@ -43,20 +40,18 @@ class Work(ABC):
         process: title of the Ray processes that do its work.
         parts: what these are to a reader.
         files: pattern, below the storage, of the files that hold what is done.
+        whole: how many tasks of Ray it is; those of `units`, to a reader.
     """
 
     job: ClassVar[str]
     process: ClassVar[str]
     parts: ClassVar[str]
     files: ClassVar[str]
+    whole: ClassVar[int] = 0
+    units: ClassVar[str] = ""
 
     def __init__(self, storage: Path, inputs: Path) -> None:
-        """Lay the job out.
-
-        Args:
-            storage: a directory of its own.
-            inputs: where `write_inputs` wrote.
-        """
+        """Lay the job out in a directory of its own; `write_inputs` wrote the inputs."""
         self.inputs = inputs
         self.storage = storage
         self.run = storage / "runs" / "run"
@@ -75,15 +70,16 @@ class Work(ABC):
     def order(self) -> list[str]:
         """The job's arguments."""
 
-    @abstractmethod
     def is_under_way(self) -> bool:
         """Whether some of the work is stored, so that a fault comes in the middle."""
+        return bool(self.stored())
 
-    @abstractmethod
     def outcome(self) -> Any:
         """What the finished job leaves, which no fault may change."""
+        return json_of(self.run / "metrics.json")
 
-    def stored(self) -> Written:
+    def stored(self) -> dict[Path, int]:
+        """The files that hold what is done, with their times of change in ns."""
         return {path: path.stat().st_mtime_ns for path in self.storage.glob(self.files)}
 
     def remember(self) -> None:
@@ -95,13 +91,15 @@ class Work(ABC):
         now = self.stored()
         return {path for path, time in self._before.items() if now[path] != time}
 
-    @abstractmethod
     def done_again(self, tasks: int) -> str:
         """What was done twice, to a reader; fails if it was more than what was in flight.
 
         Args:
             tasks: Ray's tasks that were started again, or that were running when the job died.
         """
+        assert not self.stored_again()
+        assert 0 < tasks < self.whole
+        return f"{tasks} of {self.whole} {self.units}"
 
 
 class Train(Work):
@@ -155,11 +153,6 @@ class Tune(Train):
 
     @property
     def order(self) -> list[str]:
-        models = [
-            f"space.model.{architecture}.{key}.choice=[{value}]"
-            for architecture in ("champion", "encoder_decoder", "decoder_only")
-            for key, value in SMALL.items()
-        ]
         return [
             *self.where,
             f"trials={self.trials}",
@@ -170,8 +163,7 @@ class Tune(Train):
             "training.patience=null",
             f"training.epochs={self.epochs}",
             f"training.keep_checkpoints={self.epochs}",
-            "space.training.batch_size.choice=[4,8]",
-            *models,
+            *SPACE,
         ]
 
     @property
@@ -190,6 +182,7 @@ class Evaluate(Work):
     job, process, parts = "evaluate", "ray::_score_generation", "scoring tasks"
     files = "runs/run/scores/*/*/*.json"
     generations = ("published", 1, 2, 3)
+    whole, units = len(MODELS) * len(generations), "pairs of model and generation"
 
     @property
     def order(self) -> list[str]:
@@ -198,34 +191,19 @@ class Evaluate(Work):
         scored = ["data.every=4", "scoring.include_seen=true"]
         return [*self.where, f"models=[{models}]", f"generations=[{generations}]", *scored]
 
-    def is_under_way(self) -> bool:
-        return bool(self.stored())
-
-    def outcome(self) -> Any:
-        return json_of(self.run / "metrics.json")
-
-    def done_again(self, tasks: int) -> str:
-        assert not self.stored_again()
-        pairs = len(MODELS) * len(self.generations)
-        assert 0 < tasks < pairs
-        return f"{tasks} of {pairs} pairs of model and generation"
-
 
 class Quality(Work):
     job, process, parts = "quality", "ray::_read", "reading tasks"
     files = "runs/*/quality.json"
-    groups = 12
-    """Four for each of three CPUs."""
+    # Four for each of three CPUs.
+    whole, units = 12, "groups of directories"
 
     @property
     def order(self) -> list[str]:
-        trees = {
-            "scores_root_dir": self.inputs / TREE,
-            "prior_datasets": f"[{self.inputs / PRIOR}]",
-        }
-        chosen = [f"quality_eval_cfg.{key}={value}" for key, value in trees.items()]
+        tree, prior = self.inputs / TREE, self.inputs / PRIOR
+        keys = (f"scores_root_dir={tree}", f"prior_datasets=[{prior}]")
         # Replicates take the time that so few files do not.
-        return [*self.where, *chosen, "bootstrap=30000"]
+        return [*self.where, *(f"quality_eval_cfg.{key}" for key in keys), "bootstrap=30000"]
 
     def is_under_way(self) -> bool:
         # Nothing is stored before the end; that tasks read is enough.
@@ -233,11 +211,6 @@ class Quality(Work):
 
     def outcome(self) -> Any:
         return json_of(self.run / "quality.json")
-
-    def done_again(self, tasks: int) -> str:
-        assert not self.stored_again()
-        assert 0 < tasks < self.groups
-        return f"{tasks} of {self.groups} groups of directories"
 
 
 class Annotate(Work):

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.faults import test_faults
 from tests.faults.conftest import ROW
 from tests.faults.jobs import JOBS
-from tests.tables import markdown, read_table, write_table
+from tests.tables import read_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,14 +18,3 @@ def test_every_fault_test_has_its_row_in_the_readme() -> None:
     assert len(tests) == 15
     assert re.findall(r"^\| `(\w+\[\w+\])` \|", table, re.M) == tests
     assert len(table.strip().splitlines()) == len(tests) + 2
-
-
-def test_the_table_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    page = tmp_path / "README.md"
-    page.write_text("before\n<!-- faults -->\nold\n<!-- /faults -->\nafter\n")
-    for _ in range(2):
-        write_table(page, "faults", markdown([("test", "lost"), ("a", "a node")]))
-        assert page.read_text() == (
-            "before\n<!-- faults -->\n| test | lost |\n| --- | --- |\n| a | a node |\n"
-            "<!-- /faults -->\nafter\n"
-        )

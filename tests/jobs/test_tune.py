@@ -17,7 +17,14 @@ from raylab.training import local
 from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
-SMALL = {"d_model": 16, "d_ff": 32, "heads": 2}
+SPACE = [
+    "space.training.batch_size.choice=[4,8]",
+    *(
+        f"space.model.{architecture}.{key}.choice=[{value}]"
+        for architecture in ("champion", "encoder_decoder", "decoder_only")
+        for key, value in (("d_model", 16), ("d_ff", 32), ("heads", 2))
+    ),
+]
 SWEEP = [
     "name=sweep",
     "trials=6",
@@ -26,12 +33,7 @@ SWEEP = [
     "training.patience=null",
     "grace_epochs=2",
     "reduction_factor=2",
-    "space.training.batch_size.choice=[4,8]",
-    *(
-        f"space.model.{architecture}.{key}.choice=[{value}]"
-        for architecture in ("champion", "encoder_decoder", "decoder_only")
-        for key, value in SMALL.items()
-    ),
+    *SPACE,
 ]
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

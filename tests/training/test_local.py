@@ -17,7 +17,7 @@ from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError
+from raylab.errors import CheckpointError, ConfigError
 from raylab.runs.run import Run
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit
@@ -162,12 +162,6 @@ def test_a_run_killed_before_its_record_repeats_the_epoch(
     assert checkpoints(run) == checkpoints(unbroken[0])
 
 
-def test_an_interrupt_stays_an_interrupt(tmp_path: Path, sides: Sides) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        trained(config(tmp_path), sides, last=raises(KeyboardInterrupt(), at=1))
-    assert not Run.at(tmp_path / "run").finished
-
-
 def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
     tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,11 +188,6 @@ def test_a_corrupt_checkpoint_is_told(tmp_path: Path, sides: Sides) -> None:
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt"):
         trained(config(tmp_path), sides)
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, sides: Sides) -> None:
-    with pytest.raises(NonFiniteLossError, match=r"learning rate 1e\+30, on tasks \w+"):
-        trained(config(tmp_path, lr=1e30, gradient_clip=1e30), sides)
 
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, sides: Sides) -> None:
