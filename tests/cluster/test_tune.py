@@ -99,22 +99,14 @@ def test_weights_taken_over_are_trained_in_a_run_of_their_own(
     donated = f"{session.path}/sweep/trials/aa_01/checkpoints/epoch-0002/checkpoint.ckpt"
     assert (taker.init_from, taker.training.epochs) == (donated, 2)
     assert taker.training.lr == drawn["training.lr"]
-
-
-def test_a_trial_that_died_goes_on_in_its_run(session: Session):
-    session.run("aa_01", DRAWN)
-    donated = session.checkpoints[1]
-    session.run("bb_02", DRAWN, donated)
-    # Before its first report it has the donor's checkpoint, then its own.
-    for start in (donated, session.checkpoints[4]):
-        session.run("bb_02", DRAWN, start)
-        assert session.trained[-1] == session.trained[1]
-
-
-def test_a_trial_whose_epochs_are_used_up_trains_no_more(session: Session):
-    session.run("aa_01", DRAWN)
-    assert session.run("bb_02", DRAWN, session.checkpoints[3]) == []
-    assert len(session.trained) == 1
+    # A trial that died goes on in its run, from the donor's checkpoint until it has its own.
+    for start in (session.checkpoints[1], session.checkpoints[4]):
+        session.run("bb_02", drawn, start)
+        assert session.trained[-1] == taker
+    # One whose epochs are used up trains no more.
+    trained = len(session.trained)
+    assert session.run("cc_03", DRAWN, session.checkpoints[3]) == []
+    assert len(session.trained) == trained
 
 
 def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):

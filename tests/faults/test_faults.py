@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,14 +30,15 @@ class Job:
     nodes: Nodes
     work: Work
     name: str
+    start: float
 
     @classmethod
     def submit(cls, nodes: Nodes, work: Work, *more: str) -> "Job":
-        name = uuid4().hex
+        name, start = uuid4().hex, time.monotonic()
         order = ["python", f"jobs/{work.job}.py", *work.order, *more]
         done = nodes.submit(*order, options=["--no-wait", "--submission-id", name])
         assert done.returncode == 0, done.stdout + done.stderr
-        return cls(nodes, work, name)
+        return cls(nodes, work, name, start)
 
     @property
     def state(self) -> Any:
@@ -87,14 +89,6 @@ class Job:
         return sum(t["attempt_number"] > 0 for t in answer["data"]["result"]["result"])
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """What came of a job that nothing happened to."""
-
-    outcome: Any
-    seconds: float
-
-
 @pytest.fixture(scope="module")
 def nodes() -> Generator[Nodes]:
     with ray_nodes(WORKERS) as nodes:
@@ -116,44 +110,37 @@ def work(kind: Kind, tmp_path: Path, inputs: Path) -> Generator[Work]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    nodes: Nodes, inputs: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Kind], Undisturbed]:
-    known: dict[Kind, Undisturbed] = {}
+def undisturbed(nodes: Nodes, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs a job that nothing happens to; returns its outcome and the seconds it took."""
 
-    def run(kind: Kind) -> Undisturbed:
+    @cache
+    def run(kind: Kind) -> tuple[Any, float]:
         work = kind(tmp_path_factory.mktemp(kind.job), inputs)
         with work.ready():
-            start = time.monotonic()
-            Job.submit(nodes, work).succeed()
-            return Undisturbed(work.outcome(), time.monotonic() - start)
+            job = Job.submit(nodes, work)
+            job.succeed()
+            return work.outcome(), time.monotonic() - job.start
 
-    def once(kind: Kind) -> Undisturbed:
-        if kind not in known:
-            known[kind] = run(kind)
-        return known[kind]
-
-    return once
+    return run
 
 
 @pytest.fixture
 def record(
     record_property: Callable[[str, object], None], work: Work, undisturbed: Any
-) -> Callable[[str, str, float], None]:
-    """Puts what a test observed into the table, once all that it checks is right."""
+) -> Callable[[Job, str, str], None]:
+    """Puts what a test observed since a job began into the table, once all it checks is right."""
 
-    def put(lost: str, redone: str, seconds: float) -> None:
-        whole = undisturbed(type(work))
-        assert work.outcome() == whole.outcome
-        times = f"{seconds:.0f} s, undisturbed {whole.seconds:.0f} s"
-        record_property(ROW, [lost, redone, times])
+    def put(job: Job, lost: str, redone: str) -> None:
+        seconds = time.monotonic() - job.start
+        outcome, whole = undisturbed(type(work))
+        assert work.outcome() == outcome
+        record_property(ROW, [lost, redone, f"{seconds:.0f} s, undisturbed {whole:.0f} s"])
 
     return put
 
 
 @each_job
 def test_lost_node(work: Work, nodes: Nodes, record: Any) -> None:
-    start = time.monotonic()
     job = Job.submit(nodes, work)
     at = job.reach_the_middle()
     nodes.kill(max(at))
@@ -161,16 +148,14 @@ def test_lost_node(work: Work, nodes: Nodes, record: Any) -> None:
         log = job.succeed()
     finally:
         nodes.join()
-    seconds = time.monotonic() - start
     # Ray needs some 15 s to miss a node; a job may be through before, its tasks tried again.
     assert "has been marked dead" in log or "will be retried" in log, log
     lost = f"a node with {at.count(max(at))} of {len(at)} {work.parts}"
-    record(lost, work.done_again(job.tasks_tried_again()), seconds)
+    record(job, lost, work.done_again(job.tasks_tried_again()))
 
 
 @each_job
 def test_lost_driver(work: Work, nodes: Nodes, record: Any) -> None:
-    start = time.monotonic()
     job = Job.submit(nodes, work)
     at = job.reach_the_middle()
     for _, process in nodes.running(f"jobs/{work.job}.py"):
@@ -179,20 +164,17 @@ def test_lost_driver(work: Work, nodes: Nodes, record: Any) -> None:
         time.sleep(0.1)
     assert job.state["status"] == "FAILED"
     Job.submit(nodes, work, "resume=true").succeed()
-    seconds = time.monotonic() - start
-    lost = f"the driver, and with it {len(at)} {work.parts}"
-    record(lost, work.done_again(len(at)), seconds)
+    record(job, f"the driver, and with it {len(at)} {work.parts}", work.done_again(len(at)))
 
 
 @each_job
 def test_lost_head(work: Work, record: Any) -> None:
-    with ray_nodes(WORKERS) as lost:
-        start = time.monotonic()
-        at = Job.submit(lost, work).reach_the_middle()
-        lost.kill(0)
+    with ray_nodes(WORKERS) as before:
+        job = Job.submit(before, work)
+        at = job.reach_the_middle()
+        before.kill(0)
         # The other nodes of the lost cluster are still there, and must do no harm.
         with ray_nodes(WORKERS) as nodes:
             Job.submit(nodes, work, "resume=true").succeed()
-            seconds = time.monotonic() - start
-    lost_too = f"the head and the driver, and with them {len(at)} {work.parts}"
-    record(lost_too, work.done_again(len(at)), seconds)
+            lost = f"the head and the driver, and with them {len(at)} {work.parts}"
+            record(job, lost, work.done_again(len(at)))
