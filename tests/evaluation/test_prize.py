@@ -25,6 +25,7 @@ from tests.evaluation.models import DATA, evaluation, train_small
 
 VOTES = VotesConfig(views=4)
 ARC = ScoringConfig(protocol="arc", metric="two_attempts", votes=VOTES)
+SEEN = ARC.model_copy(update={"include_seen": True})
 TASKS = ("25ff71a9", "3c9b0459", "a85d4709")
 SMALL = DATA.model_copy(update={"tasks": TASKS, "every": 1})
 
@@ -37,18 +38,8 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scored(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
-    scoring = ARC.model_copy(update={"include_seen": True})
-    return evaluation(
-        storage,
-        name,
-        **{
-            "models": ("one",),
-            "generations": ("published",),
-            "data": SMALL,
-            "scoring": scoring,
-            **changes,
-        },
-    )
+    one = {"models": ("one",), "generations": ("published",), "data": SMALL, "scoring": SEEN}
+    return evaluation(storage, name, **(one | changes))
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +147,7 @@ def test_tasks_without_test_inputs_are_refused_before_a_run(storage: Path, tmp_p
 
 def test_training_on_tasks_keeps_specialists_that_answer_without_training(storage: Path):
     training = TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True)
-    arc = ARC.model_copy(update={"include_seen": True, "votes": VotesConfig()})
+    arc = SEEN.model_copy(update={"votes": VotesConfig()})
     task = TASKS[0]
     data = SMALL.model_copy(update={"tasks": (task,)})
 
