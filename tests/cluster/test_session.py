@@ -12,21 +12,18 @@ from raylab.errors import ConfigError, DataError, RunError
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
-def cluster(workers: int) -> ClusterConfig:
-    return ClusterConfig(workers=workers, cpus_per_worker=1, use_gpu=False)
-
-
-@pytest.mark.parametrize(("workers", "wanted", "places"), [(1, None, 2), (1, 1, 1), (2, None, 1)])
-def test_trainings_share_the_cluster(workers: int, wanted: int | None, places: int):
-    assert trainings_at_a_time(cluster(workers), wanted) == places
-
-
-@pytest.mark.parametrize(("workers", "wanted", "fit"), [(1, 3, 2), (2, 2, 1), (3, None, 0)])
-def test_more_trainings_than_fit_are_refused(workers: int, wanted: int | None, fit: int):
+def test_trainings_share_the_cluster_and_more_than_fit_are_refused():
     """The cluster has 2 CPUs; trainings that wait for each other's workers never end."""
-    message = rf"^{wanted or 1} training\(s\) at a time .* {fit} would: lower concurrent"
-    with pytest.raises(ConfigError, match=message):
-        trainings_at_a_time(cluster(workers), wanted)
+
+    def at_a_time(workers: int, wanted: int | None) -> int:
+        config = ClusterConfig(workers=workers, cpus_per_worker=1, use_gpu=False)
+        return trainings_at_a_time(config, wanted)
+
+    assert [at_a_time(1, None), at_a_time(1, 1), at_a_time(2, None)] == [2, 1, 1]
+    for workers, wanted, fit in ((1, 3, 2), (2, 2, 1), (3, None, 0)):
+        message = rf"^{wanted or 1} training\(s\) at a time .* {fit} would: lower concurrent"
+        with pytest.raises(ConfigError, match=message):
+            at_a_time(workers, wanted)
 
 
 def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():
