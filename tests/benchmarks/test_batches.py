@@ -1,19 +1,15 @@
 """The evenness of training steps, derived by hand, and the record of a small measurement."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from raylab.arc.data.batching import Draw, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.benchmarks.batches import WAYS, BatchesBenchmark, Workload, evenness
-from raylab.benchmarks.parts import run_benchmark
-from raylab.config.jobs import BenchmarkConfig
-from raylab.runs.run import Run
 from tests.arc.conftest import SMALL_MODELS
+from tests.benchmarks.conftest import Benchmark
 
 
 def pair(cells: int) -> Pair:
@@ -57,22 +53,10 @@ def test_raylabs_steps_weigh_every_cell_alike(work: Workload) -> None:
     assert (found.weight_p95, found.weight_max) == (1.0, 1.0)
 
 
-def test_every_way_is_measured(tmp_path: Path) -> None:
-    config = BenchmarkConfig(
-        part="batches",
-        storage=str(tmp_path),
-        name="b",
-        models=(SMALL_MODELS["encoder_decoder"],),
-        data=BenchmarkConfig().data.model_copy(update={"every": 80, "pairs_per_task": 2}),
-        batch_size=4,
-        batches=1,
-        rounds=2,
-        curve_steps=5,
-        threads=torch.get_num_threads(),
-    )
-    run_benchmark(config)
-    record = Run.at(tmp_path / "b").read_record(BatchesBenchmark)
-    assert record is not None
+def test_every_way_is_measured(benchmark: Benchmark) -> None:
+    data = {"every": 80, "pairs_per_task": 2}
+    sizes = {"batch_size": 4, "batches": 1, "rounds": 2, "curve_steps": 5}
+    record = benchmark(BatchesBenchmark, "encoder_decoder", data, part="batches", **sizes)
     assert list(record.ways) == list(WAYS)
     for figures in record.ways.values():
         assert figures.samples_per_second.min > 0

@@ -1,7 +1,5 @@
 """Every way to decode writes the same grids, and the record of a small measurement."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -17,11 +15,9 @@ from raylab.benchmarks.decode import (
     untrained,
 )
 from raylab.benchmarks.naive_decoding import naive_decode
-from raylab.benchmarks.parts import run_benchmark
-from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import ModelConfig
-from raylab.runs.run import Run
 from tests.arc.conftest import SMALL_MODELS, make_tasks, small_model
+from tests.benchmarks.conftest import Benchmark
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL_MODELS if name != "recursive"])
@@ -51,22 +47,12 @@ def test_the_untrained_network_answers_the_size_of_the_input() -> None:
     assert torch.equal(model.answers(batch).grids.sizes, batch.source.sizes)
 
 
-def test_every_way_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_way_is_measured(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naive_decoding, "MAX_CELLS", 20)
-    three_by_three = ("0d3d703e", "25d8a9c8", "25ff71a9", "a85d4709", "d037b0a7")
-    config = BenchmarkConfig(
-        part="decode",
-        storage=str(tmp_path),
-        name="b",
-        models=(SMALL_MODELS["encoder_decoder"],),
-        data=BenchmarkConfig().data.model_copy(update={"tasks": three_by_three}),
-        decoded_pairs=2,
-        rounds=1,
-        threads=torch.get_num_threads(),
-    )
-    run_benchmark(config)
-    record = Run.at(tmp_path / "b").read_record(DecodeBenchmark)
-    assert record is not None and record.pairs == 2
+    data = {"tasks": ("0d3d703e", "25d8a9c8", "25ff71a9", "a85d4709", "d037b0a7")}
+    sizes = {"decoded_pairs": 2, "rounds": 1}
+    record = benchmark(DecodeBenchmark, "encoder_decoder", data, part="decode", **sizes)
+    assert record.pairs == 2
     speeds = record.models["encoder_decoder"]
     assert (list(speeds.validation), list(speeds.decoding)) == (list(VALIDATION), list(DECODING))
     assert speeds.decoding["raylab"].times.median == 1.0

@@ -203,7 +203,7 @@ def test_an_error_of_one_worker_is_told_by_all(tmp_path: Path):
 def test_non_finite_loss_stops_the_run_without_retries(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
-    settings = config(tmp_path, "nan", workers=2, training={"lr": 1e30, "gradient_clip": 1e30})
+    settings = config(tmp_path, "nan", training={"lr": 1e30, "gradient_clip": 1e30})
     with pytest.raises(
         NonFiniteLossError, match=r"at step \d+ .*learning rate 1e\+30, on tasks \w+"
     ):
