@@ -91,18 +91,6 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
     assert (run / "tensorboard").names()
 
 
-def test_a_killed_run_goes_on_where_it_was(
-    tmp_path: Path, sides: Sides, unbroken: tuple[Run, TrainingMetrics]
-) -> None:
-    with pytest.raises(Killed):
-        trained(config(tmp_path), sides, last=raises(Killed(), at=2))
-    told: list[int] = []
-    run, metrics = trained(config(tmp_path), sides, last=lambda m: told.append(m.last.epoch))
-    assert told == [3, 4]
-    assert figures(metrics) == figures(unbroken[1])
-    assert checkpoints(run) == checkpoints(unbroken[0])
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -124,8 +112,13 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
     whole, expected = trained(config(tmp_path, "whole", **options), sides)
     with pytest.raises(Killed):
         trained(config(tmp_path, **options), sides, last=raises(Killed(), at=2))
-    run, metrics = trained(config(tmp_path, **options), sides)
+    told: list[int] = []
+    run, metrics = trained(
+        config(tmp_path, **options), sides, last=lambda m: told.append(m.last.epoch)
+    )
+    assert told == [3, 4]
     assert figures(metrics) == figures(expected)
+    assert checkpoints(run) == checkpoints(whole)
     last = checkpoint_path(EPOCHS)
     theirs, ours = (
         torch.load(io.BytesIO((of / last).read()), weights_only=True) for of in (whole, run)
