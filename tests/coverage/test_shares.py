@@ -32,12 +32,13 @@ def test_intervals_of_an_audit_hold_the_share(
     widths = np.zeros(2)
 
     def simulate() -> Figures:
-        sample = np.zeros(0, dtype=bool)
-        while sample.sum() < 2:
+        while True:
             truth = draw.random(cases) < share
             scores = np.where(truth, 0.9, 0.9 - gap) + draw.normal(0, 0.05, cases)
             scores = np.clip(scores.round(2), 0.7, 1)
             sample = draw.random(cases) < audited / cases
+            if sample.sum() >= 2:
+                break
         labels = truth[sample].astype(float)
         interval = predicted_share(labels, scores[sample], scores)[0].interval
         alone = proportion(int(labels.sum()), len(labels)).interval
