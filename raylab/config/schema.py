@@ -196,8 +196,11 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
             message = _unknown_key(schema, place)
         case "missing":
             message = "is needed"
-        case "value_error" | "union_tag_invalid" | "union_tag_not_found":
+        case "value_error":
             pass
+        case "union_tag_invalid" | "union_tag_not_found":
+            # It has the value.
+            message = _cut(redacted(message))
         case "string_type" if isinstance(error["input"], int | float):
             message = f"given {_shown(error['input'])}, should be text: quote it twice, \"'...'\""
         case _:

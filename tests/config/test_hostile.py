@@ -30,6 +30,7 @@ LONG = "9" * 5000
     [
         (f"data.tasks=[{LONG}]", "data.tasks: cannot be read"),
         ("a" * 5000 + "=1", f"{'a' * 200}...: unknown key"),
+        (f"model.architecture={'a' * 5000}", "model: Input tag 'aaa"),
         (f"model={'a' * 5000}", f"model: no option {'a' * 40};"),
         ("name=" + "a" * OVERRIDE_CHARACTERS, "name: has more than 16,384 characters"),
         ("data.tasks=" + "[" * 2000, "data.tasks: cannot be read at character 2012"),
@@ -125,6 +126,7 @@ SECRETS: dict[type[JobConfig], list[str]] = {
         "storage='s3://bucket/runs?secret%5Fk%65y=hunter2'",
         "storage='s3://key%3Ahunter2%40bucket/runs'",
         "init_from='s3://key:hunter2@bucket'",
+        "model.architecture='https://u:hunter2@host'",
         "name=hunter2(b",
         "data.tasks=[hunter2",
         "hunter2",
