@@ -93,13 +93,11 @@ class ArchivedRow:
     """A record of a run, with its place there once it is archived.
 
     Attributes:
-        run: name of the run.
         sequence: from 1, over the records of all kinds together; 0 until it is archived.
         created: time at which it was archived, UTC.
         sha256: SHA-256 of its content, checked when it is read.
     """
 
-    run: str = ""
     sequence: int = 0
     created: datetime = _NEVER
     sha256: str = ""

@@ -53,7 +53,7 @@ from raylab.archive.tables import (
     seal,
     unseal,
 )
-from raylab.errors import ArchiveError, LeaseError
+from raylab.errors import LeaseError
 
 _SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
 
@@ -98,9 +98,9 @@ class RunReviews:
             row = connection.execute(case_here).first()
             if row is None:
                 return None
-            case = unseal(CaseRow, row, self._run.name)
+            case = unseal(CaseRow, row)
             decisions = [
-                unseal(DecisionRow, decision, self._run.name)
+                unseal(DecisionRow, decision)
                 for decision in connection.execute(self._on_case(case.case))
             ]
             drawn = [decision for decision in decisions if decision.kind == AUDIT]
@@ -152,7 +152,7 @@ class RunReviews:
         self._database.write(lambda connection: connection.execute(ended))
 
     def add(self, row: DecisionRow, *, after: int | None = None, leased: bool = False) -> None:
-        """Archives a decision or an audit's code, which ends the lease on its case.
+        """Archives a decision or an audit's code on a case of the run, which ends its lease.
 
         One that equals the latest of its kind on the case, its body and time included, changes
         nothing.
@@ -164,14 +164,13 @@ class RunReviews:
             leased: Require that the case waits and that the reviewer holds its lease.
 
         Raises:
-            ArchiveError: The run has no such case.
             LeaseError: A requirement is not met. Nothing is written.
         """
         now = self._database.now()
 
         def work(connection: Connection) -> None:
             run = self._lock(connection)
-            case = self._head(connection, run, row.case)
+            case = find_heads(connection, run, [row.case])[row.case]
             last = self._last(connection, row.case, row.kind)
             if last is not None and _say_same(last, row):
                 return
@@ -226,7 +225,7 @@ class RunReviews:
             .limit(most)
         )
         for row in self._database.rows(statement):
-            decision = unseal(DecisionRow, row, self._run.name)
+            decision = unseal(DecisionRow, row)
             yield row.place, decision, row.last == decision.sequence
 
     def draw(self, cases: Sequence[str], body: Body) -> int:
@@ -251,15 +250,6 @@ class RunReviews:
 
     def _lock(self, connection: Connection) -> AnyRow:
         return find_run(connection, self._database.place, self._run.name, lock=True)
-
-    def _head(self, connection: Connection, run: AnyRow, case: str) -> CaseHead:
-        heads = find_heads(connection, run, [case])
-        if case not in heads:
-            raise ArchiveError(
-                f"run {run.name} of archive {self._database.place} has no case {case!r} to decide "
-                "on: check the id and the run"
-            )
-        return heads[case]
 
     def _first_free(
         self, connection: Connection, cases: Sequence[int] | None, values: Mapping[str, Any]

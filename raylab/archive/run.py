@@ -166,7 +166,7 @@ class RunArchive:
         run = self._row()
 
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[DecisionRow]:
-            return [unseal(DecisionRow, row, run.name) for row in rows]
+            return [unseal(DecisionRow, row) for row in rows]
 
         return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, complete)
 
@@ -234,8 +234,8 @@ def _current_cases(
     on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
     statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, wanted)
     for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
-        decisions[row.case].append(unseal(DecisionRow, row, run.name))
-    return [CurrentCase(unseal(CaseRow, row, run.name), tuple(decisions[row.case])) for row in rows]
+        decisions[row.case].append(unseal(DecisionRow, row))
+    return [CurrentCase(unseal(CaseRow, row), tuple(decisions[row.case])) for row in rows]
 
 
 def _parts(places: Sequence[int] | None) -> list[ColumnElement[bool]]:

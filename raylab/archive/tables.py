@@ -146,26 +146,26 @@ def digest(text: str) -> str:
 
 def seal(record: object) -> dict[str, Any]:
     """Returns the columns of a record with their checksum."""
-    columns = {name: getattr(record, name) for name in _content(type(record))}
+    columns = _columns_of(record, type(record))
     return {**columns, "sha256": _checksum(columns)}
 
 
-def unseal(kind: type[R], row: AnyRow, run: str | None = None) -> R:
-    """Returns the record of a row that `seal` made; `run` names its run, if it is one of a run.
+def unseal(kind: type[R], row: AnyRow) -> R:
+    """Returns the record of a row that `seal` made.
 
     Raises:
         ForeignContentError: The content of the row does not have its checksum.
     """
-    columns = {name: getattr(row, name) for name in _content(kind)}
+    columns = _columns_of(row, kind)
     if _checksum(columns) != row.sha256:
         name = columns.get("case") or columns.get("key")
         raise ForeignContentError(f"{kind.__name__} {name!r} does not have its SHA-256")
-    return kind(**columns, **({} if run is None else {"run": run, "sha256": row.sha256}))
+    return kind(**columns)
 
 
 def run_row(row: AnyRow) -> RunRow:
     """Returns the record of a run."""
-    return RunRow(*(getattr(row, field.name) for field in fields(RunRow)))
+    return RunRow(**_columns_of(row, RunRow))
 
 
 def cost_of(run: AnyRow) -> RunCost:
@@ -179,13 +179,17 @@ def lock_number(run: AnyRow) -> int:
 
 
 @cache
-def _content(kind: type[Any]) -> tuple[str, ...]:
-    """Returns the fields that the checksum of a record covers."""
-    return tuple(field.name for field in fields(kind) if field.name not in ("run", "sha256"))
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _columns_of(row: object, kind: type[Any]) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _names(kind)}
 
 
 def _checksum(columns: Mapping[str, Any]) -> str:
-    return digest(canonical({name: _hashable(name, value) for name, value in columns.items()}))
+    content = {name: _hashable(name, columns[name]) for name in columns if name != "sha256"}
+    return digest(canonical(content))
 
 
 def _hashable(name: str, value: Any) -> Any:
@@ -230,9 +234,8 @@ def _columns(kind: type[Any], *keys: str, nullable: bool = False) -> Iterator[Co
         kind_of_value: Any = get_args(field.type)[0] if optional else field.type
         column = _TYPES[get_origin(kind_of_value) or kind_of_value]
         is_key = field.name in keys
-        if field.name != "run":
-            null = not is_key and (nullable or optional)
-            yield Column(field.name, column, primary_key=is_key, nullable=null, autoincrement=False)
+        null = not is_key and (nullable or optional)
+        yield Column(field.name, column, primary_key=is_key, nullable=null, autoincrement=False)
 
 
 def _run_id(primary_key: bool = False) -> Column[int]:

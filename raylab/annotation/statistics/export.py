@@ -88,7 +88,7 @@ def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False
 
 def _rows(run: RunArchive, codebook: Codebook, open_book: bool) -> Iterator[Row]:
     for current in run.cases(until=run.row().records):
-        yield _row(current, codebook, open_book)
+        yield {"run": run.name, **_row(current, codebook, open_book)}
 
 
 def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
@@ -96,7 +96,7 @@ def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
     outcome, label = read_case(current, codebook)
     return {
         **case_figures(outcome, label, codebook, open_book),
-        **{name: getattr(case, name) for name in ("run", "sequence", "created", "body")},
+        **{name: getattr(case, name) for name in ("sequence", "created", "body")},
         **{name: getattr(case, name) for name in ("description_hash", "description", "sha256")},
         "status": current.status,
         "reviewer": decisions[-1].reviewer if decisions else None,
