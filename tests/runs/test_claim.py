@@ -2,10 +2,10 @@
 
 import multiprocessing
 import time
-import uuid
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +14,6 @@ from raylab.errors import OwnerError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD
-from tests.object_storage import ObjectStorage
 from tests.runs.test_run import train
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -75,21 +74,10 @@ def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) ->
             assert run.id == run_id
 
 
-@pytest.fixture(params=["path", "path without links", "object storage"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A file that is not there, in a directory that is not there."""
-    if request.param == "object storage":
-        s3: ObjectStorage = request.getfixturevalue("s3")
-        return Place.at(f"{s3.uri}/{uuid.uuid4().hex}/file")
-
-    def no_links(*names: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    if request.param == "path without links":
-        monkeypatch.setattr("os.link", no_links)
-    return Place.at(tmp_path / "new" / "file")
-
-
-def test_a_file_is_created_once_and_leaves_nothing_beside_it(place: Place) -> None:
+def test_without_links_a_file_is_created_once_and_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.link", Mock(side_effect=PermissionError(1, "not permitted")))
+    place = Place.at(tmp_path / "new" / "file")
     assert [place.create(b"first"), place.create(b"second")] == [True, False]
     assert place.read() == b"first" and place.parent.names() == ["file"]

@@ -8,17 +8,13 @@ from random import Random
 
 from raylab.annotation.input.cases import Case
 from raylab.archive.records import RunCost
-from raylab.errors import (
-    BudgetError,
-    LlmError,
-    OwnerError,
-)
+from raylab.errors import BudgetError, LlmError, OwnerError
 from tests.simulation.actors import ActorDied
 from tests.simulation.server import FAULTS, Weather
 from tests.simulation.session import Session
 from tests.simulation.world import RunPlan, Violation, World
 
-KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze", "clock", "lock")
+KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze", "lock")
 BUSY_SECONDS = 60.0
 """Time after which a user tries again to start a run that is owned."""
 MOST_SESSIONS = 6

@@ -152,10 +152,7 @@ class Server:
         call = CALL.get()
         answer = self.weather.draw(self._random)
         prompt = math.ceil(len(content) / BYTES_PER_TOKEN)
-        used = (
-            prompt - self._random.randrange(3),
-            self._random.randrange(1, MAX_TOKENS + 1),
-        )
+        used = prompt - self._random.randrange(3), self._random.randrange(1, MAX_TOKENS + 1)
         attempt = Attempt(
             call.key,
             call.run,
@@ -195,10 +192,7 @@ class Server:
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
-    choice = {
-        "message": {"role": "assistant", "content": text},
-        "finish_reason": "stop",
-    }
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     body: dict[str, Any] = {"model": "simulated", "choices": [choice]}
     if usage is not None:
         body["usage"] = usage
@@ -226,6 +220,5 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
         case "delta":
             return json.dumps({"why": "w", "choice": "synthesis", "fruit": "nut"})
         case _:
-            return json.dumps(
-                {"why": "w", "fruit": random.choice(("stone", "stone", "stone", "stone", "berry"))}
-            )
+            fruit = random.choice(("stone", "stone", "stone", "stone", "berry"))
+            return json.dumps({"why": "w", "fruit": fruit})

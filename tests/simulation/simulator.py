@@ -31,14 +31,14 @@ def simulator() -> Generator[Simulator]:
         yield partial(run_schedule, directory=directory, template=template)
 
 
-def failures_of(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """Runs the schedules of some seeds in several processes; yields those that fail."""
+def failures_of(seeds: range) -> Iterator[Outcome]:
+    """Runs the schedules of some seeds in a process a core; yields those that fail."""
     template = make_template()
     batches = [seeds[first : first + BATCH] for first in range(0, len(seeds), BATCH)]
     gc.freeze()
     with scratch_directory() as directory:
         context, given = multiprocessing.get_context("fork"), (directory, template)
-        with ProcessPoolExecutor(jobs, context, _start, given) as pool:
+        with ProcessPoolExecutor(os.cpu_count(), context, _start, given) as pool:
             for failures in pool.map(_run, batches):
                 yield from failures
 

@@ -25,8 +25,6 @@ FULL = 2
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LINGER = 3.0
 """Most seconds for which the actors of a dead driver live on."""
-LEAPS = (-7200.0, -3600.0, 3600.0, 7200.0)
-"""Seconds by which a clock is wrong."""
 UNDER_WAY = (Fate.IN_FLIGHT, Fate.ANSWERED)
 
 
@@ -54,8 +52,6 @@ class Group:
     actors: list[Process] = field(default_factory=list[Process])
     unlocked: bool = False
     """True once the connection that held its lock is lost, so that others may take its run."""
-    leap: float = 0.0
-    """Seconds by which its clocks are wrong."""
     ended: bool = False
     """True once it gave the run back."""
 
@@ -126,18 +122,13 @@ class World:
     # Time
 
     def now(self) -> datetime:
-        """Returns the time by the clock of the process that runs."""
-        process = PROCESS.get(self.loop.observer)
-        leap = next((one.leap for one in self._groups if process in one.processes), 0.0)
-        return EPOCH + timedelta(seconds=self.loop.time() + leap)
+        """Returns the time in UTC."""
+        return EPOCH + timedelta(seconds=self.loop.time())
 
     def timing(self) -> Timing:
         """Returns the clocks of a client."""
         return Timing(
-            self.loop.time,
-            lambda: self.now().timestamp(),
-            asyncio.sleep,
-            self.random.random,
+            self.loop.time, lambda: self.now().timestamp(), asyncio.sleep, self.random.random
         )
 
     async def pass_time(self) -> None:
@@ -307,11 +298,6 @@ class World:
         self._lose_attempts(group)
         self._hang(group, 10.0)
 
-    def _leap(self, group: Group, _: Process) -> None:
-        group.leap = self.random.choice(LEAPS)
-        self.note(f"clocks leap by {group.leap:g} s")
-        self._hang(group, 10.0)
-
     def _group_of(self, process: Process) -> Group:
         return next(group for group in self._groups if process in group.processes)
 
@@ -423,6 +409,5 @@ STRIKES = {
     "actor": World._kill_actor,
     "freeze": World._freeze,
     "lock": World._unlock,
-    "clock": World._leap,
 }
 """What befalls a process and its group, by kind."""
