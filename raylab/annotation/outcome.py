@@ -199,13 +199,7 @@ class Outcome(Strict):
 
     @property
     def calls(self) -> Iterator[Call]:
-        """Every answered call of the case."""
-        yield from self.used_calls
-        yield from self.unread
-
-    @property
-    def used_calls(self) -> Iterator[Call]:
-        """The calls that led to a result."""
+        """Every answered call of the case, those that led to a result first."""
         for answer in self.answers.values():
             yield from answer.classification.calls
         for answer in self.answers.values():
@@ -214,6 +208,7 @@ class Outcome(Strict):
             yield from self.adjudication.classification.calls
             confirmation = self.adjudication.confirmation
             yield from confirmation.calls if confirmation else ()
+        yield from self.unread
 
 
 Choice = Literal["A", "B", "own", "unclear"]

@@ -416,11 +416,8 @@ class _Course:
             path=(*self._steps(), end.step),
             label=end.label,
             answers={
-                side: Answer(
-                    classification=self._classified[side], evaluation=self._evaluated.get(side)
-                )
-                for side in SIDES
-                if side in self._classified
+                side: Answer(classification=answer, evaluation=self._evaluated.get(side))
+                for side, answer in sorted(self._classified.items())
             },
             agreement=self._agreement,
             adjudication=self._adjudication,
@@ -434,7 +431,7 @@ class _Course:
 
     def _unused_calls(self, outcome: Outcome) -> tuple[Call, ...]:
         """Returns the calls whose replies no part of the outcome has, in order of their stages."""
-        used = {call.reply.key for call in outcome.used_calls}
+        used = {call.reply.key for call in outcome.calls}
         unread = (call for call in self._calls if call.reply.key not in used)
         return tuple(sorted(unread, key=lambda call: call.stage))
 
