@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.statistics.export import export_run
+from raylab.annotation.statistics.export import Format, export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
@@ -127,10 +127,9 @@ def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
     archive.run("r").add_cases([accepted("a", description)])
     # Parquet holds no lone surrogates.
-    for form, text in (
-        ("jsonl", description),
-        ("parquet", description.replace("\ud800", "\ufffd")),
-    ):
+    texts: dict[Format, str] = {"jsonl": description}
+    texts["parquet"] = description.replace("\ud800", "\ufffd")
+    for form, text in texts.items():
         export_run(archive.run("r"), tmp_path / f"cases.{form}", CODEBOOK, form)
         (row,) = read(tmp_path / f"cases.{form}")
         assert row["description"] == text
