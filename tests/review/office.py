@@ -40,7 +40,6 @@ MODELS = {
     "evaluator": "quux-judge",
     "adjudicator": "quux-chair",
 }
-ENDPOINT = "llm.endpoints.default"
 ONE = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
 """Only A's code is acceptable."""
 JOINED = "[[gold=Evo/Lrn;a=Evo/Lrn;b=Evo+Lrn;eval_a=90;eval_b=40]]"
@@ -56,7 +55,8 @@ FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
 def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
     """The configuration of run `systems`, with models served at a URL."""
     models = [f"llm.{role}.model={model}" for role, model in MODELS.items()]
-    endpoint = ["llm=openai", f"{ENDPOINT}.base_url={url}", f"{ENDPOINT}.api_key_env=null"]
+    default = "llm.endpoints.default"
+    endpoint = ["llm=openai", f"{default}.base_url={url}", f"{default}.api_key_env=null"]
     place = [f"storage={storage}", "name=systems", "protocol.seed=5"]
     return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
 
@@ -109,10 +109,6 @@ class Office:
     def decisions(self, kind: str = DECISION) -> list[HumanDecision]:
         rows = self.run.decisions(kind=kind)
         return [read_decision(row.body, CODEBOOK) for row in rows if row.action != "draw"]
-
-    def statuses(self) -> list[str]:
-        """The statuses of the decisions, in the order in which they were archived."""
-        return [row.status for row in self.run.decisions()]
 
     def held(self) -> dict[int, str]:
         """Who works on which case."""
