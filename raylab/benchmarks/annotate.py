@@ -21,7 +21,7 @@ from raylab.annotation.run import archive_location, open_annotation
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import chunks_of
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, answer_of, chat_server, write_cases
-from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed, told
+from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
 from raylab.cluster.annotation.driver import Pool
 from raylab.cluster.session import session
 from raylab.config.annotation import CasesConfig, LlmConfig
@@ -84,8 +84,9 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     with chat_server(config.latency) as url, session(ClusterConfig()):
         for number in range(config.rounds):
             rounds.append(_time_round(config, _annotation(config, run, url, str(number))))
-            message = f"round {number + 1}/{config.rounds}: {told(rounds[-1])}"
-            log_line(message, **rounds[-1].model_dump())
+            figures = rounds[-1].model_dump()
+            listed = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            log_line(f"round {number + 1}/{config.rounds}: {listed}", **figures)
             run.write_record(AnnotateBenchmark(annotate=rounds))
     log_tables(_table(config, rounds), rounds=[figures.model_dump() for figures in rounds])
     run.finish()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from rich.table import Table
 
 from raylab.errors import ConfigError
@@ -44,11 +43,6 @@ def local_directory(run: Run, part: str) -> Path:
     if not run.is_local:
         raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
     return Path(run.path)
-
-
-def told(figures: BaseModel) -> str:
-    """Returns the figures on one line, with four digits each."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in figures.model_dump().items())
 
 
 def spread_table(

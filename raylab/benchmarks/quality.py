@@ -5,12 +5,11 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed, told
+from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
@@ -39,15 +38,6 @@ COLUMNS = {
 }
 
 
-class QualityRound(Part):
-    """Seconds of one round."""
-
-    plain: float
-    """Time of the plain loop."""
-    raylab: float
-    """Time of a measurement."""
-
-
 class ReadingSpeeds(Part):
     """Seconds of both ways to read a tree, and the speed relative to the plain loop."""
 
@@ -55,16 +45,6 @@ class ReadingSpeeds(Part):
     plain_seconds: Spread
     seconds: Spread
     ratio: Spread
-
-    @classmethod
-    def of(cls, files: int, rounds: Sequence[QualityRound]) -> "ReadingSpeeds":
-        """Summarises rounds on a tree of `files` files."""
-        return cls(
-            files=files,
-            plain_seconds=Spread.of([r.plain for r in rounds]),
-            seconds=Spread.of([r.raylab for r in rounds]),
-            ratio=Spread.of([r.plain / r.raylab for r in rounds]),
-        )
 
 
 class QualityBenchmark(Record):
@@ -92,16 +72,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
         for _ in range(2):
             _measure(base / "warm-up")
         for size, shape in SHAPES.items():
-            files = write_tree(base / size, *shape)
-            log_line(f"{size}: {files:,} files in {MODELS * GENERATIONS} directories")
-            plain_means(base / size)
-            rounds: list[QualityRound] = []
-            for number in range(config.rounds):
-                rounds.append(quality_round(base / size))
-                seconds = rounds[-1].model_dump()
-                message = f"{size} round {number + 1}/{config.rounds}, s: {told(rounds[-1])}"
-                log_line(message, **seconds)
-            results[size] = ReadingSpeeds.of(files, rounds)
+            results[size] = _time_reading(base / size, *shape, config.rounds)
             run.write_record(QualityBenchmark(quality=results))
             shutil.rmtree(base / size)
     rows = {f"{speeds.files:,} {size}": speeds for size, speeds in results.items()}
@@ -114,12 +85,25 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def quality_round(root: Path) -> QualityRound:
-    """Times the plain loop and a measurement, which must agree."""
-    plain, means = timed(lambda: plain_means(root))
-    seconds, quality = timed(lambda: _measure(root))
-    assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
-    return QualityRound(plain=plain, raylab=seconds)
+def _time_reading(root: Path, files: int, size: int, rounds: int) -> ReadingSpeeds:
+    """Times the plain loop and a measurement, which must agree, on a new tree."""
+    written = write_tree(root, files, size)
+    log_line(f"{root.name}: {written:,} files in {MODELS * GENERATIONS} directories")
+    plain_means(root)
+    times: list[tuple[float, float]] = []
+    for number in range(rounds):
+        plain, means = timed(lambda: plain_means(root))
+        seconds, quality = timed(lambda: _measure(root))
+        assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
+        message = f"plain loop {plain:.3f} s  raylab {seconds:.3f} s"
+        log_line(f"{root.name} round {number + 1}/{rounds}: {message}", plain=plain, raylab=seconds)
+        times.append((plain, seconds))
+    return ReadingSpeeds(
+        files=written,
+        plain_seconds=Spread.of([plain for plain, _ in times]),
+        seconds=Spread.of([seconds for _, seconds in times]),
+        ratio=Spread.of([plain / seconds for plain, seconds in times]),
+    )
 
 
 def _measure(root: Path) -> TreeQuality:
