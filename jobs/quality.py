@@ -14,14 +14,16 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.quality import measure_here, run_quality
+    from raylab.evaluation.quality import measure_here, read_trees, write_quality
 
+    trees = read_trees(config)
     if config.cluster.is_this_process:
-        run_quality(config, measure_here)
+        quality = measure_here(trees, config)
     else:
         from raylab.cluster.quality import measure_on_cluster
 
-        run_quality(config, measure_on_cluster)
+        quality = measure_on_cluster(trees, config)
+    write_quality(config, quality)
 
 
 if __name__ == "__main__":

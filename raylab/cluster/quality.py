@@ -20,7 +20,7 @@ from raylab.runs.run import Run
 
 
 def measure_on_cluster(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuality:
-    """Measures score trees in a Ray session of its own; a `Measurer`."""
+    """Measures score trees in a Ray session of its own; raises DataError if they are unusable."""
     run = Run.planned(config, config.job)
     with session(config.cluster):
         require_kept(run)

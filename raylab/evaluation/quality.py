@@ -2,7 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from raylab.config.jobs import QualityConfig
@@ -11,7 +13,7 @@ from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
 from raylab.quality.reading import UnitScores, read_unit
 from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import ScoreTree, Unit, configured_trees
+from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees, score_files
 from raylab.report.quality import log_quality
 from raylab.runs.run import Run
 
@@ -25,19 +27,25 @@ UNITS_PER_PART = 64
 
 PartRead = tuple[int, int]
 """The number of directories of a part that was read, and that of their files."""
-Measurer = Callable[[Sequence[ScoreTree], QualityConfig], TreeQuality]
-"""Measures score trees: that of the benchmark, then those of its priors."""
 
 
-def run_quality(config: QualityConfig, measurer: Measurer) -> None:
-    """Measures the score trees of `config`, writes `quality.json` and prints the figures.
+def read_trees(config: QualityConfig) -> list[ScoreTree]:
+    """Finds the trees that `config` names; reports unusable ones before the slow part starts.
 
     Raises:
-        RaylabError: The measurement failed for a reason that the user can act on. A refused tree
-            leaves no run.
+        DataError: A root is missing or holds no models, or a model holds no score file.
+        ConfigError: No root is configured, or no filesystem opens a URI.
+        RunError: The run of `config` cannot be started or gone on with.
     """
     Run.planned(config, config.job)
-    quality = measurer(configured_trees(config), config)
+    trees = configured_trees(config)
+    for tree in trees:
+        _refuse_empty(tree)
+    return trees
+
+
+def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
+    """Writes `quality.json` of a finished run, and prints the figures."""
     run = Run.open(config, config.job)
     run.write_record(Quality(**dict(quality)))
     log_quality(quality)
@@ -92,6 +100,28 @@ def watch(parts: Iterable[PartRead], total: int) -> None:
 def cannot_be_read(error: OSError) -> DataError:
     """Returns the error for scores that could not be read, however often that was tried."""
     return DataError(f"scores cannot be read, after retries: {error}")
+
+
+def _refuse_empty(tree: ScoreTree) -> None:
+    models: dict[str, list[Unit]] = defaultdict(list)
+    for unit in tree.units:
+        models[unit.model].append(unit)
+    with ThreadPoolExecutor(LISTING_THREADS) as pool:
+        scored = list(pool.map(lambda units: any(map(_holds_files, units)), models.values()))
+    for model, has_files in zip(models, scored, strict=True):
+        if not has_files:
+            raise DataError(
+                f"model {model} of {tree.location} has no score file below it, neither .json nor "
+                ".eval: add its scores or remove the directory"
+            )
+
+
+def _holds_files(unit: Unit) -> bool:
+    try:
+        return bool(score_files(unit))
+    except OSError:
+        # Reading the unit reports what cannot be read, with the reason.
+        return True
 
 
 def _read_patiently(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
