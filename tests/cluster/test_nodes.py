@@ -86,14 +86,14 @@ def test_a_model_is_trained_scored_and_measured_on_object_storage(
 ) -> None:
     runs = Place.at(s3.uri) / "arc"
     evaluation = f"storage={runs} name=scores models=[two] generations=[1,2] data.every=40"
+    train = " ".join(["python jobs/train.py", *TINY, "training.epochs=2", "cluster.workers=2"])
     done = nodes.submit(
         "sh",
         "-c",
         f"""
-        python jobs/train.py {" ".join(TINY)} name=relative && exit 9
+        {train} name=relative && exit 9
         set -e
-        python jobs/train.py {" ".join(TINY)} training.epochs=2 storage={runs} name=two \
-            cluster.workers=2 cluster.cpus_per_worker=1
+        {train} storage={runs} name=two
         python jobs/evaluate.py {evaluation}
         python jobs/evaluate.py {evaluation} resume=true
         BASE_ARTIFACTS_DIR={runs} python jobs/quality.py storage={runs} name=quality \
