@@ -232,12 +232,13 @@ def count_changes(
 ) -> dict[Count, Tensor]:
     """Counts the cells that target and prediction change from the source, by (row, column).
 
-    A target cell without a source cell counts as changed, whatever is predicted.
+    A target cell without a source cell counts as changed, whatever colour is predicted. A cell for
+    which nothing is predicted is neither a change nor a copy.
 
     Args:
         source: (B, H', W') integers, `pad` outside each grid.
         target: (B, H, W), likewise.
-        prediction: (B, H, W).
+        prediction: (B, H, W), `pad` where nothing is predicted.
         pad: The value of cells outside a grid.
 
     Returns:
@@ -247,13 +248,14 @@ def count_changes(
     valid = target != pad
     absent = aligned == pad
     target_changes = valid & (absent | (target != aligned))
-    predicted_changes = valid & (absent | (prediction != aligned))
+    predicted = valid & (prediction != pad)
+    predicted_changes = predicted & (absent | (prediction != aligned))
     return {
         Count.CELLS: valid.sum((1, 2)),
         Count.TARGET_CHANGES: target_changes.sum((1, 2)),
         Count.PREDICTED_CHANGES: predicted_changes.sum((1, 2)),
         Count.COMMON_CHANGES: (target_changes & predicted_changes).sum((1, 2)),
-        Count.COPIES: (valid & ~predicted_changes).sum((1, 2)),
+        Count.COPIES: (predicted & ~predicted_changes).sum((1, 2)),
     }
 
 

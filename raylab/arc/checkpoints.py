@@ -46,9 +46,10 @@ def checkpoint_name(epoch: int) -> str:
     return f"epoch-{epoch:04d}"
 
 
-def is_checkpoint_name(name: str) -> bool:
-    """Returns True for the name of the directory of a checkpoint."""
-    return re.fullmatch(r"epoch-\d{4,}", name) is not None
+def epoch_of(name: str) -> int | None:
+    """Returns the epoch of a checkpoint by the name of its directory; None for another name."""
+    named = re.fullmatch(r"epoch-(\d{4,})", name)
+    return named and int(named[1])
 
 
 def checkpoint_path(epoch: int) -> str:

@@ -197,13 +197,21 @@ def _objective(
 
 
 def grid_counts(
-    source: Tensor, target: Tensor, prediction: Tensor, *, solved: Tensor, shape_correct: Tensor
+    source: Tensor,
+    target: Tensor,
+    prediction: Tensor,
+    *,
+    solved: Tensor,
+    shape_correct: Tensor,
+    free_running: bool = False,
 ) -> Tensor:
     """Returns the counts of B grids, (B, counts) int64 in the order of `Count`.
 
     The arguments are those of `GridMetrics.update`.
     """
     counts = count_grids(prediction, target, PAD)
+    if free_running:
+        counts[Count.EXACT] *= shape_correct
     counts |= count_changes(source, target, prediction, PAD)
     counts |= {Count.SOLVED: solved.long(), Count.CORRECT_SHAPES: shape_correct.long()}
     return torch.stack([counts[count] for count in Count], dim=1)
@@ -270,19 +278,21 @@ class GridMetrics(Metric):
         task: Tensor,
         solved: Tensor,
         shape_correct: Tensor,
+        free_running: bool = False,
     ) -> None:
         """Adds B grids.
 
         Args:
             source: (B, H', W') integers, `PAD` outside each grid.
             target: (B, H, W), likewise.
-            prediction: (B, H, W).
+            prediction: (B, H, W); `PAD` where nothing is predicted.
             task: (B,) int64, position of each grid's task.
             solved: (B,) bool, True where free-running decoding gave the exact grid.
             shape_correct: (B,) bool, True where the predicted height and width are both right.
+            free_running: True if the predictions are answers, exact only in the right size.
         """
-        counts = grid_counts(source, target, prediction, solved=solved, shape_correct=shape_correct)
-        self.counts.index_add_(0, task, counts)
+        how = {"solved": solved, "shape_correct": shape_correct, "free_running": free_running}
+        self.counts.index_add_(0, task, grid_counts(source, target, prediction, **how))
 
     def compute(self) -> dict[str, Tensor]:
         """Returns every metric over all grids, each a scalar in [0, 1]."""

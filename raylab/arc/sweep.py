@@ -11,6 +11,7 @@ from pydantic import Field
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.schema import flat
 from raylab.config.search import SearchSpace
 from raylab.grid_metrics import VALIDATION, RuleMetrics, merit
 from raylab.runs.records import Part, Record
@@ -191,7 +192,9 @@ def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
     """Returns the searched values of a trial, as recorded in its configuration."""
     config = TrainConfig.model_validate(record.config)
     architecture = config.model.architecture
-    model, training = (part.model_dump(mode="json") for part in (config.model, config.training))
+    model, training = (
+        flat(part.model_dump(mode="json")) for part in (config.model, config.training)
+    )
     return {
         ARCHITECTURE: architecture,
         **{f"{architecture}.{key}": model[key] for key in space.model[architecture]},

@@ -15,7 +15,13 @@ import torch.distributed as dist
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.util.queue import Queue
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, checkpoint_name
+from raylab.arc.checkpoints import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    Checkpoint,
+    checkpoint_name,
+    epoch_of,
+)
 from raylab.arc.data.sides import Sides
 from raylab.arc.trained_models import last_checkpoint
 from raylab.arc.training import (
@@ -102,7 +108,8 @@ def _latest(run: Run) -> Place | None:
     if reported is None:
         return recorded
     own = run / CHECKPOINTS / Path(reported.path).name / CHECKPOINT_FILE
-    return own if recorded is None or own.parent.name >= recorded.parent.name else recorded
+    both = [file for file in (own, recorded) if file is not None]
+    return max(both, key=lambda file: epoch_of(file.parent.name) or 0)
 
 
 class _Report(pl.Callback):

@@ -23,7 +23,7 @@ from raylab.arc.checkpoints import (
     Checkpoint,
     checkpoint_name,
     checkpoint_path,
-    is_checkpoint_name,
+    epoch_of,
 )
 from raylab.arc.data.sides import Sides
 from raylab.arc.device import device_here, threads_here
@@ -168,5 +168,5 @@ class _Store(pl.Callback):
         names = {checkpoint_name(epoch.epoch) for epoch in kept}
         checkpoints = self.run / CHECKPOINTS
         for name in checkpoints.names():
-            if is_checkpoint_name(name) and name not in names:
+            if epoch_of(name) and name not in names:
                 (checkpoints / name).remove()

@@ -10,6 +10,7 @@ from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
+from raylab.arc.scoring.batch import solved
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, small_model
 
@@ -207,18 +208,18 @@ def test_candidates_alone_give_the_answer_for_all(
         return
     outputs = images(model.answers(batch_of(store, QUERIES, small_config.context_pairs)).grids)
     cases = [
-        (pair, target, solved)
+        (pair, target, right)
         for pair, output in zip(QUERIES, outputs, strict=True)
-        for target, solved in variants_of(output)
+        for target, right in variants_of(output)
     ]
-    expected = [solved for _, _, solved in cases]
+    expected = [right for _, _, right in cases]
     batch = batch_of(store, [pair for pair, _, _ in cases], small_config.context_pairs)
     batch = batch._replace(target=as_targets([target for _, target, _ in cases]))
     everything = exact_matches(model.answers(batch).grids, batch.target)
     assert everything.tolist() == expected
     candidates = candidates_of(model, batch)
-    assert model.solved(batch, candidates).tolist() == expected
-    assert model.solved(batch, torch.ones_like(candidates)).tolist() == expected
+    assert solved(model, batch, candidates).tolist() == expected
+    assert solved(model, batch, torch.ones_like(candidates)).tolist() == expected
 
 
 def test_only_candidates_are_solved(model: GridModel, batch: Batch) -> None:
@@ -227,6 +228,6 @@ def test_only_candidates_are_solved(model: GridModel, batch: Batch) -> None:
         return
     solvable = batch._replace(target=model.answers(batch).grids)
     candidates = torch.tensor([True, False, False, True, False, True])
-    assert torch.equal(model.solved(solvable, candidates), candidates)
+    assert torch.equal(solved(model, solvable, candidates), candidates)
     none = torch.zeros_like(candidates)
-    assert torch.equal(model.solved(solvable, none), none)
+    assert torch.equal(solved(model, solvable, none), none)

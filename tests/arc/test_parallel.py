@@ -15,10 +15,12 @@ from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
 from raylab.arc.inputs import read_inputs
-from raylab.arc.models.base import build_model
+from raylab.arc.metrics import grid_counts, metric_values
+from raylab.arc.models.base import build_model, exact_matches
 from raylab.arc.models.custom import model_class
 from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
+from raylab.arc.scoring.batch import predict
 from raylab.arc.scoring.plan import plan_evaluation
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
@@ -74,7 +76,7 @@ def test_cells_are_predicted_in_the_predicted_size(batch: Batch) -> None:
     rows = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 4)
     cols = torch.tensor([[0, 1, 2] * 3] * 4)
     target = Grids(torch.full_like(rows, 7), rows, cols, torch.tensor([[3, 3]] * 4), False)
-    prediction = Certain().predict(batch._replace(target=target))
+    prediction = predict(Certain(), batch._replace(target=target))
     # (row + 2 col) within 2 x 3; the third row is outside of the answer.
     assert prediction.cells[0].tolist() == [0, 2, 4, 1, 3, 5, PAD, PAD, PAD]
     assert not prediction.right_size.any() and not prediction.solved.any()
@@ -94,18 +96,42 @@ def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
     """A model that is given its own answers as targets has solved them all."""
     model, _ = recursive()
     answers = model.answers(batch).grids
-    prediction = model.predict(batch._replace(target=answers))
+    prediction = predict(model, batch._replace(target=answers))
     assert prediction.right_size.all() and prediction.solved.all()
     assert torch.equal(prediction.cells, answers.cells)
 
 
-def test_no_answer_depends_on_the_target(batch: Batch) -> None:
-    model, _ = recursive()
-    target = batch.target
-    other = target._replace(cells=torch.where(target.cells == PAD, PAD, (target.cells + 3) % 10))
-    changed = batch._replace(target=other)
-    assert torch.equal(model.answers(batch).grids.cells, model.answers(changed).grids.cells)
-    assert torch.equal(model.predict(batch).cells, model.predict(changed).cells)
+class Copyist(Certain):
+    """Answers the target, wherever it is handed one."""
+
+    def read(self, batch: Batch) -> tuple[Tensor, Batch]:
+        wanted = (batch.target.sizes - 1).clamp(min=0)
+        return self.scale * torch.nn.functional.one_hot(wanted, MAX_SIDE).float(), batch
+
+    def paint(self, batch: Batch, blank: Grids, known: Batch) -> Sequence[Tensor]:
+        told = torch.zeros_like(blank.cells)
+        told[:, : known.target.cells.shape[1]] = known.target.cells[:, : blank.cells.shape[1]] % PAD
+        return [self.scale * torch.nn.functional.one_hot(told, COLOURS).float()]
+
+
+def test_a_model_that_reads_the_target_solves_nothing_by_it(batch: Batch) -> None:
+    assert exact_matches(Copyist().answers(batch).grids, batch.target).all()
+    assert not predict(Copyist(), batch).solved.any()
+
+
+def test_an_answer_of_another_size_is_not_exact_and_unpainted_cells_are_no_changes() -> None:
+    source, target = torch.zeros(1, 2, 2).long(), torch.ones(1, 2, 2).long()
+    # Of four cells that change the answer paints the first, right.
+    painted = torch.full((1, 2, 2), PAD)
+    painted[0, 0, 0] = 1
+    wrong = torch.tensor([False])
+    how = {"solved": wrong, "shape_correct": wrong, "free_running": True}
+    smaller = metric_values(grid_counts(source, target, painted, **how).sum(0))
+    assert smaller["change_recall"] == 0.25 and smaller["change_precision"] == 1.0
+    assert smaller["copy_rate"] == 0.0 and smaller["cell_accuracy"] == 0.25
+    # A larger answer covers the target with the right cells.
+    larger = metric_values(grid_counts(source, target, target, **how).sum(0))
+    assert larger["grid_accuracy"] == 0.0 and larger["cell_accuracy"] == 1.0
 
 
 def test_each_refinement_is_supervised_or_the_last_alone(batch: Batch) -> None:

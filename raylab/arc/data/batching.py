@@ -90,6 +90,14 @@ class Batch(NamedTuple):
     pairs: Tensor
     """(B,) int64: position of each query's pair in the store."""
 
+    @property
+    def posed(self) -> "Batch":
+        """The batch as a model that answers is handed it: its targets have no cells and no size."""
+        none = self.target.cells[:, :0]
+        return self._replace(
+            target=Grids(none, none, none, torch.zeros_like(self.target.sizes), padded=False)
+        )
+
     def select(self, index: Tensor) -> "Batch":
         """Returns the queries at (N,) `index`, with all demonstrations."""
         return self._replace(

@@ -19,10 +19,8 @@ from raylab.arc.data.tasks import COLOURS, PAD
 from raylab.arc.models.base import (
     Answers,
     GridModel,
-    Prediction,
     SizeCode,
     canvas,
-    exact_matches,
     likeliest,
 )
 from raylab.arc.models.layers import KeyValueCache, Memory
@@ -79,30 +77,6 @@ class AutoregressiveModel(GridModel):
             cols: (B,) column of cell t.
             t: index of the cell in its grid, from 0.
         """
-
-    def predict(self, batch: Batch) -> Prediction:
-        """Predicts cells teacher-forced, and decodes what can be solved."""
-        logits = self(batch)
-        cells = logits.cells.argmax(dim=-1)
-        target = batch.target
-        right_size = (logits.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
-        right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
-        solved = self.solved(batch, right_size & right_cells)
-        return Prediction(cells, right_size, solved, logits)
-
-    def solved(self, batch: Batch, candidates: Tensor) -> Tensor:
-        """Returns (B,) bool, True where greedy decoding writes the output exactly.
-
-        Only `candidates`, (B,) bool, are decoded: those with the right size and, under teacher
-        forcing, the right cells. No other grid can be solved, because greedy decoding sees the same
-        true prefix up to its first wrong cell.
-        """
-        solved = torch.zeros_like(candidates)
-        chosen = candidates.nonzero()[:, 0]
-        if len(chosen):
-            queries = batch.select(chosen)
-            solved[chosen] = exact_matches(self.answers(queries).grids, queries.target)
-        return solved
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:

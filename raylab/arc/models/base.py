@@ -28,19 +28,6 @@ class Logits(NamedTuple):
     """(B, 2, 30): height - 1 and width - 1 of the output."""
 
 
-class Prediction(NamedTuple):
-    """The cells that a model is scored by, and whether it solves its queries."""
-
-    cells: Tensor
-    """(B, T) int64: the colour of each target cell, `PAD` where the model predicts none."""
-    right_size: Tensor
-    """(B,) bool: height and width are predicted right."""
-    solved: Tensor
-    """(B,) bool: the free-running answer is the output."""
-    logits: Logits | None = None
-    """Those of `forward`, if predicting needed them."""
-
-
 class Answers(NamedTuple):
     """Free-running answers to B queries."""
 
@@ -69,10 +56,13 @@ class SizeCode(nn.Module):
 
 
 class GridModel(nn.Module, ABC):
-    """A model of grids. A subclass defines `forward`, `predict` and `answers`."""
+    """A model of grids. A subclass defines `forward` and `answers`."""
 
     teacher_forced: ClassVar[bool]
-    """True if the cells of `predict` are predicted with the true cells before them."""
+    """True for a model whose `answers` take the likeliest logits of `forward` cell by cell.
+
+    Its cells are scored with the true ones before them, any other's as it answers.
+    """
 
     @abstractmethod
     def forward(self, batch: Batch) -> Logits:
@@ -83,12 +73,8 @@ class GridModel(nn.Module, ABC):
         return (self(batch),)
 
     @abstractmethod
-    def predict(self, batch: Batch) -> Prediction:
-        """Returns what the model is scored by, of a batch on its device."""
-
-    @abstractmethod
     def answers(self, batch: Batch) -> Answers:
-        """Returns answers from source and demonstrations alone; `batch.target` is not read."""
+        """Returns answers from source and demonstrations; scoring hands it `Batch.posed` alone."""
 
 
 def likeliest(logits: Tensor) -> Tensor:

@@ -13,9 +13,7 @@ from raylab.arc.models.base import (
     Answers,
     GridModel,
     Logits,
-    Prediction,
     canvas,
-    exact_matches,
     inside,
     likeliest,
 )
@@ -59,17 +57,6 @@ class ParallelModel(GridModel):
         sizes, known = self.read(batch)
         blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))
         return [Logits(cells, sizes) for cells in self.paint(batch, blank, known)]
-
-    def predict(self, batch: Batch) -> Prediction:
-        """Predicts the cells in the predicted size; target cells outside of it get `PAD`."""
-        answers, target = self.answers(batch).grids, batch.target
-        right_size = (answers.sizes == target.sizes).all(dim=1)
-        height, width = answers.sizes.unbind(1)
-        covered = (target.rows < height[:, None]) & (target.cols < width[:, None])
-        covered &= target.cells != PAD
-        place = torch.where(covered, target.rows * width[:, None] + target.cols, 0)
-        cells = answers.cells.gather(1, place).where(covered, PAD)
-        return Prediction(cells, right_size, exact_matches(answers, target))
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:

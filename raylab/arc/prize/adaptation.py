@@ -191,7 +191,7 @@ def _fit(
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.Adam(weights, lr=training.lr)
     defaults = TrainingConfig()
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     total = torch.zeros((), device=device)
     model.train()
     for step in steps:

@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Self
+
+from pydantic import Field, NonNegativeInt, model_validator
 
 from raylab.arc.records import GridRows
 from raylab.runs.records import Part, Record
@@ -12,7 +15,7 @@ ATTEMPTS = 2
 class ViewAnswer(Part):
     """The answer in one view, brought back to the task as it is."""
 
-    candidate: int
+    candidate: NonNegativeInt
     """Its position among the candidates of the question."""
     log_likelihood: float
     """As in `raylab.arc.decoding.Answers`."""
@@ -23,8 +26,15 @@ class QuestionAnswers(Part):
 
     candidates: tuple[GridRows, ...]
     """The distinct answers."""
-    views: tuple[ViewAnswer, ...]
-    """The answer in each view, at least two; the first is of the task as it is."""
+    views: Annotated[tuple[ViewAnswer, ...], Field(min_length=ATTEMPTS)]
+    """The answer in each view; the first is of the task as it is."""
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Self:
+        count = len(self.candidates)
+        if beyond := [view.candidate for view in self.views if view.candidate >= count]:
+            raise ValueError(f"a view has candidate {beyond[0]}, and there are {count}")
+        return self
 
     @classmethod
     def of(cls, answers: Iterable[tuple[GridRows, float]]) -> "QuestionAnswers":

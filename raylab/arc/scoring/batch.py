@@ -1,11 +1,31 @@
-"""The scoring of a batch, shared by validation in training and by evaluation."""
+"""The scoring of a batch, shared by validation in training and by evaluation.
 
+Whatever a model answers with, it is handed no target: `Batch.posed` holds none.
+"""
+
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.tasks import PAD
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.base import GridModel
+from raylab.arc.models.base import GridModel, Logits, exact_matches
+
+
+class Prediction(NamedTuple):
+    """The cells that a model is scored by, and whether it solves its queries."""
+
+    cells: Tensor
+    """(B, T) int64: the colour of each target cell, `PAD` where the model paints none."""
+    right_size: Tensor
+    """(B,) bool: height and width are predicted right."""
+    solved: Tensor
+    """(B,) bool: the free-running answer is the output."""
+    logits: Logits | None = None
+    """Those of `forward`, if predicting needed them."""
 
 
 def count_batch(
@@ -27,7 +47,7 @@ def count_batch(
         metrics: the metrics to add to, on the device of the batch.
         losses: the loss to add to as well, on the device of the batch.
     """
-    prediction = model.predict(batch)
+    prediction = predict(model, batch)
     target = batch.target
     if losses is not None:
         logits = prediction.logits or model(batch)
@@ -39,4 +59,50 @@ def count_batch(
         task=task,
         solved=prediction.solved,
         shape_correct=prediction.right_size,
+        free_running=not model.teacher_forced,
     )
+
+
+def predict(model: GridModel, batch: Batch) -> Prediction:
+    """Returns what a model is scored by, of a batch on its device."""
+    return _forced(model, batch) if model.teacher_forced else _free_running(model, batch)
+
+
+def _forced(model: GridModel, batch: Batch) -> Prediction:
+    """Predicts cells teacher-forced, and decodes what can be solved."""
+    logits, target = model(batch), batch.target
+    cells = logits.cells.argmax(dim=-1)
+    right_size = (logits.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
+    right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
+    return Prediction(cells, right_size, solved(model, batch, right_size & right_cells), logits)
+
+
+def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
+    """Returns (B,) bool, True where the answer of a teacher-forced model is the output.
+
+    Only `candidates`, (B,) bool, are decoded: those with the right size and, under teacher forcing,
+    the right cells. No other grid can be solved, because greedy decoding sees the same true prefix
+    up to its first wrong cell.
+    """
+    right = torch.zeros_like(candidates)
+    chosen = candidates.nonzero()[:, 0]
+    if len(chosen):
+        queries = batch.select(chosen)
+        right[chosen] = exact_matches(model.answers(queries.posed).grids, queries.target)
+    return right
+
+
+def _free_running(model: GridModel, batch: Batch) -> Prediction:
+    """Returns the answers; target cells that lie outside of one get `PAD`."""
+    answers, target = model.answers(batch.posed).grids, batch.target
+    right_size = (answers.sizes == target.sizes).all(dim=1)
+    return Prediction(_painted(answers, target), right_size, exact_matches(answers, target))
+
+
+def _painted(answers: Grids, target: Grids) -> Tensor:
+    """Returns the (B, T) colours of answers at the cells of the targets."""
+    height, width = answers.sizes.unbind(1)
+    covered = (target.rows < height[:, None]) & (target.cols < width[:, None])
+    covered &= target.cells != PAD
+    place = torch.where(covered, target.rows * width[:, None] + target.cols, 0)
+    return answers.cells.gather(1, place).where(covered, PAD)

@@ -178,7 +178,7 @@ def answer_tasks(
         context = demonstration_table(store, pair, checkpoint.model.context_pairs, None)
         batch = BatchDataset(store)[Draw(pair, context, None)].to(device)
         with torch.inference_mode(), autocast_on(device):
-            answer = _image(model.answers(batch).grids)
+            answer = _image(model.answers(batch.posed).grids)
         source, target = _image(batch.source), _image(batch.target)
         answered.append(
             AnsweredTask(

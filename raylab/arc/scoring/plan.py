@@ -253,10 +253,12 @@ def _unsplit(data: DataConfig) -> DataConfig:
 
 
 def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConfig]:
-    if generation == AS_PUBLISHED:
-        return AS_PUBLISHED, data
+    """Returns the name and the data of a generation, whatever `data.generation` was trained on."""
     if isinstance(generation, int):
         return f"seed-{generation}", data.model_copy(update={"generation": generation})
+    data = data.model_copy(update={"generation": None})
+    if generation == AS_PUBLISHED:
+        return AS_PUBLISHED, data
     if data.source in WITHOUT_PATH:
         raise ConfigError(
             f"generations: {generation} is the path of an archive, but data.source={data.source} "

@@ -19,6 +19,13 @@ def test_generations_are_named(tmp_path: Path):
     assert configs["seed202"].path == str(archive)
 
 
+def test_what_is_called_published_or_an_archive_is_not_redrawn(tmp_path: Path):
+    fields = {"source": "re_arc", "path": str(tmp_path), "generation": 5}
+    data = DataConfig.model_validate(fields)
+    configs = generation_configs(("published", 3, str(tmp_path / "seed202.zip")), data)
+    assert [of.generation for of in configs.values()] == [None, 3, None]
+
+
 def test_generations_that_cannot_be_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="reads no files"):
         generation_configs(("/some/archive.zip",), DATA)

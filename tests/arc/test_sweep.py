@@ -1,0 +1,35 @@
+from pathlib import Path
+
+from raylab.arc.search import trial_config
+from raylab.arc.sweep import Drawn, rank_trials
+from raylab.config.compose import as_yaml, load_config
+from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.runs.run import Run
+from raylab.runs.run_record import RunRecord
+from tests.arc.measured import epoch, training_metrics
+
+DOMAINS = {"target": {"choice": ["mymodels:TwoLayers"]}, "options.width": {"choice": [64, 96]}}
+
+
+def test_trials_of_a_model_of_ones_own_are_ranked_by_the_options_that_were_drawn(tmp_path: Path):
+    space = {"model": {"custom": DOMAINS}}
+    config = TuneConfig.model_validate({"space": space, "storage": str(tmp_path), "name": "sweep"})
+    drawn: Drawn = {
+        "architecture": "custom",
+        "custom.target": "mymodels:TwoLayers",
+        "custom.options.width": 96,
+    }
+    sweep = Run.named(config, config.job)
+    trial = trial_config(config, drawn, storage=f"{sweep}/trials", name="abc")
+    run = Run.named(trial, trial.job)
+    run.write_record(RunRecord.of(trial, trial.job, run.name))
+    metrics = {"dense_grid_objective": 0.5, "grid_accuracy": 0.5, "cell_accuracy": 0.75}
+    run.write_record(training_metrics(epoch(1, metrics)))
+    (ranked,) = rank_trials(config, sweep, ["abc"]).trials
+    assert (
+        ranked.drawn == drawn and ranked.description == "custom target=mymodels:TwoLayers width=96"
+    )
+
+    best = tmp_path / "best.yaml"
+    best.write_text(as_yaml(trial, exclude={"storage", "name", "resume", "log", "cluster"}))
+    assert load_config(TrainConfig, [], best).model == trial.model
