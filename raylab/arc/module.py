@@ -162,6 +162,12 @@ class ArcModule(pl.LightningModule):
         """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
         values[LOSS] = self.losses.compute()
+        if not values[LOSS].isfinite():
+            raise NonFiniteLossError(
+                f"the validation loss is {float(values[LOSS])} after epoch {self.current_epoch + 1}"
+                ": lower training.lr or training.gradient_clip, or set "
+                "training.precision=32-true; the epochs before it and their checkpoints stay"
+            )
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
         self.losses.reset()

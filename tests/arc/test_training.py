@@ -388,6 +388,19 @@ def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) 
     assert set(poison.validated_epochs) == {0}
 
 
+def test_a_validation_loss_that_is_no_number_is_told_with_its_epoch(
+    tasks: tuple[Task, ...],
+) -> None:
+    class PoisonedValidation(Poison):
+        def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            with torch.no_grad():
+                next(pl_module.parameters()).fill_(torch.nan)
+
+    config = settings(SMALL_MODELS["encoder_decoder"], epochs=2, batch_size=4)
+    message = failure(config, tasks, PoisonedValidation(None))
+    assert message.startswith("the validation loss is nan after epoch 1: ")
+
+
 def test_a_nan_loss_stops_a_long_epoch_before_its_end(random_tasks: RandomTasks) -> None:
     tasks = random_tasks(30, longest_side=2)
     config = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1)

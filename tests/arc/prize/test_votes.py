@@ -1,5 +1,8 @@
 """Views, votes and attempts, of answers that are known by construction."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +21,8 @@ from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, curve_views
 from raylab.arc.records import GridRows
 from raylab.config.arc import VotesConfig
 from raylab.config.models import ModelConfig
+from raylab.errors import RunError
+from raylab.runs.run import Run
 from tests.arc.conftest import RandomTasks, small_model
 
 CPU = torch.device("cpu")
@@ -40,6 +45,15 @@ def answered(
 
 
 # Votes by hand
+
+
+def test_views_that_point_at_no_candidate_are_refused(tmp_path: Path):
+    run, view = Run.at(str(tmp_path)), {"log_likelihood": -1.0}
+    answers = {"candidates": [[[1]]], "views": [{**view, "candidate": 0}, {**view, "candidate": 1}]}
+    content = {"schema_version": 1, "task": "t", "questions": [answers], "seconds": 0.0}
+    (run / "answers.json").write(json.dumps(content).encode())
+    with pytest.raises(RunError, match="answers.json cannot be used.*candidate 1, and there are 1"):
+        run.read_record(TaskAnswers, "answers.json")
 
 
 def test_candidates_rank_by_count_then_by_mean_likelihood_then_by_first_view():
