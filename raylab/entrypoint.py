@@ -104,6 +104,9 @@ def _status(
         return _failed(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         return _failed("interrupted; the same command with resume=true goes on", INTERRUPTED)
+    except SystemExit as ended:
+        # Code of a user's own runs in the job, such as model.target, and must not end it silently.
+        return _failed(f"error: code that the job runs called exit({ended.code!r})", 1)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             # Otherwise Python's flush at exit would fail again.

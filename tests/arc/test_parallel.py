@@ -16,6 +16,7 @@ from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
 from raylab.arc.inputs import read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
+from raylab.arc.models import custom
 from raylab.arc.models.base import build_model, exact_matches
 from raylab.arc.models.custom import model_class
 from raylab.arc.models.parallel import ParallelModel
@@ -226,6 +227,35 @@ def test_a_class_that_is_none_is_told_before_anything_starts(
     with pytest.raises(ConfigError, match=message):
         read_inputs(config)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("raise SystemExit(0)", "module raises SystemExit: 0"),
+        ("1 / 0", "module raises ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_ends_as_it_is_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    (tmp_path / "ending_module.py").write_text(line)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=f"ending_{message}"):
+        model_class("ending_module:Net")
+
+
+def test_an_import_that_takes_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "slow_module.py").write_text(
+        "import threading as t\n[it.join() for it in t.enumerate() if isinstance(it, t.Timer)]\n"
+    )
+    monkeypatch.setattr(custom, "IMPORT_SECONDS", 0.0)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match="is no model class"):
+        model_class("slow_module:Net")
+    assert "still importing model.target=slow_module:Net" in caplog.text
 
 
 def test_options_that_the_class_does_not_take_are_named(mymodels: CustomConfig) -> None:
