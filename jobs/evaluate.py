@@ -9,6 +9,7 @@ Examples:
     ray job submit --working-dir . -- python jobs/evaluate.py storage=/shared/runs models=[my-sweep]
 """
 
+from raylab.cluster import workers_for
 from raylab.config.jobs import EvaluateConfig
 from raylab.entrypoint import run_job
 
@@ -20,22 +21,18 @@ def run(config: EvaluateConfig) -> None:
         run_submission(config)
     elif config.scoring.protocol == "arc":
         from raylab.arc.prize.planning import plan_models
+        from raylab.evaluation.prize import run_prize
 
-        models = plan_models(config)
-        if config.cluster.is_this_process:
-            from raylab.evaluation.prize import run_prize
-        else:
-            from raylab.cluster.prize import run_prize
-        run_prize(config, models)
+        planned = plan_models(config)
+        with workers_for(config.cluster, planned.tree) as workers:
+            run_prize(planned, workers)
     else:
         from raylab.arc.scoring.plan import plan_evaluation
+        from raylab.evaluation.scores import run_evaluate
 
-        scoring = plan_evaluation(config)
-        if config.cluster.is_this_process:
-            from raylab.evaluation.scores import run_evaluate
-        else:
-            from raylab.cluster.evaluate import run_evaluate
-        run_evaluate(config, scoring)
+        planned = plan_evaluation(config)
+        with workers_for(config.cluster, planned.tree) as workers:
+            run_evaluate(config, planned, workers)
 
 
 if __name__ == "__main__":

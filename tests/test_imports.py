@@ -17,7 +17,7 @@ LAYERS = [
     {"bounded"},
     {"files", "working_directory"},
     {"config"},
-    {"llm", "archive", "runs", "entrypoint"},
+    {"llm", "archive", "runs", "entrypoint", "workers"},
     {"codebook"},
     {"arc", "annotation", "opt", "quality"},
     {"taxonomies"},

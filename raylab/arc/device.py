@@ -23,3 +23,13 @@ def device_here(cluster: ClusterConfig) -> torch.device:
 def threads_here(cluster: ClusterConfig) -> int:
     """Returns the CPU threads of work in this process: as configured, or one per CPU."""
     return cluster.cpus_per_worker or len(os.sched_getaffinity(0))
+
+
+def use_share(cluster: ClusterConfig) -> torch.device:
+    """Sets the CPU threads of work in this process; returns the device that it uses.
+
+    Raises:
+        ConfigError: As `device_here`.
+    """
+    torch.set_num_threads(threads_here(cluster))
+    return device_here(cluster)

@@ -93,6 +93,9 @@ CASES = Counter(
 )
 CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases that actors are working on.")
 
+COUNTERS = {"pairs": PAIRS, "tasks": TASKS}
+"""What workers count, by the names that rooms without Ray know."""
+
 
 @dataclass(frozen=True)
 class Meters:

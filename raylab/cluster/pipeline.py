@@ -6,14 +6,12 @@ Every stage keeps its finished work, so that a second run does only the rest.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
-
-import ray
-import torch
+from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.device import use_share
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import (
     Examples,
@@ -28,20 +26,20 @@ from raylab.arc.scoring.evaluation import (
     choose_pictures,
     picture_examples,
 )
-from raylab.arc.scoring.plan import ScorePlan
+from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
-from raylab.cluster.evaluate import evaluate_models
-from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import Meters
 from raylab.cluster.quality import measure_trees
-from raylab.cluster.session import result_of, session
+from raylab.cluster.session import session
 from raylab.cluster.train import fit, measure_epoch
+from raylab.cluster.workers import RayWorkers, workers_of
 from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.config.base import AS_PUBLISHED
+from raylab.config.base import AS_PUBLISHED, ClusterConfig
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
+from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
 from raylab.quality.trees import find_trees
@@ -52,6 +50,7 @@ from raylab.report.quality import log_quality
 from raylab.report.table import print_tables
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
+from raylab.training.held_out import with_test
 
 PRIOR = "prior"
 R = TypeVar("R", bound=Record)
@@ -96,7 +95,8 @@ def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str,
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
-    shared = ray.put(sides)
+    workers = workers_of(config.cluster, run.name)
+    shared = workers.put(sides)
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,
@@ -109,29 +109,33 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        results[name] = tested(training, own, _fit(training, own, run, shared), shared)
+        trained = _fit(training, own, run, shared)
+        results[name] = with_test(training, own, trained, shared, workers)
         run.write_record(PipelineMetrics(models=results))
     return results
 
 
-def _fit(config: TrainConfig, own: Run, run: Run, sides: "ray.ObjectRef[Sides]") -> TrainingMetrics:
+def _fit(config: TrainConfig, own: Run, run: Run, sides: Any) -> TrainingMetrics:
+    """Trains on the pairs that `workers_of` has put, here or by Ray Train."""
     if not config.cluster.is_this_process:
         return fit(config, own, sides, within=run)
     # Lightning takes seconds to import, and a pipeline that only scores needs none.
     from raylab.training import local
 
     meters = partial(measure_epoch, config, own.name, Meters(run.name))
-    return local.fit(config, own, ray.get(sides), listeners={"metrics": meters})
+    return local.fit(config, own, sides, listeners={"metrics": meters})
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
     """Scores all models on the generations, and on the prior benchmark as it was published."""
     log_line("\nscores")
     scoring = config.scoring.trusting(config.models)
-    evaluate_models(models, config.generations, config.data, scoring, config.cluster, run)
+    workers = RayWorkers(config.cluster, run.name)
+    score_plan(plan_scoring(models, config.generations, config.data, scoring, run), workers)
     if config.prior is not None:
         log_line("\nscores on the prior benchmark")
-        evaluate_models(models, (AS_PUBLISHED,), config.prior, scoring, config.cluster, run, PRIOR)
+        planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
+        score_plan(planned, workers)
 
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
@@ -155,21 +159,26 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
     chosen = choose_pictures(tasks, config.pictures)
     if not chosen:
         return Examples(examples=())
-    answer = ray.remote(_answer).options(num_cpus=1)
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
     checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
     scoring = config.scoring.trusting(config.models)
     seen = seen_pairs(checkpoints, data, scoring)
-    answers = {name: answer.remote(of, data, seen, scoring) for name, of in checkpoints.items()}
-    return picture_examples({name: result_of(cast("Any", of)) for name, of in answers.items()})
+    workers = RayWorkers(config.cluster, run.name)
+    what = data, seen, scoring, workers.share
+    answers = dict(workers.run(_answer, {name: (of, *what) for name, of in checkpoints.items()}))
+    return picture_examples({name: answers[name] for name in checkpoints})
 
 
 def _answer(
-    checkpoint: Checkpoint, data: DataConfig, seen: frozenset[int], scoring: ScoringConfig
+    checkpoint: Checkpoint,
+    data: DataConfig,
+    seen: frozenset[int],
+    scoring: ScoringConfig,
+    share: ClusterConfig,
 ) -> list[AnsweredTask]:
-    torch.set_num_threads(1)
+    device = use_share(share)
     import_model_classes(scoring.model_classes)
-    return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), torch.device("cpu"))
+    return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), device)
 
 
 def _page(config: PipelineConfig, run: Run) -> Page:

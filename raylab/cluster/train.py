@@ -19,7 +19,6 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
-from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.cluster.train_entry import SETTINGS, work
@@ -30,11 +29,13 @@ from raylab.cluster.train_messages import (
     WorkerSettings,
     of_report,
 )
+from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.grid_metrics import mode_of
 from raylab.log import log_line
 from raylab.runs.run import Run
+from raylab.training.held_out import with_test
 from raylab.training.listeners import (
     HEARTBEAT_SECONDS,
     EpochListener,
@@ -76,7 +77,7 @@ def train(config: TrainConfig, inputs: Inputs) -> None:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)
             metrics = fit(config, run, sides, inputs.start)
-            metrics = tested(config, run, metrics, sides)
+            metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster, run.name))
         report_training(config, run, metrics)
 
 

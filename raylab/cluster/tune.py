@@ -38,11 +38,11 @@ from raylab.arc.sweep import (
     rank_trials,
     segment,
 )
-from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.schedulers import DRAWN, scheduler_of
 from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
 from raylab.cluster.train import fit, measure_epoch
+from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
@@ -58,6 +58,7 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.sweep import sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
+from raylab.training.held_out import with_test
 from raylab.training.listeners import EpochListener
 
 TUNE_STATE = "tune"
@@ -381,7 +382,9 @@ def _conclude(
     chosen = TrainConfig.of_record(own.record.config)
     trained = own.read_record(TrainingMetrics)
     assert trained is not None
-    metrics = metrics.model_copy(update={"test": tested(chosen, own, trained, sides).test})
+    shared = ray.get(sides) if chosen.cluster.is_this_process else sides
+    tested = with_test(chosen, own, trained, shared, workers_of(chosen.cluster, run.name))
+    metrics = metrics.model_copy(update={"test": tested.test})
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor

@@ -1,21 +1,21 @@
-"""Scoring as ARC Prize does, in the process that calls or by another `Solver`.
+"""Scoring as ARC Prize does, wherever `Workers` answer.
 
 Tasks are answered first, a file each, and then scored: an answered task is never answered again.
 """
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.tasks import Task
-from raylab.arc.device import device_here, threads_here
+from raylab.arc.device import use_share
 from raylab.arc.models.base import GridModel
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task
@@ -54,6 +54,7 @@ from raylab.report.page import write_page
 from raylab.report.prize import prize_page
 from raylab.report.table import duration, pluralize, print_tables
 from raylab.runs.run import SCORES
+from raylab.workers import Workers
 
 SUBMISSIONS = "submissions"
 """Directory of a run that holds `<model>/<generation>/submission.json`."""
@@ -72,23 +73,13 @@ class Solved:
     specialist: bytes | None = None
 
 
-class Solver(Protocol):
-    """Where models answer tasks."""
-
-    def solve(
-        self, scoring: Scoring, missing: MissingTasks
-    ) -> Generator[tuple[ModelOnGeneration, list[Solved]]]:
-        """Yields the answers to missing tasks, some tasks of a pair at a time as they end."""
-        ...
-
-
-def run_prize(config: EvaluateConfig, planned: Scoring) -> None:
-    """Answers and scores in this process what the run of a plan lacks.
+def run_prize(planned: Scoring, workers: Workers) -> None:
+    """Answers and scores what the run of a plan lacks.
 
     Raises:
         RaylabError: It failed for a reason that the user can act on.
     """
-    solve_plan(planned, SolverHere(config.cluster))
+    solve_plan(planned, workers)
     conclude(planned, read_answers(planned))
 
 
@@ -103,8 +94,8 @@ def run_submission(config: EvaluateConfig) -> None:
     conclude(planned, dict.fromkeys(planned.plan.pairs, answers))
 
 
-def solve_plan(planned: Scoring, solver: Solver) -> None:
-    """Has all missing tasks answered, and writes the answers as they come.
+def solve_plan(planned: Scoring, workers: Workers) -> None:
+    """Answers the tasks that have no answer yet, and writes the answers as they come.
 
     Raises:
         RaylabError: It failed for a reason that the user can act on.
@@ -118,9 +109,10 @@ def solve_plan(planned: Scoring, solver: Solver) -> None:
     if not missing:
         return
     start, answered = time.monotonic(), 0
-    with closing(solver.solve(planned, missing)) as ends:
-        for pair, solved in ends:
+    with closing(workers.run(solve, _calls(planned, missing, workers))) as ends:
+        for (pair, _), solved in ends:
             _write_solved(planned, pair, solved)
+            workers.count("tasks", len(solved))
             answered += len(solved)
             elapsed = time.monotonic() - start
             eta = elapsed / answered * (left - answered)
@@ -193,33 +185,56 @@ def conclude(planned: Scoring, answers: PairAnswers) -> None:
     run.finish()
 
 
+def _calls(
+    scoring: Scoring, missing: MissingTasks, workers: Workers
+) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
+    """Returns the arguments of `solve` for what is missing, by pair and tasks."""
+    plan = scoring.plan
+    checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
+    shared = {model: workers.put(checkpoint) for model, checkpoint in checkpoints.items()}
+    what = plan.scoring, scoring.seen, workers.share
+    return {
+        (pair, tasks): (shared[pair[0]], pair, scoring.data(pair[1], plan.units), tasks, *what)
+        for pair, lacking in missing.items()
+        for tasks in _parts(lacking, plan.scoring)
+    }
+
+
+def _parts(tasks: Sequence[str], scoring: ScoringConfig) -> Iterator[tuple[str, ...]]:
+    """Yields tasks in parts that are answered together."""
+    views = max(scoring.votes.views, ATTEMPTS)
+    size = 1 if scoring.test_time_training else max(1, QUERIES // views)
+    for start in range(0, len(tasks), size):
+        yield tuple(tasks[start : start + size])
+
+
 def solve(
     checkpoint: Checkpoint,
     pair: ModelOnGeneration,
     data: DataConfig,
+    tasks: Collection[str],
     scoring: ScoringConfig,
     seen: frozenset[int],
-    device: torch.device,
-    threads: int,
+    share: ClusterConfig,
 ) -> list[Solved]:
-    """Answers the tasks of `data`, in this process; their test outputs are not read.
+    """Answers some tasks of `data`, in the process that calls; their test outputs are not read.
 
     Args:
         checkpoint: The model.
         pair: The names of the model and of the generation.
-        data: The tasks of the generation to answer.
+        data: All tasks of the generation, which a process reads once.
+        tasks: Ids of those to answer.
         scoring: The views, and how to train on each task.
         seen: Fingerprints of the pairs that are shown and not asked for.
-        device: Device to compute on.
-        threads: CPU threads.
+        share: The CPUs and the GPU to use.
 
     Raises:
         RaylabError: The tasks or the checkpoint cannot be used.
         NonFiniteLossError: Training on a task failed.
     """
-    torch.set_num_threads(threads)
+    device = use_share(share)
     import_model_classes(scoring.model_classes)
-    posed = [challenge.posed for challenge in challenges_of(data, seen)]
+    posed = [of.posed for of in challenges_of(data, seen) if of.id in tasks]
     shown = checkpoint.model.context_pairs
     if scoring.test_time_training is None:
         model = model_on(checkpoint, device)
@@ -279,50 +294,6 @@ def _answers(
             batch_size=scoring.batch_size,
             device=device,
         )
-
-
-def parts_of(
-    scoring: Scoring, missing: MissingTasks
-) -> Iterator[tuple[ModelOnGeneration, DataConfig]]:
-    """Yields the missing tasks in parts that are answered together, as data configurations."""
-    of = scoring.plan.scoring
-    size = 1 if of.test_time_training else max(1, QUERIES // max(of.votes.views, ATTEMPTS))
-    for pair, tasks in missing.items():
-        data = scoring.plan.generations[pair[1]]
-        for start in range(0, len(tasks), size):
-            part = tasks[start : start + size]
-            yield pair, data.model_copy(update={"tasks": part, "every": 1})
-
-
-class SolverHere:
-    """A solver in this process, on its GPU or all its CPUs."""
-
-    def __init__(self, cluster: ClusterConfig) -> None:
-        """Takes the device and the number of threads.
-
-        Raises:
-            ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
-        """
-        self._device, self._threads = device_here(cluster), threads_here(cluster)
-
-    def solve(
-        self, scoring: Scoring, missing: MissingTasks
-    ) -> Generator[tuple[ModelOnGeneration, list[Solved]]]:
-        """See `Solver`."""
-        checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
-        for pair, data in parts_of(scoring, missing):
-            yield (
-                pair,
-                solve(
-                    checkpoints[pair[0]],
-                    pair,
-                    data,
-                    scoring.plan.scoring,
-                    scoring.seen,
-                    self._device,
-                    self._threads,
-                ),
-            )
 
 
 def _write_solved(planned: Scoring, pair: ModelOnGeneration, solved: Sequence[Solved]) -> None:

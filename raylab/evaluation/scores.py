@@ -1,4 +1,4 @@
-"""Scoring of models on generations of tasks, in the process that calls or by another `Scorer`.
+"""Scoring of models on generations of tasks, wherever `Workers` do it.
 
 A unit of work is one model on one generation. Its files are written when it ends, so a run that is
 killed goes on with the next.
@@ -10,14 +10,12 @@ import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager
 from functools import lru_cache
-from typing import Protocol
-
-import torch
+from typing import Any
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.device import device_here, threads_here
+from raylab.arc.device import use_share
 from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
 from raylab.arc.scoring.files import (
@@ -38,6 +36,7 @@ from raylab.log import log_line
 from raylab.report.prize import accuracy_table
 from raylab.report.table import duration, percent, print_tables
 from raylab.runs.run import SCORES
+from raylab.workers import Workers
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -47,36 +46,18 @@ RuleMeans = dict[str, float]
 """The mean accuracy of each rule on a generation."""
 
 
-class Scorer(Protocol):
-    """Where models and rules are scored."""
-
-    def score(
-        self, scoring: Scoring, missing: MissingUnits
-    ) -> Generator[tuple[ModelOnGeneration, PairScores]]:
-        """Yields the scores of the missing units, pair by pair as they end."""
-        ...
-
-    def score_rules(self, scoring: Scoring) -> dict[str, RuleMeans]:
-        """Returns the mean accuracy of each rule, by generation."""
-        ...
-
-
-def run_evaluate(config: EvaluateConfig, planned: Scoring) -> None:
-    """Scores the models of `config` in this process, leaving out finished scores.
+def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> None:
+    """Scores the models of `config`, leaving out finished scores; writes and prints the metrics.
 
     Args:
         config: Configuration of the job.
         planned: As `plan_evaluation` plans it.
+        workers: Where models are scored.
 
     Raises:
         RaylabError: The evaluation failed for a reason that the user can act on.
     """
-    conclude(config, planned, score_plan(planned, ScorerHere(config.cluster)))
-
-
-def conclude(config: EvaluateConfig, planned: Scoring, metrics: EvaluationMetrics) -> None:
-    """Writes and prints the metrics of an evaluation, and finishes its run."""
-    run = planned.tree
+    run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
     print_tables(
         accuracy_table(metrics, config.scoring),
@@ -89,7 +70,7 @@ def conclude(config: EvaluateConfig, planned: Scoring, metrics: EvaluationMetric
     run.finish()
 
 
-def score_plan(planned: Scoring, scorer: Scorer) -> EvaluationMetrics:
+def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     """Scores what a plan lacks; returns the means of all.
 
     The rules that learn nothing are scored on the same pairs once; their scores lie beside the
@@ -107,7 +88,7 @@ def score_plan(planned: Scoring, scorer: Scorer) -> EvaluationMetrics:
             total=len(accuracies),
         )
     if missing:
-        _score_missing(planned, missing, scorer, accuracies)
+        _score_missing(planned, missing, workers, accuracies)
     means = {
         model: {
             name: statistics.fmean(accuracies[model, name].values())
@@ -118,34 +99,59 @@ def score_plan(planned: Scoring, scorer: Scorer) -> EvaluationMetrics:
     return EvaluationMetrics(
         metric=planned.plan.scoring.metric,
         models=means,
-        rules=_rules(planned, scorer).rules,
+        rules=_rules(planned, workers).rules,
         by="pair" if planned.by_pair else "task",
     )
 
 
-def _rules(scoring: Scoring, scorer: Scorer) -> RuleScores:
+def _rules(scoring: Scoring, workers: Workers) -> RuleScores:
     """Returns the scores of the rules that learn nothing, measured if that was not done before."""
-    tree, name = scoring.tree, rule_scores_file(scoring.subdir)
-    if known := tree.read_record(RuleScores, name):
-        return known
-    measured = scorer.score_rules(scoring)
-    rules = {rule: {name: of[rule] for name, of in measured.items()} for rule in RULES}
-    scores = RuleScores(metric=scoring.plan.scoring.metric, rules=rules)
+    tree, plan, name = scoring.tree, scoring.plan, rule_scores_file(scoring.subdir)
+    if (before := tree.read_record(RuleScores, name)) is not None:
+        return before
+    units = scoring.unit_of_task(plan.units)
+    what = units, plan.scoring, scoring.seen, workers.share
+    calls = {name: (scoring.data(name, plan.units), *what) for name in plan.generations}
+    measured = dict(workers.run(rules_on, calls))
+    rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
+    scores = RuleScores(metric=plan.scoring.metric, rules=rules)
     tree.write_record(scores, name)
     return scores
 
 
 def _score_missing(
-    scoring: Scoring, missing: MissingUnits, scorer: Scorer, accuracies: UnitAccuracies
+    scoring: Scoring, missing: MissingUnits, workers: Workers, accuracies: UnitAccuracies
 ) -> None:
     """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
     total, uri = len(missing), str(scoring.tree / scoring.subdir)
     log_line(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
     progress = _Progress(total)
-    with progress.told(), closing(scorer.score(scoring, missing)) as ends:
+    calls = _calls(scoring, missing, workers)
+    with progress.told(), closing(workers.run(score_generation, calls)) as ends:
         for pair, (scores, seconds) in ends:
             accuracies[pair] |= write_scores(scoring, pair, scores)
             progress.log_pair(scoring.plan.scoring, pair, accuracies[pair], seconds)
+            workers.count("pairs", 1)
+            workers.count("tasks", sum(len(scoring.plan.units[unit]) for unit in scores))
+
+
+def _calls(
+    scoring: Scoring, missing: MissingUnits, workers: Workers
+) -> dict[ModelOnGeneration, tuple[Any, ...]]:
+    """Returns the arguments of `score_generation` for what is missing."""
+    checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
+    shared = {model: workers.put(checkpoint) for model, checkpoint in checkpoints.items()}
+    return {
+        (model, generation): (
+            shared[model],
+            scoring.data(generation, units),
+            scoring.unit_of_task(units),
+            scoring.plan.scoring,
+            scoring.seen,
+            workers.share,
+        )
+        for (model, generation), units in missing.items()
+    }
 
 
 class _Progress:
@@ -198,52 +204,6 @@ class _Progress:
         )
 
 
-class ScorerHere:
-    """A scorer in this process, on its GPU or all its CPUs."""
-
-    def __init__(self, cluster: ClusterConfig) -> None:
-        """Takes the device and the number of threads.
-
-        Raises:
-            ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
-        """
-        self._device, self._threads = device_here(cluster), threads_here(cluster)
-
-    def score(
-        self, scoring: Scoring, missing: MissingUnits
-    ) -> Generator[tuple[ModelOnGeneration, PairScores]]:
-        """See `Scorer`."""
-        checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
-        for (model, generation), units in missing.items():
-            yield (
-                (model, generation),
-                score_generation(
-                    checkpoints[model],
-                    scoring.data(generation, units),
-                    scoring.unit_of_task(units),
-                    scoring.plan.scoring,
-                    scoring.seen,
-                    self._device,
-                    self._threads,
-                ),
-            )
-
-    def score_rules(self, scoring: Scoring) -> dict[str, RuleMeans]:
-        """See `Scorer`."""
-        plan = scoring.plan
-        units = scoring.unit_of_task(plan.units)
-        return {
-            generation: rules_on(
-                scoring.data(generation, plan.units),
-                units,
-                plan.scoring,
-                scoring.seen,
-                self._threads,
-            )
-            for generation in plan.generations
-        }
-
-
 def checkpoints_of(scoring: Scoring, models: Iterable[str]) -> dict[str, Checkpoint]:
     """Returns the checkpoints of models, by name; reads those that planning did not.
 
@@ -263,10 +223,9 @@ def score_generation(
     unit_of_task: Mapping[str, str],
     scoring: ScoringConfig,
     seen: frozenset[int],
-    device: torch.device,
-    threads: int,
+    share: ClusterConfig,
 ) -> PairScores:
-    """Scores a model on a generation, in this process.
+    """Scores a model on a generation, in the process that calls.
 
     Args:
         checkpoint: The model.
@@ -274,14 +233,12 @@ def score_generation(
         unit_of_task: The unit of each task.
         scoring: The metric and the way of scoring.
         seen: Fingerprints of the pairs that are not scored.
-        device: Device to compute on.
-        threads: CPU threads.
+        share: The CPUs and the GPU to use.
 
     Raises:
         RaylabError: The tasks or the checkpoint cannot be used.
     """
-    start = time.monotonic()
-    torch.set_num_threads(threads)
+    start, device = time.monotonic(), use_share(share)
     scores = score_tasks(checkpoint, _tasks_of(data), unit_of_task, scoring, device, seen)
     return scores, time.monotonic() - start
 
@@ -291,14 +248,14 @@ def rules_on(
     unit_of_task: Mapping[str, str],
     scoring: ScoringConfig,
     seen: frozenset[int],
-    threads: int,
+    share: ClusterConfig,
 ) -> RuleMeans:
     """Returns the mean accuracy of each rule on a generation; arguments as `score_generation`.
 
     Raises:
         DataError: The tasks cannot be used.
     """
-    torch.set_num_threads(threads)
+    use_share(share)
     return score_rules(_tasks_of(data), unit_of_task, scoring, seen)
 
 

@@ -1,19 +1,19 @@
 """The test of a training's best checkpoint, once, after the choice."""
 
-from collections.abc import Callable
-
 from raylab.arc.data.sides import Sides
-from raylab.arc.device import device_here
+from raylab.arc.device import use_share
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.trained_models import fetch_checkpoint
+from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
 from raylab.runs.run import Run
+from raylab.workers import Workers
 
 
 def with_test(
-    config: TrainConfig, run: Run, metrics: TrainingMetrics, measure: Callable[[str], HeldOut]
+    config: TrainConfig, run: Run, metrics: TrainingMetrics, sides: Sides, workers: Workers
 ) -> TrainingMetrics:
     """Returns a training's metrics with those on the test side; measures and writes them once.
 
@@ -23,33 +23,32 @@ def with_test(
         config: Configuration of the training.
         run: Its run.
         metrics: Its metrics; its best checkpoint is tested.
-        measure: Returns the figures of the checkpoint at a URI on the test side.
+        sides: Its pairs, as `workers.put` returned them.
+        workers: Where the checkpoints are tested.
 
     Raises:
         RaylabError: A checkpoint or the data cannot be used, or the run cannot be written.
     """
     if metrics.test is not None:
         return metrics
-
-    def measured(checkpoint: str) -> HeldOut:
+    checkpoints = {"test": str(run / metrics.best.checkpoint)}
+    if config.init_from is not None:
+        checkpoints["before"] = config.init_from
+    for checkpoint in checkpoints.values():
         log_line(f"testing {checkpoint}", training=run.name, checkpoint=checkpoint)
-        return measure(checkpoint)
-
-    tested = metrics.model_copy(
-        update={
-            "test": measured(str(run / metrics.best.checkpoint)),
-            "before": None if config.init_from is None else measured(config.init_from),
-        }
-    )
+    calls = {key: (config, sides, uri, workers.share) for key, uri in checkpoints.items()}
+    tested = metrics.model_copy(update=dict(workers.run(measure_checkpoint, calls)))
     run.write_record(tested)
     return tested
 
 
-def measure_here(config: TrainConfig, sides: Sides, checkpoint: str) -> HeldOut:
-    """Returns the figures of the checkpoint at a URI on the test side, computed in this process.
+def measure_checkpoint(
+    config: TrainConfig, sides: Sides, checkpoint: str, share: ClusterConfig
+) -> HeldOut:
+    """Returns the figures of the checkpoint at a URI on the test side.
 
     Raises:
         CheckpointError: It cannot be used.
         ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
     """
-    return measure_test(config, sides, fetch_checkpoint(checkpoint), device_here(config.cluster))
+    return measure_test(config, sides, fetch_checkpoint(checkpoint), use_share(share))

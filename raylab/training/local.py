@@ -8,7 +8,6 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,10 @@ from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import merit
 from raylab.log import log_line
 from raylab.runs.run import Run
-from raylab.training.held_out import measure_here, with_test
+from raylab.training.held_out import with_test
 from raylab.training.listeners import EpochListener, epoch_listeners, finished_metrics
 from raylab.training.progress import Heartbeat, announce
+from raylab.workers import WorkersHere
 
 NO_LISTENERS: Mapping[str, EpochListener] = {}
 
@@ -54,8 +54,8 @@ def train(config: TrainConfig, inputs: Inputs) -> None:
         # The report takes a second to import, in which the first epoch may be under way.
         from raylab.training.outcome import report_training
 
-        measure = partial(measure_here, config, inputs.sides)
-        report_training(config, run, with_test(config, run, metrics, measure))
+        workers = WorkersHere(config.cluster)
+        report_training(config, run, with_test(config, run, metrics, inputs.sides, workers))
 
 
 def fit(

@@ -30,6 +30,7 @@ from raylab.errors import CheckpointError, ConfigError
 from raylab.evaluation.scores import run_evaluate
 from raylab.runs.run import Run
 from raylab.training.local import train
+from raylab.workers import WorkersHere
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 QUERIES = [0, 7, 13, 21]
@@ -194,7 +195,7 @@ def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: Cus
         storage=storage, name="scores", models=("mine",), generations=(1,), data=data,
         scoring=scoring,
     )  # fmt: skip
-    run_evaluate(evaluate, plan_evaluation(evaluate))
+    run_evaluate(evaluate, plan_evaluation(evaluate), WorkersHere(evaluate.cluster))
     assert list((tmp_path / "runs/scores/scores/mine").rglob("*.json"))
 
 

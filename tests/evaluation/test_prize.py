@@ -85,9 +85,9 @@ def test_nothing_answered_is_answered_again(
     asked: list[tuple[str, ...] | None] = []
     solve = prize.solve
 
-    def spy(checkpoint: Any, pair: Any, data: DataConfig, *rest: Any) -> Any:
-        asked.append(data.tasks)
-        return solve(checkpoint, pair, data, *rest)
+    def spy(checkpoint: Any, pair: Any, data: DataConfig, tasks: Any, *rest: Any) -> Any:
+        asked.append(tasks)
+        return solve(checkpoint, pair, data, tasks, *rest)
 
     monkeypatch.setattr(prize, "solve", spy)
     lost = TASKS[1]

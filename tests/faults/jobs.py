@@ -179,7 +179,7 @@ class Tune(Train):
 
 
 class Evaluate(Work):
-    job, process, parts = "evaluate", "ray::_score_generation", "scoring tasks"
+    job, process, parts = "evaluate", "ray::score_generation", "scoring tasks"
     files = "runs/run/scores/*/*/*.json"
     generations = ("published", 1, 2, 3)
     whole, units = len(MODELS) * len(generations), "pairs of model and generation"

@@ -33,7 +33,7 @@ class QuestionAnswers(Part):
     def _check_candidates(self) -> Self:
         count = len(self.candidates)
         if beyond := [view.candidate for view in self.views if view.candidate >= count]:
-            raise ValueError(f"a view has candidate {beyond[0]}, and there are {count}")
+            raise ValueError(f"a view names candidate {beyond[0]} of {count}, counted from 0")
         return self
 
     @classmethod

@@ -52,9 +52,7 @@ def test_views_that_point_at_no_candidate_are_refused(tmp_path: Path):
     answers = {"candidates": [[[1]]], "views": [{**view, "candidate": 0}, {**view, "candidate": 1}]}
     content = {"schema_version": 1, "task": "t", "questions": [answers], "seconds": 0.0}
     (run / "answers.json").write(json.dumps(content).encode())
-    with pytest.raises(
-        RunError, match=r"answers\.json cannot be used.*candidate 1, and there are 1"
-    ):
+    with pytest.raises(RunError, match=r"answers\.json cannot be used.*candidate 1 of 1"):
         run.read_record(TaskAnswers, "answers.json")
 
 

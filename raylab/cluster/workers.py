@@ -1,0 +1,84 @@
+"""Workers that make each call as a Ray task, in the current session."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from raylab.cluster.metrics import COUNTERS, Meters
+from raylab.cluster.session import cpus_per_worker, result_of, uses_gpu
+from raylab.config.base import ClusterConfig
+from raylab.workers import Key, R, Workers, WorkersHere
+
+
+class RayWorkers:
+    """Tasks of a Ray session; see `raylab.workers.Workers`.
+
+    Attributes:
+        share: The CPUs of a task, one by default, and whether it has a GPU.
+    """
+
+    def __init__(self, cluster: ClusterConfig, run: str) -> None:
+        """Takes the share of a task of the cluster; counts as metrics of `run`.
+
+        Raises:
+            ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
+        """
+        alone = {"workers": 1, "cpus_per_worker": cluster.cpus_per_worker or 1}
+        share = cluster.model_copy(update=alone)
+        self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})
+        self._at_once = cluster.workers if cluster.workers > 1 else None
+        self._meters = Meters(run)
+
+    def put(self, value: Any) -> Any:
+        """Stores a value once, for all nodes."""
+        return ray.put(value)
+
+    def run(
+        self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
+    ) -> Generator[tuple[Key, R]]:
+        """Makes the calls at once as far as the cluster has room, `cluster.workers` at most."""
+        task: Any = ray.remote(
+            num_cpus=cpus_per_worker(self.share),
+            num_gpus=int(bool(self.share.use_gpu)),
+            max_retries=self.share.max_failures,
+            retry_exceptions=[OSError],
+        )(function)
+        waiting = iter(calls.items())
+        pending: dict[ray.ObjectRef[Any], Key] = {}
+        try:
+            while True:
+                for key, arguments in islice(waiting, self._room(pending)):
+                    pending[task.remote(*arguments)] = key
+                if not pending:
+                    return
+                (ready,), _ = ray.wait(list(pending), num_returns=1)
+                result = _result(ready, f"{function.__name__} of {pending[ready]}")
+                yield pending.pop(ready), result
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=True)
+
+    def count(self, what: str, number: int, **labels: str) -> None:
+        """Adds to the metric that `raylab.cluster.metrics.COUNTERS` has for this."""
+        self._meters.add(COUNTERS[what], number, **labels)
+
+    def _room(self, pending: Mapping[Any, Any]) -> int | None:
+        return None if self._at_once is None else self._at_once - len(pending)
+
+
+def workers_of(cluster: ClusterConfig, run: str) -> Workers:
+    """Returns the process that calls if the configuration says that it works, or Ray's tasks."""
+    return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster, run)
+
+
+def _result(task: "ray.ObjectRef[Any]", what: str) -> Any:
+    """Returns the result of a task; raises what it raised."""
+    try:
+        return result_of(task, what)
+    except RayTaskError as error:
+        if isinstance(error.cause, OSError):
+            raise error.cause from error
+        raise

@@ -1,0 +1,79 @@
+"""Where work in parts is done: in the process that calls, or by other `Workers`, such as Ray's.
+
+A part is a call of a function; its arguments and its result can be pickled.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from raylab.config.base import ClusterConfig
+
+Key = TypeVar("Key", bound=Hashable)
+R = TypeVar("R")
+
+
+class Workers(Protocol):
+    """A place where calls are made.
+
+    Attributes:
+        share: What each call may use: its CPUs, and a GPU or none.
+    """
+
+    @property
+    def share(self) -> ClusterConfig: ...
+
+    def put(self, value: Any) -> Any:
+        """Returns what stands for a value among the arguments of many calls."""
+        ...
+
+    def run(
+        self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
+    ) -> Generator[tuple[Key, R]]:
+        """Yields the keys of calls with their results as they end.
+
+        A call whose storage or process fails is made again, up to `share.max_failures` times.
+        Closing the generator ends the calls that are under way.
+
+        Args:
+            function: The function that is called.
+            calls: The arguments of each call.
+
+        Raises:
+            RaylabError: A call raised it, or was lost.
+            OSError: A call raised it each time.
+        """
+        ...
+
+    def count(self, what: str, number: int, **labels: str) -> None:
+        """Counts what was done, for those who watch from outside."""
+        ...
+
+
+class WorkersHere:
+    """The process that calls; it makes one call after the other."""
+
+    def __init__(self, share: ClusterConfig) -> None:
+        """Takes what calls may use; by default the GPU or all CPUs of this machine."""
+        self.share = share
+
+    def put(self, value: Any) -> Any:
+        """See `Workers`."""
+        return value
+
+    def run(
+        self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
+    ) -> Generator[tuple[Key, R]]:
+        """See `Workers`."""
+        for key, arguments in calls.items():
+            yield key, self._call(function, arguments)
+
+    def count(self, what: str, number: int, **labels: str) -> None:
+        """See `Workers`."""
+
+    def _call(self, function: Callable[..., R], arguments: Sequence[Any]) -> R:
+        for _ in range(self.share.max_failures):
+            try:
+                return function(*arguments)
+            except OSError:
+                continue
+        return function(*arguments)
