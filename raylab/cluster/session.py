@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -281,14 +281,13 @@ def uses_gpu(config: ClusterConfig) -> bool:
 
 
 def cpus_per_worker(config: ClusterConfig) -> int:
-    """Returns the CPUs of each worker: as configured, or an even share that fits every node.
+    """Returns the CPUs of each worker: as configured, or the largest even share that fits.
 
     Too few CPUs cause a warning, not an error, because the cluster may still be growing.
     """
     nodes = _cpus_of_nodes()
     total = sum(nodes)
-    share = min(total // config.workers, min(nodes, default=1))
-    wanted = config.cpus_per_worker or max(share, 1)
+    wanted = config.cpus_per_worker or even_share(nodes, config.workers)
     if sum(cpus // wanted for cpus in nodes) < config.workers:
         logger.warning(
             "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster: "
@@ -298,6 +297,13 @@ def cpus_per_worker(config: ClusterConfig) -> int:
             total,
         )
     return wanted
+
+
+def even_share(nodes: Sequence[int], workers: int) -> int:
+    """Returns the most CPUs that each of so many workers can have on these nodes, at least 1."""
+    shares = range(sum(nodes) // workers, 1, -1)
+    fits = (share for share in shares if sum(cpus // share for cpus in nodes) >= workers)
+    return next(fits, 1)
 
 
 def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:

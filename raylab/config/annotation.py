@@ -4,12 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import (
     Field,
-    NonNegativeInt,
     PositiveInt,
     model_validator,
 )
 
-from raylab.config.base import Location, Strict, Text
+from raylab.config.base import Location, Seed, Strict, Text
 from raylab.config.llm import Budget, ChatModel, Endpoint, Lane, Limits, Price
 
 ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
@@ -123,5 +122,5 @@ class ProtocolConfig(Strict):
     the evaluator's verdict and score as they are."""
     distance: Location | None = None
     """JSON file of root distances; null takes the packaged opt-l1-v1."""
-    seed: NonNegativeInt = 307
+    seed: Seed = 307
     """Seed of the order in which the adjudicator sees A and B, and of the intervals."""

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
 )
 
-from raylab.config.base import Fraction, Location, OneOf, Probability, Strict, Text
+from raylab.config.base import Fraction, Location, OneOf, Probability, Seed, Strict, Text
 from raylab.config.models import (
     AnyModelConfig,
     CustomConfig,
@@ -57,7 +56,7 @@ class CurriculumConfig(Strict):
     variants: Annotated[int, Field(ge=1, le=99)] = 2
     """Tasks of a family and level, each with a rule of its own that the demonstrations show, such
     as a colour or a direction; families of one rule have one."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Seed of the pairs; the rules of the tasks do not depend on it."""
     test_levels: tuple[CurriculumLevel, ...] | None = None
     """Levels that `split_by=level` tests; null tests the highest."""
@@ -84,10 +83,10 @@ class DataConfig(Strict):
     """Keep only these task ids."""
     every: PositiveInt = 1
     """Keep every n-th task, in the order of their ids."""
-    pairs_per_task: PositiveInt | None = None
+    pairs_per_task: Annotated[PositiveInt, Field(le=100_000)] | None = None
     """Keep at most this many pairs of each task, demonstrations first; of the curriculum, draw
     this many, and 600 by default."""
-    generation: NonNegativeInt | None = None
+    generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
@@ -101,7 +100,7 @@ class DataConfig(Strict):
     val_fraction: Fraction = 0.1
     """Share of the others that chooses the checkpoint, of pairs except by `task`; unused with a
     file of three lists."""
-    split_seed: NonNegativeInt = 307
+    split_seed: Seed = 307
     """Seed of what is drawn."""
     select_on_test: bool = False
     """Choose on the test side and train on all others, as the published protocol does."""
@@ -214,7 +213,7 @@ class TrainingConfig(Strict):
     shape_loss_weight: NonNegativeFloat = 0.1
     """Weight of the loss of height and width; the loss of the cells has weight 1."""
     precision: Precision = Precision.AUTO
-    seed: NonNegativeInt = 307
+    seed: Seed = 307
     """Seed of initialisation, order and dropout."""
     objective: ObjectiveConfig = ObjectiveConfig()
     monitor: Monitor = f"{VALIDATION}{OBJECTIVE}"
@@ -247,12 +246,13 @@ class TrainingConfig(Strict):
 ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]
 """A metric that a score tree is about."""
 SYMMETRIES = 8
+MOST_VIEWS = 4096
 
 
 class VotesConfig(Strict):
     """The views of a task that a model answers, and that vote on its attempts."""
 
-    views: PositiveInt = 1
+    views: Annotated[PositiveInt, Field(le=MOST_VIEWS)] = 1
     """Views of each test input that vote; the first is the task as it is."""
     symmetries: bool = True
     """Views differ in the symmetry of the square."""
@@ -260,7 +260,7 @@ class VotesConfig(Strict):
     """Views differ in a permutation of all ten colours."""
     orders: bool = True
     """Views differ in the order of the demonstrations, and so in those that a model is shown."""
-    seed: NonNegativeInt = 307
+    seed: Seed = 307
     """Seed of the views; those of fewer views are the first of more."""
 
     @model_validator(mode="after")
@@ -277,13 +277,13 @@ class VotesConfig(Strict):
 class TaskTrainingConfig(Strict):
     """The training of a copy of the model on the demonstrations of each task."""
 
-    steps: PositiveInt = 32
+    steps: Annotated[PositiveInt, Field(le=100_000)] = 32
     """Optimiser steps on each task."""
     lr: PositiveFloat = 0.0003
     """Learning rate of Adam."""
     rank: PositiveInt | None = None
     """Rank of the adapters of all linear layers; null trains all weights."""
-    augmentations: PositiveInt = 16
+    augmentations: Annotated[PositiveInt, Field(le=MOST_VIEWS)] = 16
     """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
     batch_size: PositiveInt = 16
     """Mean demonstrations of a step."""

@@ -95,6 +95,8 @@ class OneOf:
         return core_schema.literal_schema(list(self.names))
 
 
+Seed = Annotated[NonNegativeInt, Field(lt=2**32)]
+"""A seed that every generator of random numbers takes."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 Text = Annotated[str, BeforeValidator(_integer_as_text)]
@@ -121,8 +123,8 @@ class ClusterConfig(Strict):
     address: str | None = None
     """Ray address; null joins the cluster of RAY_ADDRESS, or starts a local one without it."""
     workers: PositiveInt = 1
-    """Processes that train one model together. More than one lets `evaluate` and `quality` use all
-    CPUs by Ray; with one they work in the process of the job."""
+    """Processes that train one model together, and tasks of `evaluate` and `quality` at a time. One
+    works in the process of the job, or, on a cluster, as many tasks as it has room for."""
     cpus_per_worker: PositiveInt | None = None
     """CPUs that Ray reserves for each; null divides those of the cluster evenly."""
     use_gpu: bool | None = None
@@ -222,5 +224,5 @@ def _seed_or_archive(value: int | str) -> int | str:
     return absolute_location(value)
 
 
-Generation = Annotated[NonNegativeInt | str, AfterValidator(_seed_or_archive)]
+Generation = Annotated[Seed | str, AfterValidator(_seed_or_archive)]
 """A seed of a re-drawing, `published` for the tasks as they are, or path or URI of an archive."""

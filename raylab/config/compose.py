@@ -149,6 +149,8 @@ def config_groups(kind: type[JobConfig]) -> Groups:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} is no file: give one with the sections of the configuration")
         with path.open("rb") as file:
             text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
         if _count_nodes(text) > YAML_NODES:

@@ -38,6 +38,7 @@ from raylab.config.base import (
     Location,
     ModelName,
     RunName,
+    Seed,
     Text,
 )
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
@@ -84,7 +85,7 @@ class TuneConfig(JobConfig):
     """One trial in this many goes on from one rung to the next."""
     population_epochs: PositiveInt = 5
     """Epochs after which the worst of a population copy weights and settings of the best."""
-    seed: NonNegativeInt = 307
+    seed: Seed = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
@@ -114,10 +115,19 @@ class EvaluateConfig(JobConfig):
     submission: Location | None = None
     """A `submission.json` of anyone to score instead of models."""
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
-    """Seeds of redrawings, `published`, or paths of archives in the format of `data.source`."""
+    """Seeds of redrawings, `published`, or paths of archives in the format of `data.source`; with
+    `scoring=arc` `published` alone by default."""
     data: DataConfig = DataConfig()
     scoring: ScoringConfig = ScoringConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @classmethod
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns composed values with the one generation that ARC Prize's scoring is about."""
+        scoring = values.get("scoring")
+        if isinstance(scoring, dict) and cast("dict[str, Any]", scoring).get("protocol") == "arc":
+            return {"generations": [AS_PUBLISHED], **values}
+        return values
 
     @model_validator(mode="after")
     def _models_or_submission(self) -> "EvaluateConfig":

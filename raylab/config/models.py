@@ -23,11 +23,14 @@ TRAINING_ONLY = "training only"
 """Mark of a key that the weights of a model do not depend on."""
 MOST_DEMONSTRATIONS = 100
 
-Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
-FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
-Heads = Annotated[PositiveInt, Field(description="Attention heads; a divisor of d_model.")]
-EncoderLayers = Annotated[PositiveInt, Field(description="Layers over the input grid.")]
-DecoderLayers = Annotated[PositiveInt, Field(description="Layers over the output grid.")]
+Size = Annotated[PositiveInt, Field(le=1 << 14)]
+Layers = Annotated[PositiveInt, Field(le=1 << 10)]
+Width = Annotated[Size, Field(description="Width of the tokens.")]
+FeedForwardWidth = Annotated[Size, Field(description="Width inside the feed-forwards.")]
+Heads = Annotated[Size, Field(description="Attention heads; a divisor of d_model.")]
+EncoderLayers = Annotated[Layers, Field(description="Layers over the input grid.")]
+DecoderLayers = Annotated[Layers, Field(description="Layers over the output grid.")]
+Steps = Annotated[PositiveInt, Field(le=1 << 10), TRAINING_ONLY]
 Dropout = Annotated[
     Probability, TRAINING_ONLY, Field(description="Share of activations dropped in training.")
 ]
@@ -86,13 +89,13 @@ class DemonstratedConfig(TransformerConfig, ABC):
     encoder_dropout: Dropout = 0.1
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
-    d_context: PositiveInt = 32
+    d_context: Size = 32
     """Width of the context encoder."""
-    context_heads: PositiveInt = 8
+    context_heads: Size = 8
     """Attention heads of the context encoder; a divisor of d_context."""
-    context_d_ff: PositiveInt = 128
+    context_d_ff: Size = 128
     """Width inside the feed-forward of the context encoder."""
-    pair_d_ff: PositiveInt = 512
+    pair_d_ff: Size = 512
     """Width of the feed-forward after the attention between output and input of a pair."""
 
     @property
@@ -152,7 +155,7 @@ class DecoderOnlyConfig(TransformerConfig):
     d_model: Width = 164
     d_ff: FeedForwardWidth = 960
     heads: Heads = 4
-    layers: PositiveInt = 4
+    layers: Layers = 4
     """Layers over the whole sequence."""
     dropout: Dropout = 0.167
     rope_theta: PositiveFloat = 10_000.0
@@ -178,13 +181,13 @@ class RecursiveConfig(DemonstratedConfig):
     d_model: Width = 256
     d_ff: FeedForwardWidth = 712
     heads: Heads = 4
-    layers: PositiveInt = 2
+    layers: Layers = 2
     """Layers of the block."""
-    latent_steps: Annotated[PositiveInt, TRAINING_ONLY] = 1
+    latent_steps: Steps = 1
     """Updates of the latent state before each update of the answer."""
-    steps: Annotated[PositiveInt, TRAINING_ONLY] = 2
+    steps: Steps = 2
     """Refinements of the answer in training; each is compared with the target."""
-    answer_steps: Annotated[PositiveInt | None, TRAINING_ONLY] = None
+    answer_steps: Annotated[PositiveInt | None, Field(le=1 << 10), TRAINING_ONLY] = None
     """Refinements when it answers; null takes `steps`."""
     supervise_last: Annotated[bool, TRAINING_ONLY] = False
     """Compare the last refinement alone with the target, and learn through all of them."""

@@ -5,11 +5,20 @@ import pytest
 import ray
 from ray.exceptions import RayTaskError
 
-from raylab.cluster.session import result_of, trainings_at_a_time
+from raylab.cluster.session import even_share, result_of, trainings_at_a_time
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RunError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "share"),
+    # A head of one CPU limits nobody; five workers do not fit two nodes of eight with four each.
+    [([1, 16], 2, 8), ([8, 8], 5, 2), ([4, 4], 3, 2), ([2], 4, 1), ([], 1, 1)],
+)
+def test_workers_share_nodes_evenly(nodes: list[int], workers: int, share: int):
+    assert even_share(nodes, workers) == share
 
 
 def test_trainings_share_the_cluster_and_more_than_fit_are_refused():

@@ -183,6 +183,13 @@ def test_a_cluster_is_joined_by_address_or_environment(
     assert ClusterConfig(address=address).joined == (address or "10.0.0.1:6379")
 
 
+def test_arc_prizes_scoring_is_of_the_published_tasks_unless_others_are_named() -> None:
+    chosen = ["models=[x]", "scoring=arc"]
+    assert load_config(EvaluateConfig, chosen).generations == ("published",)
+    assert load_config(EvaluateConfig, [*chosen, "generations=[1]"]).generations == (1,)
+    assert load_config(EvaluateConfig, chosen[:1]).generations == ("published", 1, 2)
+
+
 def test_paths_become_absolute_and_uris_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +243,10 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         # YAML lost the digits of a float.
         ("name=1.50", "name: given 1.5, should be text: quote it twice"),
         ("model.heads=7", "model: d_model=160"),
+        ("model.d_model=1000000", "model.d_model: given 1000000, should be less than or equal to"),
+        ("model=recursive model.answer_steps=1000000000", "model.answer_steps: given 1000000000"),
+        ("data.pairs_per_task=1000000000", "data.pairs_per_task: given 1000000000"),
+        ("training.seed=18446744073709551616", "training.seed: given 18446744073709551616"),
         ("model.architecture=mlp", "model: Input tag 'mlp' found using 'architecture' does not"),
         ("data=re_arc", "data: source re_arc needs data.path"),
         ("model=decoder_onli", "model: no option decoder_onli; options: champion, custom, decoder"),
@@ -286,7 +297,11 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     PipelineConfig: [
         ("models=[champion,{architecture: champion, layer: 3}]", "models[1].layer: un")
     ],
-    EvaluateConfig: [("models=[x] scoring.metric=val_solve_rate", "'solve_rate'")],
+    EvaluateConfig: [
+        ("models=[x] scoring.metric=val_solve_rate", "'solve_rate'"),
+        ("models=[x] scoring=arc scoring.votes.views=1000000000", "scoring.votes.views: given"),
+        ("models=[x] generations=[4294967296]", "generations[0]"),
+    ],
     BenchmarkConfig: [("model=champion", "model: unknown key; did you mean models?")],
 }
 

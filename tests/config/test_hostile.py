@@ -1,6 +1,7 @@
 """Configurations that would take minutes, end in a foreign error, or repeat a secret."""
 
 import difflib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,10 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, rea
     assert reason in refused and len(refused) < 2000
 
 
-def test_an_endless_file_ends() -> None:
-    with memory():
-        assert "more than 262,144 bytes" in refusal(TrainConfig, file=Path("/dev/zero"))
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (Path("/dev/zero"), tmp_path / "pipe"):
+        assert f"{place} is no file" in refusal(TrainConfig, file=place)
 
 
 def test_altered_files_give_configurations_or_typed_errors(tmp_path: Path) -> None:
