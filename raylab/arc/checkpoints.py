@@ -5,25 +5,22 @@ import os
 import pickle
 import re
 import sys
+import tempfile
 import zipfile
+from collections.abc import Generator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.seen import Seen, TaskSet
 from raylab.bounded import opened_zip
-from raylab.config.models import (
-    ChampionConfig,
-    CustomConfig,
-    DecoderOnlyConfig,
-    EncoderDecoderConfig,
-    ModelConfig,
-)
+from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
 
@@ -31,14 +28,37 @@ CHECKPOINTS = "checkpoints"
 """Directory of a run that holds one directory per checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
-SIZE_CODE = "size_code.table"
-"""Weight that tells the size of the output; checkpoints of earlier versions lack it."""
 CHECKPOINT_BYTES = 1 << 32
-PUBLISHED = (ChampionConfig, EncoderDecoderConfig, DecoderOnlyConfig)
-"""The architectures that have checkpoints of earlier versions."""
 LONGEST_REASON = 300
 SEEN = ("trained_on", "chosen_on")
 """Fields of `Seen`, under the names that they have in files."""
+
+
+WHOLE = (
+    *("epoch", "global_step", "loops", "callbacks", "optimizer_states", "lr_schedulers"),
+    "state_dict",
+)
+"""What Lightning writes of a training that goes on exactly."""
+OTHER = "restore it from a copy, or start another run with init_from= an earlier checkpoint"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that goes on from a checkpoint.
+
+    Attributes:
+        run_id: Id of its run.
+        config_hash: Hash of its configuration.
+        seen: The tasks that it is made with.
+        callbacks: Keys of the callbacks that have a state.
+        shapes: Shapes of the weights, in the optimiser's order.
+    """
+
+    run_id: str | None
+    config_hash: str
+    seen: Seen
+    callbacks: Set[str]
+    shapes: Sequence[torch.Size]
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -64,10 +84,8 @@ class Checkpoint:
     uri: str
     model: ModelConfig
     weights: dict[str, Tensor]
-    seen: Seen | None
-    """The tasks that it was made with; None if the file does not record them."""
-    run_id: str | None = None
-    """Id of the run that trained it; None if the file does not record it."""
+    seen: Seen
+    """The tasks that it was made with."""
 
 
 def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
@@ -81,8 +99,25 @@ def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
             plain values, or was not written by raylab.
     """
     file = Place.at(location)
-    content = _read_torch(file, CHECKPOINT_BYTES)
-    return _parse(str(file), content)
+    return _parse(str(file), _as_torch(file, _content(file, CHECKPOINT_BYTES)))
+
+
+@contextmanager
+def resumable(file: Place, wanted: Training) -> Generator[Path]:
+    """Checks that a training can go on from a file as it left it; yields its path on this machine.
+
+    Raises:
+        CheckpointError: The file is not whole, or of another run, configuration or split.
+    """
+    content = _content(file, CHECKPOINT_BYTES)
+    _require_training(file, _as_torch(file, content), wanted)
+    if file.is_local:
+        yield Path(file.path)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / file.name
+        copy.write_bytes(content)
+        yield copy
 
 
 def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
@@ -95,16 +130,23 @@ def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing or corrupt, or holds anything else.
     """
-    content = _read_torch(file, most)
+    content = _as_torch(file, _content(file, most))
     if not isinstance(content, dict):
         raise CheckpointError(f"{file} holds no tensors by name")
     named = cast("dict[object, object]", content).items()
     return {str(name): _tensor(str(file), str(name), tensor) for name, tensor in named}
 
 
-def _read_torch(file: Place, most: int) -> object:
+def _content(file: Place, most: int) -> bytes:
     try:
-        return _loaded(file.read(most), str(file))
+        return file.read(most)
+    except DataError as error:
+        raise CheckpointError(f"checkpoint {error}: take another checkpoint of the run") from error
+
+
+def _as_torch(file: Place, content: bytes) -> object:
+    try:
+        return _loaded(content, str(file))
     except DataError as error:
         raise CheckpointError(f"checkpoint {error}: take another checkpoint of the run") from error
     except pickle.UnpicklingError as error:
@@ -222,28 +264,7 @@ def _parse(uri: str, content: object) -> Checkpoint:
         for name, tensor in cast("dict[object, object]", state).items()
         if isinstance(name, str) and name.startswith(PREFIX)
     }
-    weights = _told_sizes(model, weights)
-    run_id = own.get("run_id")
-    return Checkpoint(
-        uri,
-        model,
-        weights,
-        _seen(uri, own),
-        run_id if isinstance(run_id, str) else None,
-    )
-
-
-def _told_sizes(model: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights with a size code of zeros if they are from before models were told sizes.
-
-    With zeros the model computes what it computed before.
-    """
-    colours = weights.get("colours.weight")
-    if SIZE_CODE in weights or colours is None or not isinstance(model, PUBLISHED):
-        return weights
-    if colours.shape[1:] != (model.d_model,):
-        return weights
-    return {**weights, SIZE_CODE: colours.new_zeros(2, MAX_SIDE, model.d_model)}
+    return Checkpoint(uri, model, weights, Seen(*(_task_set(uri, own, name) for name in SEEN)))
 
 
 def _tensor(uri: str, name: str, value: object) -> Tensor:
@@ -259,10 +280,8 @@ def _tensor(uri: str, name: str, value: object) -> Tensor:
     return value
 
 
-def seen_content(seen: Seen | None) -> dict[str, object]:
+def seen_content(seen: Seen) -> dict[str, object]:
     """Returns what a checkpoint file holds of the tasks that a model was made with."""
-    if seen is None:
-        return {}
     content: dict[str, object] = {}
     for name in SEEN:
         tasks: TaskSet = getattr(seen, name)
@@ -271,14 +290,64 @@ def seen_content(seen: Seen | None) -> dict[str, object]:
     return content
 
 
-def _seen(uri: str, own: dict[object, object]) -> Seen | None:
-    if not isinstance(own.get("trained_on"), list):
-        return None
-    return Seen(*(_task_set(uri, own, name) for name in SEEN))
-
-
 def _task_set(uri: str, own: dict[object, object], name: str) -> TaskSet:
-    ids, pairs = own.get(name), own.get(f"{name}_pairs")
-    listed = cast("list[object]", ids) if isinstance(ids, list) else []
-    known = torch.empty(0) if pairs is None else _tensor(uri, f"{name}_pairs", pairs)
-    return TaskSet(frozenset(map(str, listed)), frozenset(map(int, known.flatten().tolist())))
+    ids, pairs = own.get(name), _tensor(uri, f"{name}_pairs", own.get(f"{name}_pairs"))
+    if not isinstance(ids, list) or pairs.dtype != torch.int64 or pairs.dim() != 1:
+        raise CheckpointError(f"{uri} was not written by raylab: {name} is no list of tasks")
+    listed = map(str, cast("list[object]", ids))
+    return TaskSet(frozenset(listed), frozenset(pairs.tolist()))
+
+
+# What a training goes on with.
+
+
+def _require_training(file: Place, content: object, wanted: Training) -> None:
+    """Refuses what Lightning would restore in part, wrongly or by a crash."""
+    checkpoint = _parse(str(file), content)
+    whole = cast("dict[str, Any]", content)
+    own = whole["raylab"]
+    for key, what in (("run_id", "run"), ("config_hash", "configuration")):
+        if own.get(key) != getattr(wanted, key):
+            raise CheckpointError(
+                f"{file} is of another {what} ({own.get(key)!r}): put back the checkpoint of this "
+                "run, or start another run with init_from= that file"
+            )
+    if checkpoint.seen.trained_on.ids != wanted.seen.trained_on.ids:
+        raise CheckpointError(
+            f"{file} was trained on {len(checkpoint.seen.trained_on.ids)} tasks, and now it would "
+            f"be {len(wanted.seen.trained_on.ids)} or others: set data= as the run began with it"
+        )
+    if lacking := [key for key in WHOLE if key not in whole]:
+        raise CheckpointError(f"{file} is not whole, it lacks {', '.join(lacking)}: {OTHER}")
+    if lacking := sorted(key for key in wanted.callbacks if not whole["callbacks"].get(key)):
+        raise CheckpointError(f"{file} is not whole, it lacks {lacking[0]}: {OTHER}")
+    if _epochs_of(whole["loops"]) != whole["epoch"] + 1:
+        raise CheckpointError(f"{file} is not whole, its loops are of another epoch: {OTHER}")
+    _require_optimiser(file, whole["optimizer_states"], wanted.shapes)
+
+
+def _epochs_of(loops: Any) -> int | None:
+    """Returns the epochs that Lightning's loops have processed; None if they do not tell."""
+    try:
+        return loops["fit_loop"]["epoch_progress"]["current"]["processed"]
+    except (KeyError, TypeError):
+        return None
+
+
+def _require_optimiser(file: Place, states: Any, shapes: Sequence[torch.Size]) -> None:
+    """Refuses the state of an optimiser of other weights, by which its kernels would crash."""
+    wrong = CheckpointError(f"{file} has an optimiser's state of other weights: {OTHER}")
+    try:
+        (state,) = states
+        moments = {index: list(of.values()) for index, of in state["state"].items()}
+        groups = sum(len(group["params"]) for group in state["param_groups"])
+        fits = all(
+            tensor.dim() == 0 or tensor.shape == shapes[index]
+            for index, tensors in moments.items()
+            for tensor in tensors
+            if isinstance(tensor, Tensor)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise wrong from error
+    if groups != len(shapes) or not moments or not fits:
+        raise wrong

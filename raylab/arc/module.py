@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
+from raylab.arc.checkpoints import Checkpoint, load_weights, seen_content
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
@@ -24,7 +24,7 @@ from raylab.arc.scoring.batch import count_batch
 from raylab.arc.seen import Seen
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
-from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.errors import NonFiniteLossError
 from raylab.grid_metrics import LOSS
 
 LOSS_CHECK_STEPS = 32
@@ -60,6 +60,8 @@ class ArcModule(pl.LightningModule):
         group_of_task: Tensor,
         seen: Seen,
         epoch_steps: int,
+        run_id: str | None = None,
+        config_hash: str = "",
     ) -> None:
         """Builds the model from `training.seed`.
 
@@ -71,21 +73,22 @@ class ArcModule(pl.LightningModule):
             group_of_task: (tasks,) int64 position of each task's group.
             seen: the tasks that are trained on, and those that choose the epoch.
             epoch_steps: optimiser steps of an epoch.
+            run_id: id of the training run, stored in its checkpoints.
+            config_hash: hash of its configuration, likewise.
         """
         super().__init__()
         torch.manual_seed(training.seed)
         self.model_config, self.training_config = model, training
         self.task_ids, self.epoch_steps = tuple(task_ids), epoch_steps
-        self.seen: Seen | None = seen
-        """All tasks that the weights were made with; None if unknown."""
+        self.seen = seen
+        """All tasks that the weights were made with."""
         self.model = build_model(model)
         weights = training.objective.model_dump()
         self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
         self.losses = MeanLoss(training.shape_loss_weight)
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
-        self.run_id: str | None = None
-        """Id of the training run, stored in its checkpoints."""
+        self.run_id, self.config_hash = run_id, config_hash
         self._unchecked: deque[UncheckedStep] = deque()
 
     def start_from(self, checkpoint: Checkpoint) -> None:
@@ -95,10 +98,7 @@ class ArcModule(pl.LightningModule):
             CheckpointError: the checkpoint is of a different model.
         """
         load_weights(self.model, self.model_config, checkpoint)
-        if self.seen is None or checkpoint.seen is None:
-            self.seen = None
-        else:
-            self.seen |= checkpoint.seen
+        self.seen |= checkpoint.seen
 
     @property
     def learning_rate(self) -> float:
@@ -180,29 +180,8 @@ class ArcModule(pl.LightningModule):
             "training": self.training_config.model_dump(mode="json"),
             **seen_content(self.seen),
             "run_id": self.run_id,
+            "config_hash": self.config_hash,
         }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses to go on with a training that was begun on other tasks or with other weights.
-
-        Raises:
-            CheckpointError: the training began before models were told the size they write, or
-                its tasks were split otherwise.
-        """
-        told = f"{PREFIX}{SIZE_CODE}"
-        if told in self.state_dict() and told not in checkpoint["state_dict"]:
-            raise CheckpointError(
-                "this training began before models were told the size that they write, and cannot "
-                "go on as it was: start another run with init_from= its checkpoint, whose outputs "
-                "are kept"
-            )
-        begun = checkpoint["raylab"].get("trained_on")
-        if self.seen is not None and begun is not None and {*begun} != {*self.seen.trained_on.ids}:
-            raise CheckpointError(
-                f"this training was begun with another split: on {len(begun)} tasks, and "
-                f"now it is {len(self.seen.trained_on.ids)}. If it is from before there were test "
-                "tasks, go on with data.select_on_test=true, otherwise with the tasks of before"
-            )
 
     def _check_losses(self) -> None:
         """Checks the losses since the last check; not at every step, because a check stalls a GPU.

@@ -12,7 +12,7 @@ class TaskSet:
 
     Attributes:
         ids: Their ids.
-        pairs: Fingerprints of their pairs, as in `raylab.arc.data.content`; none in older files.
+        pairs: Fingerprints of their pairs, as in `raylab.arc.data.content`.
     """
 
     ids: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class Seen:
 
     Attributes:
         trained_on: The tasks that the weights were trained on.
-        chosen_on: The tasks that chose the epoch; none in files from before test tasks.
+        chosen_on: The tasks that chose the epoch.
     """
 
     trained_on: TaskSet

@@ -27,11 +27,6 @@ class PatienceAtRestarts(EarlyStopping):
         )
         self.cycle = cycle
 
-    @property
-    def state_key(self) -> str:
-        """The key of the count in checkpoints, that of `EarlyStopping`, which older ones have."""
-        return super().state_key.replace(type(self).__qualname__, EarlyStopping.__qualname__)
-
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Counts the validation, and stops only at the end of a cycle."""
         stopped = trainer.should_stop

@@ -9,19 +9,21 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.checkpoints import checkpoint_path, read_checkpoint
+from raylab.arc.checkpoints import OTHER, Training, checkpoint_path, resumable
 from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
-from raylab.arc.optimisation import averaging
+from raylab.arc.optimisation import averaging, optimiser_of
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig
+from raylab.errors import CheckpointError, RaylabError
 from raylab.files import Place
 from raylab.grid_metrics import RuleMetrics, merit
+from raylab.runs.run_record import config_hash
 
 GPU_LOADER_PROCESSES = 4
 T = TypeVar("T")
@@ -71,7 +73,12 @@ class Experiment:
 
 
 def build_experiment(
-    config: TrainConfig, sides: Sides, *, rank: int = 0, world: int = 1
+    config: TrainConfig,
+    sides: Sides,
+    *,
+    run_id: str | None = None,
+    rank: int = 0,
+    world: int = 1,
 ) -> Experiment:
     """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
 
@@ -100,6 +107,8 @@ def build_experiment(
         group_of_task=sides.group_of_task,
         seen=sides.seen,
         epoch_steps=len(steps),
+        run_id=run_id,
+        config_hash=config_hash(config),
     )
     data = PlannedData(
         steps,
@@ -223,14 +232,48 @@ def fit_on(trainer: pl.Trainer, experiment: Experiment, latest: Place | None) ->
     """Trains from the start, or from the checkpoint `latest`, to the end.
 
     Raises:
-        CheckpointError: the checkpoint cannot be used.
+        CheckpointError: the checkpoint is not whole, or of another training.
         NonFiniteLossError: a loss is not finite.
     """
+    module, data = experiment.module, experiment.data
     if latest is None:
-        trainer.fit(experiment.module, datamodule=experiment.data)
+        trainer.fit(module, datamodule=data)
         return
-    read_checkpoint(latest)
-    with latest.on_disk() as path:
-        trainer.fit(
-            experiment.module, datamodule=experiment.data, ckpt_path=path, weights_only=True
-        )
+    restored = _Restored()
+    cast("Any", trainer).callbacks.append(restored)
+    with resumable(latest, _training_of(trainer, module)) as path:
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
+        except RaylabError:
+            raise
+        except Exception as error:
+            if restored.done:
+                raise
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise CheckpointError(f"{latest} cannot be gone on with ({reason}): {OTHER}") from error
+
+
+class _Restored(pl.Callback):
+    """Callback that notes that all of a checkpoint is restored."""
+
+    done = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.done = True
+
+
+def _training_of(trainer: pl.Trainer, module: ArcModule) -> Training:
+    """Returns what a checkpoint of this training must be of."""
+    optimiser = optimiser_of(module.model, module.training_config, fused=False)
+    with_state = {
+        callback.state_key
+        for callback in cast("list[pl.Callback]", cast("Any", trainer).callbacks)
+        if type(callback).state_dict is not pl.Callback.state_dict
+    }
+    return Training(
+        module.run_id,
+        module.config_hash,
+        module.seen,
+        with_state,
+        [weight.shape for group in optimiser.param_groups for weight in group["params"]],
+    )

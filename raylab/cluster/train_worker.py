@@ -48,9 +48,7 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
         _forward_logs(settings.queue)
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     try:
-        experiment = _prepare(settings, rank, world)
-        experiment.module.run_id = settings.run.id
-        _fit_worker(settings, experiment)
+        _fit_worker(settings, _prepare(settings, rank, world))
     except RaylabError as error:
         return error
     return None
@@ -63,7 +61,8 @@ def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
         sides, start = cast(
             "tuple[Sides, Checkpoint | None]", ray.get([settings.sides, settings.start])
         )
-        experiment = build_experiment(settings.config, sides, rank=rank, world=world)
+        where = {"run_id": settings.run.id, "rank": rank, "world": world}
+        experiment = build_experiment(settings.config, sides, **where)
         if start is not None:
             experiment.module.start_from(start)
     except RaylabError as caught:

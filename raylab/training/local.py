@@ -86,8 +86,7 @@ def fit(
         return metrics
     device = device_here(config.cluster)
     torch.set_num_threads(threads or threads_here(config.cluster))
-    experiment = build_experiment(config, sides)
-    experiment.module.run_id = run.id
+    experiment = build_experiment(config, sides, run_id=run.id)
     if start is not None:
         experiment.module.start_from(start)
     recorder = EpochRecorder(

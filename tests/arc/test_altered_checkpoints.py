@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 import torch
 
-from raylab.arc.checkpoints import read_checkpoint, restored
-from raylab.arc.models.autoregressive import AutoregressiveModel
+from raylab.arc.checkpoints import read_checkpoint, restored, seen_content
 from raylab.arc.models.base import build_model
+from raylab.arc.seen import Seen, TaskSet
 from raylab.config.models import DecoderOnlyConfig
 from raylab.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS
@@ -28,7 +28,7 @@ def content(model: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         "state_dict": {f"model.{name}": tensor for name, tensor in weights.items()},
         "raylab": {
             "model": MODEL.model_dump(mode="json") | (model or {}),
-            "trained_on": ["a"],
+            **seen_content(Seen(TaskSet(frozenset({"a"}), frozenset({7})))),
             "run_id": "r",
         },
         **more,
@@ -53,17 +53,6 @@ def test_a_checkpoint_is_restored(tmp_path: Path) -> None:
     assert all(
         torch.equal(weights[k.removeprefix("model.")], v) for k, v in whole["state_dict"].items()
     )
-
-
-def test_a_checkpoint_from_before_sizes_were_told_keeps_its_outputs(tmp_path: Path) -> None:
-    # A size code of zeros adds nothing, so the model is the one of before.
-    whole = content()
-    del whole["state_dict"]["model.size_code.table"]
-    (tmp_path / "x.ckpt").write_bytes(saved(whole))
-    model = restored(read_checkpoint(tmp_path / "x.ckpt"))
-    assert isinstance(model, AutoregressiveModel)
-    assert model.size_code.table.shape == (2, 30, MODEL.d_model)
-    assert not model.size_code.table.any()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +91,12 @@ CRAFTED: dict[str, Any] = {
     "a sparse weight": content()
     | {"state_dict": {"model.output.bias": torch.zeros(10).to_sparse()}},
     "no weights": content() | {"state_dict": OrderedDict()},
+    "no tasks": content() | {"raylab": {"model": MODEL.model_dump(mode="json")}},
+    **{
+        f"pairs are {value}": content()
+        | {"raylab": content()["raylab"] | {"trained_on_pairs": torch.tensor([value])}}
+        for value in (torch.nan, torch.inf, 1j)
+    },
 }
 
 

@@ -23,6 +23,7 @@ from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.scoring.plan import plan_evaluation
+from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import CustomConfig, RecursiveConfig
@@ -201,7 +202,7 @@ def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: Cus
 
 def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) -> None:
     weights = build_model(mymodels).state_dict()
-    checkpoint = Checkpoint("some.ckpt", mymodels, weights, None)
+    checkpoint = Checkpoint("some.ckpt", mymodels, weights, Seen(TaskSet()))
     assert isinstance(restored(checkpoint), model_class(mymodels.target))
     del sys.modules["mymodels"]
     with pytest.raises(CheckpointError, match=r"scoring\.model_classes=\[mymodels:TwoLayers\]"):

@@ -24,7 +24,6 @@ from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch
 from raylab.arc.seen import Seen, TaskSet
-from raylab.arc.stopping import early_stopping
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -575,12 +574,6 @@ def test_patience_is_judged_where_a_cosine_ends(
     assert trained_epochs(tasks, accuracies, **given) == epochs
 
 
-def test_the_count_of_an_older_checkpoint_is_gone_on_with() -> None:
-    older = EarlyStopping("val_grid_accuracy", mode="max")
-    (ours,) = early_stopping(TrainingConfig(monitor="val_grid_accuracy"))
-    assert ours.state_key == older.state_key
-
-
 def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Task, ...]) -> None:
     record = EpochRecorder("val_loss", samples=10, rules={})
     trained_epochs(tasks, [0.5, 0.25, 0.75, 0.25, 0.5], record, monitor="val_loss", patience=None)
@@ -869,20 +862,8 @@ def test_training_from_a_checkpoint_adds_its_tasks(
     module.start_from(parent)
     kept = Checkpoints(tmp_path)
     fit(config, others, kept, module=module)
-    assert parent.seen is not None
     trained_on = TaskSet(parent.seen.trained_on.ids | own.ids, PAIRS | {5})
     assert read_checkpoint(kept.path(1)).seen == Seen(trained_on, chosen)
-
-
-def test_a_checkpoint_from_before_test_tasks_tells_what_it_was_trained_on(
-    saved: Path, tasks: tuple[Task, ...], tmp_path: Path
-) -> None:
-    content = torch.load(saved, weights_only=True)
-    for name in ("chosen_on", "chosen_on_pairs", "trained_on_pairs"):
-        del content["raylab"][name]
-    torch.save(content, tmp_path / "older.ckpt")
-    ids = frozenset(task.id for task in tasks)
-    assert read_checkpoint(tmp_path / "older.ckpt").seen == Seen(TaskSet(ids))
 
 
 def test_a_checkpoint_whose_seen_pairs_are_no_numbers_is_refused(
@@ -893,37 +874,3 @@ def test_a_checkpoint_whose_seen_pairs_are_no_numbers_is_refused(
         content["raylab"]["trained_on_pairs"] = wrong
         torch.save(content, tmp_path / "wrong.ckpt")
         assert "trained_on_pairs" in refusal(tmp_path / "wrong.ckpt")
-
-
-def test_a_training_with_another_split_is_not_continued(saved: Path) -> None:
-    module = module_of(settings(SMALL_MODELS["champion"]), store_pairs(load_tasks(TWO_TASKS)))
-    with pytest.raises(CheckpointError, match=r"data\.select_on_test=true"):
-        module.on_load_checkpoint(torch.load(saved, weights_only=True))
-
-
-def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
-    saved: Path, tasks: tuple[Task, ...], tmp_path: Path
-) -> None:
-    content = torch.load(saved, weights_only=True)
-    del content["raylab"]["trained_on"]
-    torch.save(content, tmp_path / "silent.ckpt")
-    silent = read_checkpoint(tmp_path / "silent.ckpt")
-    assert silent.seen is None
-    config = settings(silent.model, epochs=1)
-    module = module_of(config, store_pairs(tasks))
-    module.start_from(silent)
-    kept = Checkpoints(tmp_path)
-    fit(config, tasks, kept, module=module)
-    assert read_checkpoint(kept.path(1)).seen is None
-
-
-def test_a_training_from_before_sizes_were_told_is_not_continued(
-    random_tasks: RandomTasks,
-) -> None:
-    tasks = random_tasks(3)
-    module = module_of(settings(SMALL_MODELS["decoder_only"]), store_pairs(tasks))
-    state = {f"model.{name}": tensor for name, tensor in module.model.state_dict().items()}
-    module.on_load_checkpoint({"state_dict": state, "raylab": {}})
-    del state["model.size_code.table"]
-    with pytest.raises(CheckpointError, match="init_from="):
-        module.on_load_checkpoint({"state_dict": state})

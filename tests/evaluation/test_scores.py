@@ -9,7 +9,6 @@ import pytest
 
 from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.scoring.units import seen_tasks
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError, RunError
 from raylab.log import json_lines
@@ -38,7 +37,7 @@ def times(tree: Path) -> dict[Path, int]:
 
 
 def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
+    seen = read_checkpoint(storage / "one" / CHECKPOINT).seen.tasks().ids
     assert len(seen) == 8
     units = json.loads((tree / "scores.json").read_text())["units"]
     assert len(units) == 2 and not seen & units.keys()
@@ -125,7 +124,7 @@ def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
 
 
 def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
+    seen = read_checkpoint(storage / "one" / CHECKPOINT).seen.tasks().ids
     data = DataConfig(tasks=tuple(sorted(seen)))
     with pytest.raises(DataError, match=r"each of the 8 tasks .*scoring\.include_seen=true"):
         run_evaluate(evaluation(storage, "none", data=data))

@@ -3,7 +3,7 @@
 import errno
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
     best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
     assert checkpoints(run) == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
     checkpoint = read_checkpoint(run / metrics.best.checkpoint)
-    assert (checkpoint.model, checkpoint.run_id) == (SMALL, run.id)
+    assert checkpoint.model == SMALL
     assert (run / "tensorboard").names()
 
 
@@ -180,6 +180,63 @@ def test_a_corrupt_checkpoint_is_told(tmp_path: Path, sides: Sides) -> None:
     path = tmp_path / "run" / "checkpoints" / "epoch-0001" / "checkpoint.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt"):
+        trained(config(tmp_path), sides)
+
+
+def begun(storage: Path, sides: Sides, **training: Any) -> Run:
+    """A run that ended after its first epoch."""
+    settings = config(storage, **training)
+    with pytest.raises(Killed):
+        trained(settings, sides, last=raises(Killed(), at=1))
+    return Run.at(storage / "run")
+
+
+def without(*keys: str) -> Callable[[dict[str, Any]], object]:
+    def change(content: dict[str, Any]) -> None:
+        for key in keys:
+            del content[key]
+
+    return change
+
+
+def small_moments(content: dict[str, Any]) -> None:
+    for state in content["optimizer_states"][0]["state"].values():
+        state["exp_avg"] = torch.zeros(1)
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "no loops": (without("loops"), "is not whole, it lacks loops"),
+    "no optimiser": (without("optimizer_states", "lr_schedulers"), "lacks optimizer_states"),
+    "no callbacks": (lambda of: of["callbacks"].clear(), "is not whole, it lacks EpochRecorder"),
+    "other moments": (small_moments, "an optimiser's state of other weights"),
+    "no moments": (lambda of: of["optimizer_states"][0]["state"].clear(), "of other weights"),
+    "other tasks": (lambda of: of["raylab"]["trained_on"].append("x"), "was trained on 8 tasks"),
+    "broken loops": (lambda of: of["loops"].update(fit_loop={}), "its loops are of another epoch"),
+    "broken callback": (
+        lambda of: of["callbacks"].update(EpochRecorder={"metrics": 1}),
+        "cannot be gone on",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_checkpoint_that_is_not_whole_is_refused(
+    tmp_path: Path, sides: Sides, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    path = begun(tmp_path, sides) / checkpoint_path(1)
+    content = torch.load(io.BytesIO(path.read()), weights_only=True)
+    change(content)
+    file = io.BytesIO()
+    torch.save(content, file)
+    path.write(file.getvalue())
+    with pytest.raises(CheckpointError, match=rf"epoch-0001/checkpoint\.ckpt .*{message}"):
+        trained(config(tmp_path), sides)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, sides: Sides) -> None:
+    run, other = begun(tmp_path, sides), begun(tmp_path / "other", sides, seed=1)
+    (run / checkpoint_path(1)).write((other / checkpoint_path(1)).read())
+    with pytest.raises(CheckpointError, match=r"is of another run \('\w+'\)"):
         trained(config(tmp_path), sides)
 
 

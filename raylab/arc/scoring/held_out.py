@@ -1,7 +1,5 @@
 """The figures of a trained model on the test side of its split, measured once, after the choice."""
 
-from collections.abc import Sequence
-
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
@@ -69,13 +67,7 @@ def measure_test(
             )
             for task, of in by_task.by_group().items()
         },
-        trained_pairs=_trained_pairs(checkpoint, [sides.contents[p] for p in sides.test.tolist()]),
+        trained_pairs=sum(
+            sides.contents[pair] in checkpoint.seen.trained_on.pairs for pair in sides.test.tolist()
+        ),
     )
-
-
-def _trained_pairs(checkpoint: Checkpoint, contents: Sequence[int]) -> int | None:
-    """Returns how many pairs the checkpoint was trained on; None if it does not tell."""
-    seen = None if checkpoint.seen is None else checkpoint.seen.trained_on
-    if seen is None or (seen.ids and not seen.pairs):
-        return None
-    return sum(fingerprint in seen.pairs for fingerprint in contents)

@@ -20,7 +20,6 @@ from raylab.arc.scoring.units import (
     choose_units,
     scores_by_pair,
     seen_pairs,
-    seen_tasks,
 )
 from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
 from raylab.config.arc import WITHOUT_PATH, DataConfig, ScoringConfig
@@ -198,7 +197,7 @@ def plan_scoring(
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
-        CheckpointError: A checkpoint cannot be read, or does not record what it was trained on.
+        CheckpointError: A checkpoint cannot be used.
         RunError: The tree holds scores of other checkpoints or settings.
         ConfigError: The generations cannot be used.
     """
@@ -322,8 +321,8 @@ def _refuse_seen(
     chosen = data.model_copy(update={"tasks": tuple(sorted(scored)), "every": 1})
     contents = contents_of(load_tasks(chosen))
     for model, checkpoint in checkpoints.items():
-        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
-        seen = [task for task, pairs in contents.items() if known.holds(task, pairs)]
+        before = checkpoint.seen.tasks(chosen=not data.select_on_test)
+        seen = [task for task, pairs in contents.items() if before.holds(task, pairs)]
         if seen:
             raise RunError(
                 f"model {model} has seen {len(seen)} of the {len(scored)} tasks that "

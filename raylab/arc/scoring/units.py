@@ -12,7 +12,7 @@ from raylab.arc.data.tasks import Task
 from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import file_name
 from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.errors import CheckpointError, DataError
+from raylab.errors import DataError
 
 Units = Mapping[str, tuple[str, ...]]
 """Ids of the tasks of each unit."""
@@ -31,25 +31,6 @@ class ChosenUnits:
 
     units: Units
     notes: tuple[Note, ...] = ()
-
-
-def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> TaskSet:
-    """Returns the tasks that the checkpoint was trained on or chosen on.
-
-    Args:
-        checkpoint: The checkpoint.
-        chosen: False leaves out those that it was only chosen on.
-
-    Raises:
-        CheckpointError: The file does not record them.
-    """
-    if checkpoint.seen is None:
-        raise CheckpointError(
-            f"{checkpoint.uri} does not tell which tasks it was trained on: it, or the checkpoint "
-            "it started from, is of an earlier raylab. Train it again, or score all tasks, "
-            "seen or not, with scoring.include_seen=true"
-        )
-    return checkpoint.seen.tasks(chosen=chosen)
 
 
 def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
@@ -86,15 +67,14 @@ def choose_units(
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
-        CheckpointError: A checkpoint does not record what it was trained on.
     """
     tasks = load_tasks(data)
     if scores_by_pair(data, scoring):
         return _of_new_pairs(tasks, checkpoints, data, scoring)
     seen = TaskSet()
     for checkpoint in () if scoring.include_seen else checkpoints.values():
-        seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
-    contents = contents_of(tasks) if seen.pairs else dict.fromkeys((t.id for t in tasks), ())
+        seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
+    contents = contents_of(tasks)
     unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
     if not unseen:
         raise DataError(
@@ -123,22 +103,13 @@ def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
 def seen_pairs(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> frozenset[int]:
-    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`.
-
-    Raises:
-        CheckpointError: A file does not record which pairs it was trained on.
-    """
-    pairs: frozenset[int] = frozenset()
-    for model, checkpoint in checkpoints.items() if scores_by_pair(data, scoring) else ():
-        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
-        if known.ids and not known.pairs:
-            raise CheckpointError(
-                f"{checkpoint.uri} ({model}) tells the tasks that it was trained on and not the "
-                "pairs: it is of an earlier raylab, and data.split_by=pair needs them; train it "
-                "again, or score all with scoring.include_seen=true"
-            )
-        pairs |= known.pairs
-    return pairs
+    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`."""
+    if not scores_by_pair(data, scoring):
+        return frozenset()
+    chosen = not data.select_on_test
+    return frozenset[int]().union(
+        *(of.seen.tasks(chosen=chosen).pairs for of in checkpoints.values())
+    )
 
 
 def _of_new_pairs(

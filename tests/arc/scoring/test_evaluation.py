@@ -18,11 +18,9 @@ from raylab.arc.scoring.evaluation import (
     picture_examples,
     score_tasks,
 )
-from raylab.arc.scoring.units import seen_tasks
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
-from raylab.errors import CheckpointError
 from raylab.runs.eval_logs import is_estimated
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
@@ -202,14 +200,6 @@ def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> 
     assert isinstance(scores["lone"], UnitScore)
     assert scores["lone"].grids == 1
     assert scores["lone"].standard_errors == {}
-
-
-def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> None:
-    assert seen_tasks(checkpoint) == TaskSet(frozenset({"task0", "task1"}), frozenset({3}))
-    assert seen_tasks(checkpoint, chosen=False) == TaskSet(frozenset({"task0"}))
-    silent = Checkpoint("old.ckpt", checkpoint.model, checkpoint.weights, None)
-    with pytest.raises(CheckpointError, match=r"old\.ckpt .*scoring\.include_seen=true"):
-        seen_tasks(silent)
 
 
 # Examples
