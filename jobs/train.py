@@ -21,7 +21,7 @@ def run(config: TrainConfig) -> None:
         from raylab.training.local import train
     else:
         from raylab.cluster.train import train
-    train(config, inputs)
+    train(inputs)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from raylab.arc.data.parts import Parts, load_parts
 from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, ModelConfig
-from raylab.errors import CheckpointError
-from raylab.files import Place
+from raylab.errors import CheckpointError, RunError
+from raylab.files import places_of
 from raylab.runs.run import Run
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ class Inputs:
     """The inputs of a training.
 
     Attributes:
+        config: Its configuration, with the sizes and the file of what it starts from.
         sides: Its pairs, by side of the split.
         start: The weights that it starts from; None for new ones.
     """
 
+    config: TrainConfig
     sides: "Sides"
     start: "Checkpoint | None"
 
@@ -39,11 +41,15 @@ def read_inputs(config: TrainConfig) -> Inputs:
         RunError: The run of `config` cannot be started or gone on with.
         ConfigError: A model class of `config` cannot be used.
     """
-    Run.planned(config, config.job)
+    if config.init_from is None:
+        Run.planned(config, config.job)
     _check_classes([config.model])
     parts = load_parts(config.data)
-    start = read_start(config)
-    return Inputs(_sides_of(parts), start)
+    start = None
+    if config.init_from is not None:
+        config, start = _start_from(config, config.init_from)
+        Run.planned(config, config.job)
+    return Inputs(config, _sides_of(parts), start)
 
 
 def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> "Sides":
@@ -75,20 +81,47 @@ def _sides_of(parts: Parts) -> "Sides":
     return sides_of(parts)
 
 
+def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoint]":
+    """Returns a configuration with the sizes and the file of a trained model, and that model.
+
+    Sizes that the configuration sets itself stay, and are refused if they differ.
+    """
+    places = places_of(model, config.storage)
+    if not any(place.exists() for place in places):
+        looked = " and no ".join(map(str, places))
+        raise CheckpointError(f"init_from: there is no {looked}: name a checkpoint or a run")
+    from raylab.arc.checkpoints import read_checkpoint
+    from raylab.arc.trained_models import find_models
+
+    uris = list(find_models([model], config.storage).values())
+    if len(uris) > 1:
+        raise RunError(f"init_from={model} has {len(uris)} models: name the run of one of them")
+    checkpoint, own = read_checkpoint(uris[0]), config.model
+    if checkpoint.model.architecture == own.architecture:
+        sizes = {k: v for k, v in checkpoint.model.sizes().items() if k not in own.model_fields_set}
+        own = type(own).model_validate({**own.model_dump(), **sizes})
+    changed = config.model_copy(update={"model": own, "init_from": uris[0]})
+    _require_weights(changed, checkpoint)
+    return changed, checkpoint
+
+
 def read_start(config: TrainConfig) -> "Checkpoint | None":
-    """Reads the checkpoint that a training starts from, and checks that it fits the model.
+    """Reads the checkpoint file that a training starts from, and checks that it fits the model.
 
     Raises:
         CheckpointError: It cannot be used, or is of another model.
     """
     if config.init_from is None:
         return None
-    if not (place := Place.at(config.init_from)).exists():
-        raise CheckpointError(f"init_from={place} does not exist: name a checkpoint or a run")
+    from raylab.arc.checkpoints import read_checkpoint
+
+    checkpoint = read_checkpoint(config.init_from)
+    _require_weights(config, checkpoint)
+    return checkpoint
+
+
+def _require_weights(config: TrainConfig, checkpoint: "Checkpoint") -> None:
     from raylab.arc.checkpoints import load_weights
     from raylab.arc.models.base import build_model
-    from raylab.arc.trained_models import fetch_checkpoint
 
-    checkpoint = fetch_checkpoint(config.init_from)
     load_weights(build_model(config.model), config.model, checkpoint)
-    return checkpoint

@@ -67,12 +67,13 @@ CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
 
 
-def train(config: TrainConfig, inputs: Inputs) -> None:
-    """Trains the architecture of `config`, and prints its metrics.
+def train(inputs: Inputs) -> None:
+    """Trains on Ray, and prints the metrics.
 
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
     """
+    config = inputs.config
     with Run.alone(config, config.job) as run:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)

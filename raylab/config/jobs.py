@@ -61,8 +61,9 @@ class TrainConfig(JobConfig):
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
     cluster: ClusterConfig = ClusterConfig()
-    init_from: Location | None = None
-    """Checkpoint file or run directory whose weights the model starts from."""
+    init_from: ModelName | None = None
+    """Trained model whose weights and sizes the model starts from: a checkpoint file, or a run by
+    its name under `storage` or its directory."""
 
 
 class TuneConfig(JobConfig):

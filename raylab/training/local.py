@@ -43,12 +43,13 @@ from raylab.workers import WorkersHere
 NO_LISTENERS: Mapping[str, EpochListener] = {}
 
 
-def train(config: TrainConfig, inputs: Inputs) -> None:
-    """Trains the architecture of `config` in this process, and prints its metrics.
+def train(inputs: Inputs) -> None:
+    """Trains in this process, and prints the metrics.
 
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
+    config = inputs.config
     with Run.alone(config, config.job) as run:
         metrics = fit(config, run, inputs.sides, inputs.start)
         # The report takes a second to import, in which the first epoch may be under way.

@@ -187,7 +187,7 @@ def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: Cus
         storage=storage, name="mine", model=mymodels, data=data, training=TrainingConfig(epochs=1)
     )
     inputs = read_inputs(config)
-    train(config, inputs)
+    train(inputs)
     metrics = Run.at(f"{storage}/mine").read_record(TrainingMetrics)
     assert metrics is not None and not metrics.teacher_forced
     assert metrics.test is not None and 0 <= metrics.test.metrics["cell_accuracy"] <= 1

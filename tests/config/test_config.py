@@ -194,12 +194,11 @@ def test_paths_become_absolute_and_uris_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    paths = ["data.path=a.zip", "data.split=s/b.json", "data.taxonomy=../t.json", "init_from=old"]
+    paths = ["data.path=a.zip", "data.split=s/b.json", "data.taxonomy=../t.json"]
     config = load(TrainConfig, "data=re_arc", *paths)
     assert config.data.path == str(tmp_path / "a.zip")
     assert config.data.split == str(tmp_path / "s" / "b.json")
     assert config.data.taxonomy == str(tmp_path.parent / "t.json")
-    assert config.init_from == str(tmp_path / "old")
     assert config.storage == str(tmp_path / "runs")
     assert TrainConfig(storage="~/runs").storage == str(Path.home() / "runs")
     uri = "s3://bucket/runs?endpoint_override=127.0.0.1:9000&scheme=http"

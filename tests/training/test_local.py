@@ -12,6 +12,7 @@ import torch
 
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.inputs import read_inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
@@ -189,6 +190,21 @@ def begun(storage: Path, sides: Sides, **training: Any) -> Run:
     with pytest.raises(Killed):
         trained(settings, sides, last=raises(Killed(), at=1))
     return Run.at(storage / "run")
+
+
+def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
+    tmp_path: Path, unbroken: tuple[Run, TrainingMetrics]
+) -> None:
+    run, metrics = unbroken
+    storage = {"storage": str(Path(run.path).parent), "data": DATA}
+    model = EncoderDecoderConfig(dropout=0.0)
+    started = read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=model))
+    # Widths and layers are the first model's, what no weight depends on is its own.
+    assert started.config.model == SMALL.model_copy(update={"dropout": 0.0})
+    assert started.config.init_from == str(run / metrics.best.checkpoint)
+    wider = EncoderDecoderConfig(d_model=32)
+    with pytest.raises(CheckpointError, match=r"d_model=16 \(here 32\)"):
+        read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=wider))
 
 
 def without(*keys: str) -> Callable[[dict[str, Any]], object]:
