@@ -291,8 +291,15 @@ class GridMetrics(Metric):
             shape_correct: (B,) bool, True where the predicted height and width are both right.
             free_running: True if the predictions are answers, exact only in the right size.
         """
-        how = {"solved": solved, "shape_correct": shape_correct, "free_running": free_running}
-        self.counts.index_add_(0, task, grid_counts(source, target, prediction, **how))
+        counts = grid_counts(
+            source,
+            target,
+            prediction,
+            solved=solved,
+            shape_correct=shape_correct,
+            free_running=free_running,
+        )
+        self.counts.index_add_(0, task, counts)
 
     def compute(self) -> dict[str, Tensor]:
         """Returns every metric over all grids, each a scalar in [0, 1]."""

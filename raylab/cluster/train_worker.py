@@ -61,8 +61,8 @@ def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
         sides, start = cast(
             "tuple[Sides, Checkpoint | None]", ray.get([settings.sides, settings.start])
         )
-        where = {"run_id": settings.run.id, "rank": rank, "world": world}
-        experiment = build_experiment(settings.config, sides, **where)
+        run_id = settings.run.id
+        experiment = build_experiment(settings.config, sides, run_id=run_id, rank=rank, world=world)
         if start is not None:
             experiment.module.start_from(start)
     except RaylabError as caught:

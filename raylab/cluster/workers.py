@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayTaskError
@@ -40,12 +40,12 @@ class RayWorkers:
         self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
     ) -> Generator[tuple[Key, R]]:
         """Makes the calls at once as far as the cluster has room, `cluster.workers` at most."""
-        task: Any = ray.remote(
+        task = cast("Any", ray.remote(function)).options(
             num_cpus=cpus_per_worker(self.share),
             num_gpus=int(bool(self.share.use_gpu)),
             max_retries=self.share.max_failures,
             retry_exceptions=[OSError],
-        )(function)
+        )
         waiting = iter(calls.items())
         pending: dict[ray.ObjectRef[Any], Key] = {}
         try:

@@ -1,5 +1,7 @@
 """The test of a training's best checkpoint, once, after the choice."""
 
+from typing import Any
+
 from raylab.arc.data.sides import Sides
 from raylab.arc.device import use_share
 from raylab.arc.records import HeldOut, TrainingMetrics
@@ -13,7 +15,7 @@ from raylab.workers import Workers
 
 
 def with_test(
-    config: TrainConfig, run: Run, metrics: TrainingMetrics, sides: Sides, workers: Workers
+    config: TrainConfig, run: Run, metrics: TrainingMetrics, sides: Any, workers: Workers
 ) -> TrainingMetrics:
     """Returns a training's metrics with those on the test side; measures and writes them once.
 
@@ -23,7 +25,7 @@ def with_test(
         config: Configuration of the training.
         run: Its run.
         metrics: Its metrics; its best checkpoint is tested.
-        sides: Its pairs, as `workers.put` returned them.
+        sides: Its `Sides`, or what `workers.put` returned for them.
         workers: Where the checkpoints are tested.
 
     Raises:

@@ -48,7 +48,7 @@ class Certain(ParallelModel):
         self.size = (height, width)
         self.scale = torch.nn.Parameter(torch.tensor(3.0))
 
-    def read(self, batch: Batch) -> tuple[Tensor, None]:
+    def read(self, batch: Batch) -> tuple[Tensor, Any]:
         sizes = torch.zeros(len(batch.source.cells), 2, MAX_SIDE)
         for axis, side in enumerate(self.size):
             sizes[:, axis, side - 1] = 1.0
@@ -107,11 +107,11 @@ def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
 class Copyist(Certain):
     """Answers the target, wherever it is handed one."""
 
-    def read(self, batch: Batch) -> tuple[Tensor, Batch]:
+    def read(self, batch: Batch) -> tuple[Tensor, Any]:
         wanted = (batch.target.sizes - 1).clamp(min=0)
         return self.scale * torch.nn.functional.one_hot(wanted, MAX_SIDE).float(), batch
 
-    def paint(self, batch: Batch, blank: Grids, known: Batch) -> Sequence[Tensor]:
+    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
         told = torch.zeros_like(blank.cells)
         told[:, : known.target.cells.shape[1]] = known.target.cells[:, : blank.cells.shape[1]] % PAD
         return [self.scale * torch.nn.functional.one_hot(told, COLOURS).float()]

@@ -132,8 +132,8 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
         ("annotate", ["storage=some.ckpt", "cases.path=cases.jsonl"], 1, "is no directory"),
         ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
         ("train", ["name=a", "data.tasks=[007bbfb7]"], 1, "needs 3 tasks or more, not 1"),
-        ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt does not exist"),
-        ("train", ["name=a", "init_from=."], 1, "is neither a checkpoint nor a training run"),
+        ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt: name a checkpoint"),
+        ("train", ["name=a", "init_from=."], 1, "is a checkpoint (*.ckpt) or a run directory"),
         *(
             ("review", ["name=gone", *order], 1, "runs/gone is no annotation run")
             for order in ([], ["export=open.jsonl"], ["import=open.jsonl"])
