@@ -59,11 +59,7 @@ WORKER_FAILURES = Counter(
 TRIAL_STATES = Gauge("raylab_trials", "Trials of a sweep by state.", ("state",))
 BEST_SCORE = Gauge("raylab_trials_best", "The best score of any trial of a sweep so far.")
 
-PAIRS = Counter(
-    "raylab_evaluation_pairs",
-    "Pairs of model and generation by result: scored or failed.",
-    ("outcome",),
-)
+PAIRS = Counter("raylab_evaluation_pairs", "Pairs of model and generation that are scored.")
 TASKS = Counter("raylab_evaluation_tasks", "ARC tasks scored, once per model and generation.")
 
 FILES = Counter(

@@ -41,8 +41,7 @@ def test_scores_are_those_of_one_process_and_ray_exports_what_was_scored(storage
     assert figures_in(storage / "scored") == figures_in(storage / "here")
     pairs, tasks = (f"ray_raylab_evaluation_{name}_total" for name in ("pairs", "tasks"))
     # Two models on two generations of two tasks.
-    found = exported("scored", {pairs: 4, tasks: 8})
-    assert [labels["outcome"] for labels, _ in found[pairs]] == ["scored"]
+    exported("scored", {pairs: 4, tasks: 8})
 
 
 def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(storage: Path):
