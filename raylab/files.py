@@ -2,16 +2,18 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import os
 import platform
 import posixpath
+import re
+import secrets
 import tempfile
-import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self, cast
 from urllib.parse import quote
@@ -22,6 +24,8 @@ from raylab.bounded import read_all
 from raylab.errors import ConfigError, DataError, RunError
 
 OPENED_URIS = 256
+TEMPORARY = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<process>[0-9a-f]+)-[0-9a-f]{12}\.tmp")
+"""The name of a file that is being written, and by which process."""
 REQUEST_BYTES = 1 << 20
 """Smallest read in bytes, because every read of an object in a store is a request."""
 
@@ -151,17 +155,6 @@ class Place:
         with io.BufferedReader(file, REQUEST_BYTES) as reader:
             yield cast(BinaryIO, reader)
 
-    @contextmanager
-    def on_disk(self) -> Generator[Path]:
-        """Yields the path of the file, or of a copy if it is not on a disk of this machine."""
-        if self.is_local:
-            yield Path(self.path)
-            return
-        with tempfile.TemporaryDirectory() as directory:
-            copy = Path(directory) / self.name
-            copy.write_bytes(self.read())
-            yield copy
-
     def write(self, content: bytes) -> None:
         """Writes the file atomically, and creates the directories above it.
 
@@ -224,12 +217,14 @@ class Place:
 
     @contextmanager
     def _upload(self) -> Generator[BinaryIO]:
-        # Closing a stream to an object store early would leave a truncated object.
-        with tempfile.NamedTemporaryFile() as file:
+        # Closing a stream to an object store early would leave a truncated object. The file has no
+        # name, so that nothing is left of it when the process is killed.
+        with tempfile.TemporaryFile() as file:
             yield cast(BinaryIO, file)
             file.flush()
             self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-            fs.copy_files(file.name, self.path, fs.LocalFileSystem(), self.filesystem)
+            opened = f"/dev/fd/{file.fileno()}"
+            fs.copy_files(opened, self.path, fs.LocalFileSystem(), self.filesystem)
 
     @contextmanager
     def _errors_as(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
@@ -272,14 +267,49 @@ def _reason(error: Exception) -> str:
 
 def is_temporary(name: str) -> bool:
     """Returns True for the name of a file that is being written, or never was to its end."""
-    return name.startswith(".") and name.endswith(".tmp")
+    return TEMPORARY.fullmatch(name) is not None
+
+
+def remove_abandoned(directory: Place) -> None:
+    """Removes the files below a directory that processes of this machine began and left.
+
+    A process that lives goes on with its own. Other filesystems have no such files.
+
+    Raises:
+        RunError: One cannot be removed.
+    """
+    if not directory.is_local:
+        return
+    with directory._errors_as("removed", RunError):
+        for above, _, names in os.walk(directory.path):
+            for name in filter(_is_abandoned, names):
+                Path(above, name).unlink(missing_ok=True)
+
+
+def _is_abandoned(name: str) -> bool:
+    writer = TEMPORARY.fullmatch(name)
+    if writer is None or writer["host"] != _host():
+        return False
+    try:
+        os.kill(int(writer["process"], 16), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+@cache
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 @contextmanager
 def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
     """Opens a temporary file beside another, which is stored and moved there at the end."""
     make_directory(final.parent)
-    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+    writer = f"{_host()}-{os.getpid():x}-{secrets.token_hex(6)}"
+    temporary = final.with_name(f".{final.name}.{writer}.tmp")
     try:
         with temporary.open("xb") as file:
             yield file

@@ -20,8 +20,9 @@ import torch
 from pyarrow import fs
 
 from raylab.annotation.input.cases import read_cases
-from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.checkpoints import read_checkpoint, seen_content
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
@@ -200,7 +201,7 @@ def write_inputs(root: Path) -> None:
         (root / "scores/m" / name).parent.mkdir(parents=True)
         (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
     model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2).model_dump(mode="json")
-    content = {"model": model, "trained_on": ["a"]}
+    content = {"model": model, **seen_content(Seen(TaskSet(frozenset({"a"}))))}
     torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": content}, root / "a.ckpt")
 
 

@@ -5,12 +5,9 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 import zipfile
-from collections.abc import Generator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -102,22 +99,15 @@ def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
     return _parse(str(file), _as_torch(file, _content(file, CHECKPOINT_BYTES)))
 
 
-@contextmanager
-def resumable(file: Place, wanted: Training) -> Generator[Path]:
-    """Checks that a training can go on from a file as it left it; yields its path on this machine.
+def read_training(file: Place, wanted: Training) -> dict[str, Any]:
+    """Returns what a training goes on from, in a file as it left it; nothing in it is executed.
 
     Raises:
         CheckpointError: The file is not whole, or of another run, configuration or split.
     """
-    content = _content(file, CHECKPOINT_BYTES)
-    _require_training(file, _as_torch(file, content), wanted)
-    if file.is_local:
-        yield Path(file.path)
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory) / file.name
-        copy.write_bytes(content)
-        yield copy
+    content = _as_torch(file, _content(file, CHECKPOINT_BYTES))
+    _require_training(file, content, wanted)
+    return cast("dict[str, Any]", content)
 
 
 def load_tensors(file: Place, most: int) -> dict[str, Tensor]:

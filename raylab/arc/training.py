@@ -7,9 +7,10 @@ from typing import Any, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.checkpoints import OTHER, Training, checkpoint_path, resumable
+from raylab.arc.checkpoints import OTHER, Training, checkpoint_path, read_training
 from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
@@ -205,9 +206,13 @@ class EpochRecorder(pl.Callback):
 
 
 def build_trainer(
-    config: TrainConfig, *, callbacks: Sequence[pl.Callback] = (), **placement: Any
+    config: TrainConfig,
+    *,
+    callbacks: Sequence[pl.Callback] = (),
+    plugins: Sequence[Any] = (),
+    **placement: Any,
 ) -> pl.Trainer:
-    """Returns a trainer; `placement` holds Lightning's accelerator, strategy and plugins.
+    """Returns a trainer; `placement` holds Lightning's accelerator and strategy.
 
     It validates after each epoch and stops early on `config.training.monitor`. Checkpoints, logs
     and progress are up to `callbacks`.
@@ -224,6 +229,7 @@ def build_trainer(
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        plugins=[*plugins, CheckpointFiles()],
         **placement,
     )
 
@@ -241,16 +247,45 @@ def fit_on(trainer: pl.Trainer, experiment: Experiment, latest: Place | None) ->
         return
     restored = _Restored()
     cast("Any", trainer).callbacks.append(restored)
-    with resumable(latest, _training_of(trainer, module)) as path:
-        try:
-            trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
-        except RaylabError:
+    files = cast("CheckpointFiles", trainer.strategy.checkpoint_io)
+    files.loaded = {str(latest): read_training(latest, _training_of(trainer, module))}
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=str(latest), weights_only=True)
+    except RaylabError:
+        raise
+    except Exception as error:
+        if restored.done:
             raise
-        except Exception as error:
-            if restored.done:
-                raise
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise CheckpointError(f"{latest} cannot be gone on with ({reason}): {OTHER}") from error
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise CheckpointError(f"{latest} cannot be gone on with ({reason}): {OTHER}") from error
+
+
+class CheckpointFiles(CheckpointIO):
+    """Checkpoints as files of a run on any filesystem, written whole or not at all."""
+
+    def __init__(self) -> None:
+        """Starts without a checkpoint to go on from."""
+        self.loaded: dict[str, dict[str, Any]] = {}
+        """What a training goes on from, by the URI of its file; it is given away once."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Writes a checkpoint.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        with Place.at(path).replaced() as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        """Returns the checkpoint that was read and checked before."""
+        return self.loaded.pop(str(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Removes the directory of a checkpoint."""
+        Place.at(path).parent.remove()
 
 
 class _Restored(pl.Callback):

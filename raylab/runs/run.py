@@ -18,7 +18,13 @@ import msgspec
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import OwnerError, RunError
-from raylab.files import Place, is_temporary, make_directory, require_writable
+from raylab.files import (
+    Place,
+    is_temporary,
+    make_directory,
+    remove_abandoned,
+    require_writable,
+)
 from raylab.log import bind_run
 from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -65,6 +71,7 @@ class Run(Place):
             if not (run / RECORD).create(_json(started)):
                 record = run._present(config, job)
         if record is not None:
+            remove_abandoned(run)
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
@@ -182,9 +189,26 @@ class Run(Place):
                 the kind.
 
         Raises:
-            RunError: The file cannot be written.
+            RunError: The file cannot be written, or as `require_own`.
         """
+        self.require_own()
         (self / (name or record.file)).write(_json(record))
+
+    def require_own(self) -> None:
+        """Refuses the run, on a local disk, if it is no more the one that this process opened.
+
+        Raises:
+            RunError: It was removed, or removed and begun anew.
+        """
+        opened = self.__dict__.get("id")
+        if opened is None or not self.is_local:
+            return
+        present = self.read_record(RunRecord)
+        if present is None or present.id != opened:
+            raise RunError(
+                f"run {self} was removed or begun anew while this process worked on it, which "
+                "writes no more into it: give another name="
+            )
 
     @contextmanager
     def _locked(self) -> Generator[None]:

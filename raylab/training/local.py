@@ -5,10 +5,8 @@ from the last epoch in its record.
 """
 
 import logging
-import tempfile
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,7 +15,6 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import (
-    CHECKPOINT_FILE,
     CHECKPOINTS,
     Checkpoint,
     checkpoint_name,
@@ -147,10 +144,8 @@ class _Store(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics = self.recorder.metrics
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / CHECKPOINT_FILE
-            trainer.save_checkpoint(path, weights_only=False)
-            (self.run / checkpoint_path(metrics.last.epoch)).write(path.read_bytes())
+        self.run.require_own()
+        trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
         self.listeners.tell(metrics)
         self._remove_all_but(metrics)
 

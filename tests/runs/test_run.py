@@ -1,6 +1,9 @@
 """Run directories on a local path, a URI and object storage, which has no rename."""
 
 import os
+import shutil
+import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -135,10 +138,52 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
     assert Run.open(annotate("a", calls=9), "annotate").id == run.id
 
 
+WRITE = """
+import os, signal, sys
+from raylab.files import Place
+with Place.at(sys.argv[1]).replaced() as file:
+    file.write(b"{")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_while_writing(file: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", WRITE, str(file)])
+    assert ended.returncode == -signal.SIGKILL
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_a_resume_alone(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    for file in (Path(run.path) / "note.json", Path(run.path) / "checkpoints/epoch-0001/x.ckpt"):
+        kill_while_writing(file)
+    assert len([*Path(run.path).rglob(".*.tmp")]) == 2
+    with (run / "metrics.json").replaced() as living:
+        living.write(b"{}")
+        Run.open(train(tmp_path, "name=night", "resume=true"), "train")
+        (left,) = Path(run.path).rglob(".*.tmp")
+        assert left.name.startswith(".metrics.json.")
+    assert {path.name for path in Path(run.path).rglob("*") if path.is_file()} == {
+        "record.json",
+        "metrics.json",
+    }
+
+
+def test_a_run_that_another_process_began_anew_is_left_alone(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    shutil.rmtree(run.path)
+    with pytest.raises(RunError, match="was removed or begun anew"):
+        run.write_record(Note(value=1))
+    other = Run.open(train(tmp_path, "name=night"), "train")
+    with pytest.raises(RunError, match="was removed or begun anew"):
+        run.write_record(Note(value=1))
+    other.write_record(Note(value=2))
+
+
 def test_directory_without_a_record_is_refused_unless_it_is_free(tmp_path: Path) -> None:
     # A process that died while it wrote has left a temporary file.
     (tmp_path / "day").mkdir()
-    (tmp_path / "day" / f".{RECORD}.0123.tmp").write_text('{"job": "tra')
+    kill_while_writing(tmp_path / "day" / RECORD)
     assert (Run.open(train(tmp_path, "name=day"), "train") / RECORD).exists()
     (tmp_path / "night" / "checkpoints").mkdir(parents=True)
     for resume in ("false", "true"):
