@@ -24,7 +24,7 @@ from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch
 from raylab.arc.seen import Seen, TaskSet
-from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
+from raylab.arc.training import EpochRecorder, Experiment, PlannedData, build_trainer, fit_on
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import (
@@ -34,6 +34,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.files import Place
 from raylab.grid_metrics import SCORED
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
@@ -88,8 +89,8 @@ def fit(
     trainer = build_trainer(config, callbacks=callbacks, accelerator="cpu", **placement)
     train = plan_of(config, store)
     val = BatchPlan(store, train.pairs, batch_size=4, demonstrations=config.model.context_pairs)
-    data = PlannedData(train, val, processes=processes)
-    trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    experiment = Experiment(module, PlannedData(train, val, processes=processes), {})
+    fit_on(trainer, experiment, None if resume is None else Place.at(resume))
     return trainer, module
 
 
