@@ -215,6 +215,16 @@ class Place:
         with self._errors_as("removed", RunError), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.path)
 
+    def remove_abandoned(self) -> None:
+        """Removes the files below the directory that processes of this machine began and left.
+
+        A process that lives goes on with its own. Other filesystems have no such files.
+        """
+        for above, _, names in os.walk(self.path) if self.is_local else ():
+            with self._errors_as("removed", RunError):
+                for name in filter(_is_abandoned, names):
+                    Path(above, name).unlink(missing_ok=True)
+
     @contextmanager
     def _upload(self) -> Generator[BinaryIO]:
         # Closing a stream to an object store early would leave a truncated object. The file has no
@@ -268,22 +278,6 @@ def _reason(error: Exception) -> str:
 def is_temporary(name: str) -> bool:
     """Returns True for the name of a file that is being written, or never was to its end."""
     return TEMPORARY.fullmatch(name) is not None
-
-
-def remove_abandoned(directory: Place) -> None:
-    """Removes the files below a directory that processes of this machine began and left.
-
-    A process that lives goes on with its own. Other filesystems have no such files.
-
-    Raises:
-        RunError: One cannot be removed.
-    """
-    if not directory.is_local:
-        return
-    with directory._errors_as("removed", RunError):
-        for above, _, names in os.walk(directory.path):
-            for name in filter(_is_abandoned, names):
-                Path(above, name).unlink(missing_ok=True)
 
 
 def _is_abandoned(name: str) -> bool:

@@ -22,7 +22,6 @@ from raylab.files import (
     Place,
     is_temporary,
     make_directory,
-    remove_abandoned,
     require_writable,
 )
 from raylab.log import bind_run
@@ -71,7 +70,7 @@ class Run(Place):
             if not (run / RECORD).create(_json(started)):
                 record = run._present(config, job)
         if record is not None:
-            remove_abandoned(run)
+            run.remove_abandoned()
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
