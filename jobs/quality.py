@@ -9,20 +9,18 @@ Examples:
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
 """
 
+from raylab.cluster import workers_for
 from raylab.config.jobs import QualityConfig
 from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.quality import measure_here, read_trees, write_quality
+    from raylab.evaluation.quality import measure_trees, read_trees, write_quality
+    from raylab.runs.run import Run
 
-    trees = read_trees(config)
-    if config.cluster.is_this_process:
-        quality = measure_here(trees, config)
-    else:
-        from raylab.cluster.quality import measure_on_cluster
-
-        quality = measure_on_cluster(trees, config)
+    trees, run = read_trees(config), Run.named(config, config.job)
+    with workers_for(config.cluster.without_gpu, run) as workers:
+        quality = measure_trees(trees, config, workers)
     write_quality(config, quality)
 
 

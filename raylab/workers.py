@@ -4,6 +4,8 @@ A part is a call of a function; its arguments and its result can be pickled.
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from raylab.config.base import ClusterConfig
@@ -47,6 +49,25 @@ class Workers(Protocol):
     def count(self, what: str, number: int, **labels: str) -> None:
         """Counts what was done, for those who watch from outside."""
         ...
+
+
+_listener: ContextVar[Callable[[float], object] | None] = ContextVar("listener", default=None)
+
+
+def advance(share: float) -> None:
+    """Tells which share of the call under way is done, in [0, 1]; other processes tell nobody."""
+    if (listen := _listener.get()) is not None:
+        listen(share)
+
+
+@contextmanager
+def listening(listen: Callable[[float], object]) -> Generator[None]:
+    """Has `listen` called with the shares that calls in this process tell, while in use."""
+    token = _listener.set(listen)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class WorkersHere:

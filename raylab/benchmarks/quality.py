@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
-from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
+from raylab.cluster.workers import RayWorkers
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
 from raylab.config.quality import Layout
+from raylab.evaluation.quality import measure_trees
 from raylab.log import log_line, log_tables
 from raylab.quality.record import TreeQuality
 from raylab.quality.trees import find_trees
@@ -109,7 +110,8 @@ def _time_reading(root: Path, files: int, size: int, rounds: int) -> ReadingSpee
 def _measure(root: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
         trees = find_trees(str(root), (), Layout.AUTO)
-        return measure_trees(trees, QualityConfig(), "benchmark")
+        workers = RayWorkers(ClusterConfig().without_gpu, "benchmark")
+        return measure_trees(trees, QualityConfig(), workers)
 
 
 def write_tree(root: Path, files: int, size: int) -> int:

@@ -64,10 +64,9 @@ TASKS = Counter("raylab_evaluation_tasks", "ARC tasks scored, once per model and
 
 FILES = Counter(
     "raylab_quality_files",
-    "Score files by result: read, cached or skipped.",
+    "Score files that were read and, among them, those skipped.",
     ("outcome",),
 )
-DIRECTORIES_LEFT = Gauge("raylab_quality_directories_left", "Directories of scores not yet read.")
 
 ATTEMPTS = Counter(
     "raylab_llm_attempts",
@@ -89,7 +88,7 @@ CASES = Counter(
 )
 CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases that actors are working on.")
 
-COUNTERS = {"pairs": PAIRS, "tasks": TASKS}
+COUNTERS = {"pairs": PAIRS, "tasks": TASKS, "files": FILES}
 """What workers count, by the names that rooms without Ray know."""
 
 

@@ -30,7 +30,6 @@ from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.metrics import Meters
-from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.cluster.train import fit, measure_epoch
 from raylab.cluster.workers import RayWorkers, workers_of
@@ -39,6 +38,7 @@ from raylab.config.base import AS_PUBLISHED, ClusterConfig
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
+from raylab.evaluation.quality import measure_trees
 from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
@@ -142,9 +142,10 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     """Measures the benchmark, with the quality of `config.score_trees` as `others`."""
     log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
+    workers = RayWorkers(config.cluster.without_gpu, run.name)
 
     def measure(root: str, priors: Sequence[str] = ()) -> TreeQuality:
-        return measure_trees(find_trees(root, priors, settings.layout), settings, run.name)
+        return measure_trees(find_trees(root, priors, settings.layout), settings, workers)
 
     priors = [] if config.prior is None else [str(run / PRIOR)]
     quality = measure(str(run / SCORES), priors)

@@ -138,6 +138,11 @@ class ClusterConfig(Strict):
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
     @property
+    def without_gpu(self) -> Self:
+        """The same for work that has no use for a GPU."""
+        return self.model_copy(update={"use_gpu": False})
+
+    @property
     def is_this_process(self) -> bool:
         """True if one worker on this machine does the work, which needs no Ray."""
         return self.workers == 1 and self.joined is None

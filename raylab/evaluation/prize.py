@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import Task
 from raylab.arc.device import use_share
-from raylab.arc.models.base import GridModel
+from raylab.arc.models.base import Answers
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task
-from raylab.arc.prize.answering import QUERIES, answer_tasks
+from raylab.arc.prize.answering import QUERIES, Answerer, answer_tasks
 from raylab.arc.prize.planning import (
     MissingTasks,
     answers_file,
@@ -52,9 +53,10 @@ from raylab.grid_metrics import FIRST_ATTEMPT
 from raylab.log import log_line
 from raylab.report.page import write_page
 from raylab.report.prize import prize_page
-from raylab.report.table import duration, pluralize, print_tables
+from raylab.report.table import pluralize, print_tables
+from raylab.report.work import watch
 from raylab.runs.run import SCORES
-from raylab.workers import Workers
+from raylab.workers import Workers, advance
 
 SUBMISSIONS = "submissions"
 """Directory of a run that holds `<model>/<generation>/submission.json`."""
@@ -108,22 +110,17 @@ def solve_plan(planned: Scoring, workers: Workers) -> None:
         log_line(f"{done} of {total} tasks are answered already", done=done, total=total)
     if not missing:
         return
-    start, answered = time.monotonic(), 0
-    with closing(workers.run(solve, _calls(planned, missing, workers))) as ends:
-        for (pair, _), solved in ends:
-            _write_solved(planned, pair, solved)
+    calls = _calls(planned, missing, workers)
+    ends = workers.run(solve, calls)
+    with watch(left, "tasks", parts=len(calls)) as progress, closing(ends):
+        for ((model, generation), _), solved in ends:
+            _write_solved(planned, (model, generation), solved)
             workers.count("tasks", len(solved))
-            answered += len(solved)
-            elapsed = time.monotonic() - start
-            eta = elapsed / answered * (left - answered)
-            log_line(
-                f"[{answered:>{len(str(left))}}/{left}] {pair[0]} on {pair[1]}: "
-                f"{pluralize(len(solved), 'task')} answered, ETA {duration(eta)}",
-                done=answered,
-                total=left,
-                model=pair[0],
-                generation=pair[1],
-                eta_seconds=eta,
+            progress.end(
+                len(solved),
+                f"{model} on {generation}: {pluralize(len(solved), 'task')} answered",
+                model=model,
+                generation=generation,
             )
 
 
@@ -238,7 +235,8 @@ def solve(
     shown = checkpoint.model.context_pairs
     if scoring.test_time_training is None:
         model = model_on(checkpoint, device)
-        return [Solved(of) for of in _answers(model, posed, scoring, shown, device)]
+        answer = _advancing(model.answers, posed, scoring)
+        return [Solved(of) for of in _answers(answer, posed, scoring, shown, device)]
     return [_specialised(checkpoint, pair, task, scoring, device) for task in posed]
 
 
@@ -253,7 +251,7 @@ def _specialised(
     training, shown = scoring.test_time_training, checkpoint.model.context_pairs
     assert training is not None
     model = model_on(checkpoint, device)
-    (before,) = _answers(model, [task], scoring, shown, device)
+    (before,) = _answers(model.answers, [task], scoring, shown, device)
     start, steps, kept = time.monotonic(), 0, None
     known = _known_specialist(training, pair, task.id)
     if known is not None:
@@ -264,7 +262,7 @@ def _specialised(
         )
         steps, kept = training.steps, specialist_bytes(specialist) if training.keep else None
     seconds = time.monotonic() - start
-    (after,) = _answers(model, [task], scoring, shown, device)
+    (after,) = _answers(model.answers, [task], scoring, shown, device)
     trained = TaskTraining(steps=steps, seconds=seconds, before=before.questions)
     return Solved(after.model_copy(update={"trained": trained}), kept)
 
@@ -278,8 +276,24 @@ def _known_specialist(
     return file if file.exists() else None
 
 
+def _advancing(answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig) -> Answerer:
+    """Returns an answerer that tells which share of the input cells of all views is answered."""
+    views = max(scoring.votes.views, ATTEMPTS)
+    total = views * sum(pair.input.size for task in posed for pair in task.questions)
+    done = 0
+
+    def answer_and_tell(batch: Batch) -> Answers:
+        nonlocal done
+        answers = answer(batch)
+        done += int(batch.source.sizes.prod(dim=1).sum())
+        advance(done / total)
+        return answers
+
+    return answer_and_tell
+
+
 def _answers(
-    model: GridModel,
+    answer: Answerer,
     posed: Sequence[Task],
     scoring: ScoringConfig,
     demonstrations: int,
@@ -287,7 +301,7 @@ def _answers(
 ) -> list[TaskAnswers]:
     with torch.inference_mode(), autocast_on(device):
         return answer_tasks(
-            model.answers,
+            answer,
             posed,
             scoring.votes,
             demonstrations=demonstrations,

@@ -1,11 +1,10 @@
-"""Benchmark quality: trees are read in parts, with progress, and measured from what was read."""
+"""Benchmark quality: trees are read in parts by `Workers`, and measured from what was read."""
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
@@ -15,18 +14,14 @@ from raylab.quality.reading import UnitScores, read_unit
 from raylab.quality.record import QUALITY, Quality, TreeQuality
 from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees, score_files
 from raylab.report.quality import log_quality
+from raylab.report.work import watch
 from raylab.runs.run import Run
+from raylab.workers import Workers
 
-PROGRESS_SECONDS = 10.0
-RETRIES = 3
-"""Further tries at a part that could not be read for the moment."""
-PARTS_PER_CPU = 4
-"""Enough for an even load, few enough that starting them costs nothing."""
+PARTS = 128
+"""Enough for an even load on many CPUs, few enough that starting them costs nothing."""
 UNITS_PER_PART = 64
 """Most units per part, so that large trees show progress."""
-
-PartRead = tuple[int, int]
-"""The number of directories of a part that was read, and that of their files."""
 
 
 def read_trees(config: QualityConfig) -> list[ScoreTree]:
@@ -53,53 +48,44 @@ def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
     run.finish()
 
 
-def measure_here(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuality:
-    """Measures score trees in this process; raises DataError if they cannot be used."""
-    groups = parts_of(trees, cpus=1)
-    parts: list[list[UnitScores]] = []
+def measure_trees(
+    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+) -> TreeQuality:
+    """Measures score trees.
 
-    def read() -> Generator[PartRead]:
-        for group in groups:
-            parts.append(_read_patiently(group, config))
-            yield len(group), count_files(parts[-1]).read
+    Args:
+        trees: The tree of the benchmark, then those of its priors.
+        config: Layout, bootstrap and refusals; its directories are not used.
+        workers: Where the trees are read and measured.
 
-    watch(read(), sum(map(len, groups)))
-    return measure(trees, config, *parts)
-
-
-def parts_of(trees: Sequence[ScoreTree], cpus: int) -> list[Sequence[Unit]]:
-    """Logs the layouts of trees; returns their units in parts for this many CPUs."""
+    Raises:
+        DataError: The trees cannot be used.
+    """
     for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
         log_line(message, tree=tree.location, layout=tree.layout)
-    units = [unit for tree in trees for unit in tree.units]
-    parts = min(len(units), max(PARTS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_PART)))
-    return [units[start::parts] for start in range(parts)]
+    try:
+        parts = _read_parts([unit for tree in trees for unit in tree.units], config, workers)
+    except OSError as error:
+        raise DataError(f"scores cannot be read, after retries: {error}") from error
+    ((_, quality),) = workers.run(measure, {"the trees": (trees, config, *parts)})
+    return quality
 
 
-def watch(parts: Iterable[PartRead], total: int) -> None:
-    """Takes all parts, with a line of progress every 10 s.
-
-    Args:
-        parts: Each part as it was read; (0, 0) only passes the time.
-        total: Number of directories in all parts.
-    """
-    done = files = 0
-    start = shown = time.monotonic()
-    for directories, read in parts:
-        done, files = done + directories, files + read
-        now = time.monotonic()
-        if done < total and now - shown >= PROGRESS_SECONDS:
-            left = (now - start) * (total - done) / done if done else None
-            eta = "" if left is None else f", ETA {left:.0f} s"
-            message = f"{done}/{total} directories, {files} files read{eta}"
-            log_line(message, done=done, total=total, files=files, eta_seconds=left)
-            shown = now
-
-
-def cannot_be_read(error: OSError) -> DataError:
-    """Returns the error for scores that could not be read, however often that was tried."""
-    return DataError(f"scores cannot be read, after retries: {error}")
+def _read_parts(
+    units: Sequence[Unit], config: QualityConfig, workers: Workers
+) -> list[list[UnitScores]]:
+    count = min(len(units), max(PARTS, math.ceil(len(units) / UNITS_PER_PART)))
+    calls = {part: (units[part::count], config) for part in range(count)}
+    parts: list[list[UnitScores]] = []
+    ends = workers.run(read_units, calls)
+    with watch(len(units), "directories", parts=count) as progress, closing(ends):
+        for _, scores in ends:
+            parts.append(scores)
+            for outcome, files in count_files(scores):
+                workers.count("files", files, outcome=outcome)
+            progress.end(len(scores))
+    return parts
 
 
 def _refuse_empty(tree: ScoreTree) -> None:
@@ -122,16 +108,6 @@ def _holds_files(unit: Unit) -> bool:
     except OSError:
         # Reading the unit reports what cannot be read, with the reason.
         return True
-
-
-def _read_patiently(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
-    for _ in range(RETRIES):
-        with suppress(OSError):
-            return read_units(units, config)
-    try:
-        return read_units(units, config)
-    except OSError as error:
-        raise cannot_be_read(error) from error
 
 
 def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:

@@ -5,10 +5,9 @@ killed goes on with the next.
 """
 
 import statistics
-import threading
 import time
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from functools import lru_cache
 from typing import Any
 
@@ -27,18 +26,16 @@ from raylab.arc.scoring.files import (
 )
 from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
 from raylab.arc.trained_models import fetch_checkpoint
-from raylab.background import running
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
 from raylab.grid_metrics import RULES
 from raylab.log import log_line
 from raylab.report.prize import accuracy_table
-from raylab.report.table import duration, percent, print_tables
+from raylab.report.table import percent, pluralize, print_tables
+from raylab.report.work import watch
 from raylab.runs.run import SCORES
 from raylab.workers import Workers
-
-HEARTBEAT_SECONDS = 30.0
 
 PairScores = tuple[dict[str, UnitScore], float]
 """The scores of a model on a generation by unit, and the seconds that they took."""
@@ -112,7 +109,11 @@ def _rules(scoring: Scoring, workers: Workers) -> RuleScores:
     units = scoring.unit_of_task(plan.units)
     what = units, plan.scoring, scoring.seen, workers.share
     calls = {name: (scoring.data(name, plan.units), *what) for name in plan.generations}
-    measured = dict(workers.run(rules_on, calls))
+    measured: dict[str, RuleMeans] = {}
+    with watch(len(calls), "generations answered by rules") as progress:
+        for generation, means in workers.run(rules_on, calls):
+            measured[generation] = means
+            progress.end(1)
     rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
     scores = RuleScores(metric=plan.scoring.metric, rules=rules)
     tree.write_record(scores, name)
@@ -125,12 +126,20 @@ def _score_missing(
     """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
     total, uri = len(missing), str(scoring.tree / scoring.subdir)
     log_line(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
-    progress = _Progress(total)
     calls = _calls(scoring, missing, workers)
-    with progress.told(), closing(workers.run(score_generation, calls)) as ends:
+    ends = workers.run(score_generation, calls)
+    with watch(total, "pairs of model and generation") as progress, closing(ends):
         for pair, (scores, seconds) in ends:
             accuracies[pair] |= write_scores(scoring, pair, scores)
-            progress.log_pair(scoring.plan.scoring, pair, accuracies[pair], seconds)
+            mean, units = statistics.fmean(accuracies[pair].values()), len(accuracies[pair])
+            progress.end(
+                1,
+                _describe(scoring.plan.scoring, pair, mean, units, seconds),
+                model=pair[0],
+                generation=pair[1],
+                accuracy=mean,
+                seconds=seconds,
+            )
             workers.count("pairs", 1)
             workers.count("tasks", sum(len(scoring.plan.units[unit]) for unit in scores))
 
@@ -154,54 +163,11 @@ def _calls(
     }
 
 
-class _Progress:
-    """What is told while pairs of model and generation are scored."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._start = time.monotonic()
-
-    @contextmanager
-    def told(self) -> Generator[None]:
-        """Tells a line every `HEARTBEAT_SECONDS` in which no pair ended."""
-        over = threading.Event()
-
-        def tell() -> None:
-            before = self._done
-            while not over.wait(HEARTBEAT_SECONDS):
-                done, seconds = self._done, time.monotonic() - self._start
-                if done == before:
-                    message = f"  {done} of {self._total} done after {duration(seconds)}"
-                    log_line(message, done=done, total=self._total, seconds=seconds)
-                before = done
-
-        with running(tell, stop=over.set):
-            yield
-
-    def log_pair(
-        self,
-        scoring: ScoringConfig,
-        pair: ModelOnGeneration,
-        accuracies: Mapping[str, float],
-        seconds: float,
-    ) -> None:
-        """Counts a pair that ended, and tells its accuracy."""
-        self._done += 1
-        done, total = self._done, self._total
-        elapsed, mean = time.monotonic() - self._start, statistics.fmean(accuracies.values())
-        left = elapsed / done * (total - done)
-        log_line(
-            f"[{done:>{len(str(total))}}/{total}] {pair[0]} on {pair[1]}: {scoring.metric} "
-            f"{percent(mean)} over {len(accuracies)} {scoring.unit}s, "
-            f"{seconds:.1f} s, ETA {duration(left)}",
-            done=done,
-            total=total,
-            eta_seconds=left,
-            model=pair[0],
-            generation=pair[1],
-            accuracy=mean,
-            seconds=seconds,
-        )
+def _describe(
+    scoring: ScoringConfig, pair: ModelOnGeneration, accuracy: float, units: int, seconds: float
+) -> str:
+    scored = f"{scoring.metric} {percent(accuracy)} over {pluralize(units, scoring.unit)}"
+    return f"{pair[0]} on {pair[1]}: {scored}, {seconds:.1f} s"
 
 
 def checkpoints_of(scoring: Scoring, models: Iterable[str]) -> dict[str, Checkpoint]:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from jobs.quality import run as run_quality
-from raylab.cluster.quality import measure_trees
+from raylab.cluster.workers import RayWorkers
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout, QualityEvalConfig
 from raylab.errors import DataError
-from raylab.evaluation.quality import measure_here
+from raylab.evaluation.quality import measure_trees
 from raylab.quality.trees import find_trees
+from raylab.workers import WorkersHere
 from tests.cluster.scrape import exported
 from tests.evaluation.trees import SCORES, write_scores
 
@@ -30,17 +31,20 @@ def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_
         bootstrap=100,
         cluster=ClusterConfig(workers=2),
     )
-    here = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config)
+    trees = find_trees(str(root), [str(prior)], Layout.AUTO)
+    here = measure_trees(trees, config, WorkersHere(config.cluster))
     run_quality(config)
     written = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert written["figures"] == here.model_dump(mode="json")["figures"]
 
-    files, left = "ray_raylab_quality_files_total", "ray_raylab_quality_directories_left"
+    files = "ray_raylab_quality_files_total"
     assert written["files"] == {"read": 17, "skipped": 1}
-    found = exported("measured", {files: 18, left: 0})
+    found = exported("measured", {files: 18})
     skipped = [value for labels, value in found[files] if labels["outcome"] == "skipped"]
     assert skipped == [1.0]
     # An error of a task is raylab's own.
     write_scores(root, {"m3": {"g1": [0.5]}})
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_trees(find_trees(str(root), [], Layout.AUTO), config, "q")
+        measure_trees(
+            find_trees(str(root), [], Layout.AUTO), config, RayWorkers(config.cluster, "q")
+        )

@@ -1,21 +1,26 @@
 import json
 import os
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.quality import run as run_quality
+from raylab.config.base import ClusterConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout, QualityEvalConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
 from raylab.evaluation import quality as quality_module
-from raylab.evaluation.quality import measure_here
+from raylab.evaluation.quality import measure_trees
 from raylab.quality.record import FileCounts, Quality
 from raylab.quality.trees import configured_trees, find_trees
+from raylab.report import work
 from raylab.runs.run import Run
+from raylab.workers import WorkersHere
 from tests.evaluation.trees import SCORES, YEAR_2020, write_scores
 from tests.told import id_in, lines_of
 
@@ -54,15 +59,27 @@ def test_a_tree_is_measured_from_end_to_end(
         assert line in lines
 
 
-def test_progress_is_printed(
+def test_a_tree_that_is_slow_to_read_is_tried_again_and_its_progress_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(work, "LINE_SECONDS", 0.01)
+    read_unit, failures = quality_module.read_unit, [OSError("timed out")] * 3
+
+    def read(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        time.sleep(0.05)
+        return read_unit(*arguments)
+
+    monkeypatch.setattr(quality_module, "read_unit", read)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
-    config = QualityConfig(bootstrap=0)
+    trees, workers = find_trees(str(root), [], Layout.AUTO), WorkersHere(ClusterConfig())
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_here(find_trees(str(root), [], Layout.AUTO), config)
-    assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)
+        measure_trees(trees, QualityConfig(bootstrap=0), workers)
+    assert re.search(r"^  [1-4] of 5 directories after .*, ETA ", capsys.readouterr().out, re.M)
+    failures += [OSError("timed out")] * 4
+    with pytest.raises(DataError, match=r"scores cannot be read, after retries: timed out"):
+        measure_trees(trees, QualityConfig(bootstrap=0), workers)
 
 
 def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 import pytest
 
 from jobs.evaluate import run as run_evaluate
+from raylab import workers
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.scoring import evaluation as evaluation_module
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError, RunError
 from raylab.log import json_lines
+from raylab.report import work
 from tests.evaluation.models import CHECKPOINT, evaluation, train_two
 from tests.told import id_in, lines_of
 
@@ -102,6 +106,21 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
     assert {line["run_id"] for line in lines} == {id_in(again)}
     means = json.loads((tree / "metrics.json").read_text())["models"]
     assert means in [line.get("models") for line in lines]
+
+
+def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(work, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(
+        evaluation_module, "advance", lambda share: (workers.advance(share), time.sleep(0.05))
+    )
+    config = evaluation(storage, "slow")
+    scoring = config.scoring.model_copy(update={"batch_size": 1})
+    run_evaluate(config.model_copy(update={"scoring": scoring}))
+    out = capsys.readouterr().out
+    line = r"0 of 4 pairs of model and generation and \S+ % of the next after .*, ETA "
+    assert re.search(line, out.partition("[1/4]")[0])
 
 
 def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):

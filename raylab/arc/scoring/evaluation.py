@@ -33,6 +33,7 @@ from raylab.arc.scoring.batch import count_batch
 from raylab.arc.scoring.units import part_seen, unit_of_tasks
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.runs.eval_logs import is_estimated
+from raylab.workers import advance
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
 """The published weights of the objective, the same for every model so that scores compare."""
@@ -109,6 +110,8 @@ def predict_pairs(
 ) -> None:
     """Calls `count` with the model in evaluation mode and each batch of `pairs`, on the device.
 
+    Tells `raylab.workers.advance` which share of the cells is done.
+
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
@@ -119,10 +122,12 @@ def predict_pairs(
         batch_size=batch_size,
         demonstrations=checkpoint.model.context_pairs,
     )
-    dataset = BatchDataset(store)
+    dataset, cells, done = BatchDataset(store), store.lengths.sum(axis=1), 0
     with autocast_on(device):
         for draw in plan:
             count(model, dataset[draw].to(device))
+            done += cells[draw.pairs].sum()
+            advance(float(done / cells[pairs].sum()))
 
 
 def score_rules(
