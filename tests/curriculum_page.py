@@ -16,10 +16,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from raylab.arc.comparators.rules import group_rule_metrics
-from raylab.arc.data.batching import group_indices, store_pairs
 from raylab.arc.data.curriculum.registry import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Grid, Pair
 from raylab.config.arc import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
 from raylab.report.charts import ARC_PALETTE, MUTED, as_png, drawing, new_figure

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raylab.arc.data.parts import Parts, load_parts
+from raylab.arc.data.sides import Sides, load_sides
 from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError, RunError
@@ -13,7 +13,6 @@ from raylab.runs.run import Run
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
-    from raylab.arc.data.sides import Sides
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Inputs:
     """
 
     config: TrainConfig
-    sides: "Sides"
+    sides: Sides
     start: "Checkpoint | None"
 
 
@@ -44,15 +43,15 @@ def read_inputs(config: TrainConfig) -> Inputs:
     if config.init_from is None:
         Run.planned(config, config.job)
     _check_classes([config.model])
-    parts = load_parts(config.data)
+    sides = load_sides(config.data)
     start = None
     if config.init_from is not None:
         config, start = _start_from(config, config.init_from)
         Run.planned(config, config.job)
-    return Inputs(config, _sides_of(parts), start)
+    return Inputs(config, sides, start)
 
 
-def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> "Sides":
+def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> Sides:
     """Loads and splits the tasks of a job.
 
     Raises:
@@ -62,7 +61,7 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConf
     Run.planned(config, config.job)
     if isinstance(config, PipelineConfig):
         _check_classes(config.models)
-    return _sides_of(load_parts(config.data))
+    return load_sides(config.data)
 
 
 def _check_classes(models: Sequence[ModelConfig]) -> None:
@@ -72,13 +71,6 @@ def _check_classes(models: Sequence[ModelConfig]) -> None:
             from raylab.arc.models.custom import custom
 
             custom(model)
-
-
-def _sides_of(parts: Parts) -> "Sides":
-    # Torch takes seconds to import, and errors in the data are found without it.
-    from raylab.arc.data.sides import sides_of
-
-    return sides_of(parts)
 
 
 def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoint]":

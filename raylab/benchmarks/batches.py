@@ -23,13 +23,12 @@ from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
     Draw,
-    Indices,
-    PairStore,
     demonstration_table,
     length_quanta,
 )
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import RUN_PAIRS, StepPlan, TrainingStep
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.precision import hardware_precision

@@ -16,16 +16,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from raylab.arc.data.batching import (
-    Batch,
-    BatchDataset,
-    BatchPlan,
-    Draw,
-    Indices,
-    PairStore,
-    demonstration_table,
-)
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Draw, demonstration_table
 from raylab.arc.data.sides import Sides
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, SizeHead, build_model

@@ -5,7 +5,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from raylab.arc.data.batching import BatchDataset, Draw, Indices, PairStore, demonstration_table
+from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.models.base import build_model
 from raylab.config.models import ModelConfig
 

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from raylab.arc.data.batching import MISSING, Grids, Indices, PairStore
+from raylab.arc.data.batching import MISSING, Grids
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import COLOURS, PAD
 from raylab.arc.models.autoregressive import SEPARATOR, START, VOCABULARY
 from raylab.arc.models.base import Logits, SizeCode, SizeHead

@@ -19,16 +19,9 @@ from lightning_fabric.utilities import move_data_to_device
 from rich.table import Table
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import (
-    MISSING,
-    BatchDataset,
-    Draw,
-    Indices,
-    PairStore,
-    demonstration_table,
-    store_pairs,
-)
+from raylab.arc.data.batching import MISSING, BatchDataset, Draw, demonstration_table
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Task
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model

@@ -8,14 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import (
-    Batch,
-    BatchDataset,
-    Draw,
-    Indices,
-    PairStore,
-    demonstration_table,
-)
+from raylab.arc.data.batching import Batch, BatchDataset, Draw, demonstration_table
+from raylab.arc.data.content import contents_of
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.arc.models.base import GridModel, build_model
 from raylab.config.models import (
@@ -66,6 +61,23 @@ def make_tasks(
     return tuple(
         Task(f"task{index}", pairs(demonstrations), pairs(questions)) for index in range(count)
     )
+
+
+def fingerprint(pair: Pair) -> int:
+    """The number that tells a pair."""
+    return contents_of([Task("t", (pair,))])["t"][0]
+
+
+def least_form(pair: Pair) -> bytes:
+    """The least of eight symmetries of a pair, its colours numbered as they first occur."""
+    forms: list[bytes] = []
+    for symmetry in range(8):
+        turned = [np.rot90(grid, symmetry % 4) for grid in (pair.input, pair.output)]
+        grids = [grid.T if symmetry >= 4 else grid for grid in turned]
+        numbers: dict[int, int] = {}
+        cells = [numbers.setdefault(int(c), len(numbers)) for grid in grids for c in grid.flat]
+        forms.append(bytes([*grids[0].shape, *grids[1].shape, *cells]))
+    return min(forms)
 
 
 @pytest.fixture(scope="session")

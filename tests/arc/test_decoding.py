@@ -6,7 +6,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, Grids, pad_grids
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
@@ -98,9 +99,8 @@ def images(grids: Grids) -> list[Grid]:
 
 
 def as_targets(outputs: list[Grid]) -> Grids:
-    return store_pairs([Task("t", tuple(Pair(o, o) for o in outputs))]).grids(
-        2 * np.arange(len(outputs))
-    )
+    store = store_pairs([Task("t", tuple(Pair(o, o) for o in outputs))])
+    return pad_grids(store, 2 * np.arange(len(outputs)))
 
 
 # Greedy decoding

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.loss import loss_sums
 from raylab.arc.models.autoregressive import AutoregressiveModel

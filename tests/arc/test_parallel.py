@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from raylab.arc.checkpoints import Checkpoint, restored
-from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
 from raylab.arc.inputs import read_inputs
 from raylab.arc.metrics import grid_counts, metric_values

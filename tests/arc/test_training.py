@@ -13,9 +13,10 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
-from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, BatchPlan
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from raylab.arc.data.batching import Draw, store_pairs
+from raylab.arc.data.batching import Draw
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.benchmarks.batches import WAYS, BatchesBenchmark, Workload, evenness
 from tests.arc.conftest import SMALL_MODELS

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table, store_pairs
+from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table
+from raylab.arc.data.store import store_pairs
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.benchmarks import naive_decoding
 from raylab.benchmarks.decode import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import store_pairs
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.benchmarks.hardware import device_peak, resident_bytes, with_peak_memory
 from raylab.benchmarks.model_flops import flops_per_sample

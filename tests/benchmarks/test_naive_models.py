@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table, store_pairs
+from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import PAD
 from raylab.arc.models.base import build_model
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch

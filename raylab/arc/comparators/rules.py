@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Indices, PairStore
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
 from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
 from raylab.arc.models.base import exact_matches
@@ -80,7 +81,7 @@ def group_rule_metrics(
     pairs: Indices,
     weights: Mapping[str, float],
     groups: Sequence[str],
-    group_of_task: Tensor,
+    group_of_task: Indices,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Returns the metrics of `rule_metrics`, and `compositional_gap`, by group of tasks and rule.
 
@@ -91,7 +92,7 @@ def group_rule_metrics(
         groups: names of the groups.
         group_of_task: (tasks,) int64 position of each task's group.
     """
-    group = group_of_task.numpy()[store.task_of[pairs]]
+    group = group_of_task[store.task_of[pairs]]
     found: dict[str, dict[str, dict[str, float]]] = {}
     for index in map(int, np.unique(group)):
         rules = rule_metrics(store, pairs[group == index], weights)

@@ -4,25 +4,22 @@ Every pair is a query. Its demonstrations are drawn from the other demonstration
 task; a pair with the same input grid as the query is never its demonstration.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.data.redrawn_batches import Redrawings, turned
-from raylab.arc.data.tasks import PAD, Pair, Task
-from raylab.errors import ConfigError, DataError
+from raylab.arc.data.store import Indices, PairStore
+from raylab.arc.data.tasks import PAD
+from raylab.errors import ConfigError
 
 MISSING = -1
 LENGTH_QUANTUM = 32
 BUDGET_CORRECTIONS = 3
-
-Indices = NDArray[np.int64]
 
 
 class Grids(NamedTuple):
@@ -121,89 +118,27 @@ class Batch(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class PairStore:
-    """The pairs of a task set in contiguous arrays; grid 2i is pair i's input, 2i+1 its output."""
-
-    task_ids: tuple[str, ...]
-    cells: NDArray[np.uint8]
-    offsets: Indices
-    """(2N,) first cell of each grid."""
-    sizes: Indices
-    """(2N, 2) height and width of each grid."""
-    task_of: Indices
-    """(N,) task of each pair."""
-    demonstrations: tuple[Indices, ...]
-    """Pairs of each task that may serve as context."""
-    input_of: Indices
-    """(N,) ids of inputs, equal for pairs of a task with equal inputs."""
-
-    @property
-    def lengths(self) -> Indices:
-        """(N, 2) cells of each pair's input and output."""
-        return self.sizes.prod(axis=1).reshape(-1, 2)
-
-    def pairs_of(self, task_ids: Sequence[str]) -> Indices:
-        """Returns the pairs of the named tasks, in the order of the store."""
-        wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
-        return np.flatnonzero(wanted[self.task_of])
-
-    def grids(self, grids: Indices) -> Grids:
-        """Returns the grids at these indices."""
-        sizes = self.sizes[grids]
-        lengths = sizes.prod(axis=1)
-        width = int(lengths.max(initial=1))
-        positions = np.arange(width)
-        inside = positions < lengths[:, None]
-        rows, cols = np.divmod(positions, sizes[:, 1:].clip(min=1))
-        source = np.where(inside, self.offsets[grids][:, None] + positions, 0)
-        cells = self.cells[source].astype(np.int64)
-        return Grids(
-            cells=torch.from_numpy(np.where(inside, cells, PAD)),
-            rows=torch.from_numpy(np.where(inside, rows, 0)),
-            cols=torch.from_numpy(np.where(inside, cols, 0)),
-            sizes=torch.from_numpy(sizes),
-            padded=not bool(inside.all()),
-        )
+def pad_grids(store: PairStore, grids: Indices) -> Grids:
+    """Returns the grids of the store at these indices, padded to the longest."""
+    sizes = store.sizes[grids]
+    lengths = sizes.prod(axis=1)
+    width = int(lengths.max(initial=1))
+    positions = np.arange(width)
+    inside = positions < lengths[:, None]
+    rows, cols = np.divmod(positions, sizes[:, 1:].clip(min=1))
+    source = np.where(inside, store.offsets[grids][:, None] + positions, 0)
+    cells = store.cells[source].astype(np.int64)
+    return Grids(
+        cells=torch.from_numpy(np.where(inside, cells, PAD)),
+        rows=torch.from_numpy(np.where(inside, rows, 0)),
+        cols=torch.from_numpy(np.where(inside, cols, 0)),
+        sizes=torch.from_numpy(sizes),
+        padded=not bool(inside.all()),
+    )
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=device.type == "cuda")
-
-
-def store_pairs(tasks: Sequence[Task]) -> PairStore:
-    """Copies the grids of `tasks` into contiguous arrays.
-
-    Raises:
-        DataError: there is no pair.
-    """
-    pairs: list[Pair] = [pair for task in tasks for pair in task.pairs]
-    if not pairs:
-        raise DataError("no task has a pair to train or validate on")
-    grids = [grid for pair in pairs for grid in (pair.input, pair.output)]
-    lengths = np.array([grid.size for grid in grids], dtype=np.int64)
-    counts = np.array([len(task.pairs) for task in tasks])
-    first = np.concatenate(([0], counts.cumsum()[:-1]))
-    inputs: dict[tuple[int, tuple[int, ...], bytes], int] = {}
-    task_of = np.repeat(np.arange(len(tasks)), counts)
-    return PairStore(
-        task_ids=tuple(task.id for task in tasks),
-        cells=np.concatenate([grid.ravel() for grid in grids]),
-        offsets=np.concatenate(([0], lengths.cumsum()[:-1])),
-        sizes=np.array([grid.shape for grid in grids], dtype=np.int64),
-        task_of=task_of,
-        demonstrations=tuple(
-            np.arange(start, start + len(task.demonstrations))
-            for start, task in zip(first, tasks, strict=True)
-        ),
-        input_of=np.array(
-            [
-                inputs.setdefault((task, pair.input.shape, pair.input.tobytes()), len(inputs))
-                for task, pair in zip(task_of.tolist(), pairs, strict=True)
-            ],
-            dtype=np.int64,
-        ),
-    )
 
 
 def demonstration_table(
@@ -366,7 +301,7 @@ class BatchDataset(Dataset[Batch]):
 
         def grids(pairs: Indices, side: int) -> Grids:
             own = redrawings.select(torch.from_numpy(store.task_of[pairs]))
-            return store.grids(2 * pairs + side).redrawn(own)
+            return pad_grids(store, 2 * pairs + side).redrawn(own)
 
         return Batch(
             source=grids(pairs, 0),
@@ -396,9 +331,3 @@ def planned_loader(
         # A private generator: creating an iterator consumes randomness, which dropout must not see.
         generator=torch.Generator(),
     )
-
-
-def group_indices(store: PairStore, groups: Mapping[str, str]) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the sorted group names, and (tasks,) int64 indices of each task's group."""
-    names = tuple(sorted({groups[task] for task in store.task_ids}))
-    return names, torch.tensor([names.index(groups[task]) for task in store.task_ids])

@@ -5,18 +5,20 @@ half of its pairs or more, different tasks share a quarter at most; in a re-arc 
 a task they share 7 % at most. So half of the pairs tells the same task.
 """
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.tasks import COLOURS, Grid, Pair, Task
+from raylab.arc.data.store import Indices, PairStore, store_pairs
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Task
 
-Contents = Mapping[str, tuple[int, ...]]
-"""The fingerprints of the pairs of each task, in the order of `Task.pairs`, by task id."""
+T = TypeVar("T", int, str)
+Words = NDArray[np.uint64]
+
 TWINS = (
     frozenset({"070dd51e", "40853293"}),
     frozenset({"50a16a69", "caa06a1f"}),
@@ -25,26 +27,41 @@ TWINS = (
 """Ids in ARC-AGI-1 and 2 under which one task was published twice. They hold for all pairs of these
 ids, also those that re-arc generates, which content cannot tell."""
 
+CHUNK_PAIRS = 64
+"""Pairs that are fingerprinted at once: their arrays fit a processor's cache."""
+WEIGHT_BITS, LANE_BITS = 21, 26
+"""Bits of a weight, and of a sum of weights over a row; two sums fit a double exactly."""
+WEIGHTS: Words = np.random.PCG64(np.random.SeedSequence(0)).random_raw((2, 2, MAX_SIDE)) >> (
+    np.uint64(64 - WEIGHT_BITS)
+)
+"""Two random functions of a coordinate, for inputs and outputs, (2, 2, 30). The raw numbers of
+PCG64 are the same on every machine and in every version of numpy."""
+STEP = MAX_SIDE + 1
 
-def fingerprint(pair: Pair) -> int:
-    """Returns a signed 64-bit number of a pair, equal for its 8 symmetries and all recolourings.
 
-    It is a hash of the least form of the pair. Each symmetry of the square gives one, in which the
-    colours are numbered as they first occur, input before output.
+def fingerprints(store: PairStore) -> Indices:
+    """Returns a 64-bit number of each pair, equal for its 8 symmetries and all recolourings.
+
+    Other pairs differ in it but for a chance as small as that of a hash. The cells of a colour are
+    told by the sum of f(row) g(column) over them, with random functions f and g. To these sums, in
+    any order of the colours, in all 8 symmetries, in any order again, belongs the number.
     """
-    forms = (_form(turned(pair.input, s), turned(pair.output, s)) for s in range(SYMMETRIES))
-    return int.from_bytes(hashlib.sha256(min(forms)).digest()[:8], signed=True)
+    ends = np.append(store.offsets, len(store.cells))
+    cuts = [*range(0, len(store.sizes), 2 * CHUNK_PAIRS), len(store.sizes)]
+    return np.concatenate(
+        [
+            _fingerprints(store.cells[ends[first] : ends[last]], store.sizes[first:last])
+            for first, last in pairwise(cuts)
+        ]
+    )
 
 
-def turned(grid: Grid, symmetry: int) -> Grid:
-    """Returns a view of the grid under symmetry 0..7, as in `generations.Redrawing`."""
-    rotated = np.rot90(grid, symmetry % 4)
-    return rotated.T if symmetry >= 4 else rotated
-
-
-def contents_of(tasks: Iterable[Task]) -> dict[str, tuple[int, ...]]:
-    """Returns the fingerprints of the pairs of each task, by id."""
-    return {task.id: tuple(map(fingerprint, task.pairs)) for task in tasks}
+def contents_of(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
+    """Returns the fingerprints of the pairs of each task, by id, in the order of `Task.pairs`."""
+    if not any(task.pairs for task in tasks):
+        return {task.id: () for task in tasks}
+    numbers = iter(fingerprints(store_pairs(tasks)).tolist())
+    return {task.id: tuple(next(numbers) for _ in task.pairs) for task in tasks}
 
 
 def is_known(
@@ -69,11 +86,17 @@ def ids_of(task: str) -> frozenset[str]:
     return next((twins for twins in TWINS if task in twins), frozenset({task}))
 
 
-def same_tasks(contents: Contents, known: Iterable[frozenset[str]] = ()) -> list[frozenset[str]]:
-    """Returns the classes of two ids or more that are the same task, in order.
+def same_tasks(
+    contents: Mapping[str, Collection[int]], equal: Iterable[frozenset[str]] = ()
+) -> dict[str, str]:
+    """Returns for the id of each task the first id under which the same task is there.
 
     Two are the same if they share half of the distinct pairs of the one that has fewer, or by
-    `TWINS` or `known` classes; and so is a chain of such.
+    `TWINS` or `equal` classes of ids; and so is a chain of such.
+
+    Args:
+        contents: fingerprints of the pairs of each task, by id.
+        equal: ids that are the same task.
     """
     distinct = {task: {*pairs} for task, pairs in contents.items()}
     owners: defaultdict[int, list[str]] = defaultdict(list)
@@ -87,28 +110,85 @@ def same_tasks(contents: Contents, known: Iterable[frozenset[str]] = ()) -> list
         if 2 * count >= min(len(distinct[a]), len(distinct[b]))
     ]
     links += [
-        two for ids in (*TWINS, *known) for two in combinations(sorted(ids & distinct.keys()), 2)
+        two for ids in (*TWINS, *equal) for two in combinations(sorted(ids & distinct.keys()), 2)
     ]
-    classes = {task: frozenset({task}) for two in links for task in two}
-    for a, b in links:
-        joined = classes[a] | classes[b]
-        classes |= dict.fromkeys(joined, joined)
-    return sorted({*classes.values()}, key=min)
+    return join(contents, links)
 
 
-def _form(source: Grid, target: Grid) -> bytes:
-    cells = source.tobytes() + target.tobytes()
-    return bytes((*source.shape, *target.shape)) + cells.translate(_numbering(cells))
+def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
+    """Returns for each item the least one that `links` join it to, by whatever chain."""
+    least = {item: item for item in items}
+
+    def root(item: T) -> T:
+        while (above := least[item]) != item:
+            least[item] = item = least[above]
+        return item
+
+    for two in links:
+        low, high = sorted(map(root, two))
+        least[high] = low
+    return {item: root(item) for item in least}
 
 
-def _numbering(cells: bytes) -> bytes:
-    """Returns the table that numbers colours by their first occurrence in `cells`."""
-    firsts = sorted((cells.find(colour), colour) for colour in _colours(cells))
-    table = bytearray(256)
-    for number, (_, colour) in enumerate(firsts):
-        table[colour] = number
-    return bytes(table)
+def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
+    """Returns the fingerprints of N pairs, of the cells and (2N, 2) sizes of their grids."""
+    height, width = sizes.T
+    first = height.cumsum() - height
+    side = np.repeat(np.arange(len(sizes)) % 2, height)
+    row = np.arange(len(side)) - np.repeat(first, height)
+    rows = row, np.repeat(height, height) - 1 - row
+    total = np.zeros(len(sizes) // 2, np.uint64)
+    for sums in _row_sums(cells, np.repeat(width, height), side):
+        for row in rows:
+            for at in range(2):
+                weighted = sums[at] * WEIGHTS[side, 1 - at, row][:, None]
+                colours = np.add.reduceat(weighted, first[::2])
+                total += _mixed(_mixed(colours).sum(axis=1))
+    return _mixed(total).astype(np.int64)
 
 
-def _colours(cells: bytes) -> Iterator[int]:
-    return (colour for colour in range(COLOURS) if colour in cells)
+def _row_sums(cells: NDArray[np.uint8], widths: Indices, sides: Indices) -> list[list[Words]]:
+    """Returns the sums of weights of the columns of each colour in each row.
+
+    Args:
+        cells: the cells of R rows, one after the other.
+        widths: (R,) their lengths.
+        sides: (R,) 0 in inputs and 1 in outputs.
+
+    Returns:
+        A list of columns from the left and one from the right; in each an (R, 10) array for either
+        function.
+    """
+    starts = widths.cumsum() - widths
+    column = np.repeat((sides * STEP + widths) * STEP - starts, widths) + np.arange(len(cells))
+    colour = np.repeat(COLOURS * np.arange(len(widths)), widths) + cells
+    sums: list[list[Words]] = []
+    for table in COLUMN_WEIGHTS:
+        both = np.bincount(colour, table[column], COLOURS * len(widths)).astype(np.uint64)
+        both = both.reshape(-1, COLOURS)
+        sums.append([both & np.uint64((1 << LANE_BITS) - 1), both >> np.uint64(LANE_BITS)])
+    return sums
+
+
+def _column_weights() -> NDArray[np.float64]:
+    """Returns both functions of a column, counted from the left and from the right, in one number.
+
+    Returns:
+        (2, 2 * 31 * 31), the latter by side, width and column from the left.
+    """
+    both = WEIGHTS[:, 0] + (WEIGHTS[:, 1] << np.uint64(LANE_BITS))
+    tables = np.zeros((2, 2, STEP, STEP))
+    for width in range(1, STEP):
+        tables[0, :, width, :width] = both[:, :width]
+        tables[1, :, width, :width] = both[:, :width][:, ::-1]
+    return tables.reshape(2, -1)
+
+
+COLUMN_WEIGHTS = _column_weights()
+
+
+def _mixed(numbers: Words) -> Words:
+    """Returns the numbers by a permutation without structure, that of SplitMix64."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))

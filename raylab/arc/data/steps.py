@@ -19,8 +19,6 @@ from raylab.arc.data.batching import (
     Batch,
     BatchDataset,
     Draw,
-    Indices,
-    PairStore,
     batches_of_mean_size,
     check_workers,
     cut_batches,
@@ -29,6 +27,7 @@ from raylab.arc.data.batching import (
     length_quanta,
 )
 from raylab.arc.data.generations import SYMMETRIES
+from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import COLOURS
 from raylab.config.arc import Demonstrations, TrainingConfig
 

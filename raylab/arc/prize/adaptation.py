@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from raylab.arc.checkpoints import load_tensors
-from raylab.arc.data.batching import store_pairs
 from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.loss import step_loss, step_sums
 from raylab.arc.models.base import GridModel

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Grids, store_pairs
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Grids
 from raylab.arc.data.generations import Redrawing
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.models.base import Answers
 from raylab.arc.prize.views import views_of

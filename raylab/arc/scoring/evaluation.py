@@ -17,12 +17,10 @@ from raylab.arc.data.batching import (
     BatchPlan,
     Draw,
     Grids,
-    Indices,
-    PairStore,
     demonstration_table,
-    store_pairs,
 )
 from raylab.arc.data.content import contents_of
+from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel

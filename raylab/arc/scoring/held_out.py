@@ -36,7 +36,8 @@ def measure_test(
     """
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.store, config.training.objective.model_dump()
-    metrics = GridMetrics(sides.groups, weights, group_of_task=sides.group_of_task).to(device)
+    group_of_task = torch.from_numpy(sides.group_of_task)
+    metrics = GridMetrics(sides.groups, weights, group_of_task=group_of_task).to(device)
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
 
     def count(model: GridModel, batch: Batch) -> None:
@@ -68,6 +69,6 @@ def measure_test(
             for task, of in by_task.by_group().items()
         },
         trained_pairs=sum(
-            sides.contents[pair] in checkpoint.seen.trained_on.pairs for pair in sides.test.tolist()
+            pair in checkpoint.seen.trained_on.pairs for pair in sides.contents[sides.test].tolist()
         ),
     )

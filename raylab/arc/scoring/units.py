@@ -42,8 +42,9 @@ def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
     if not seen:
         return tuple(tasks)
     parted: list[Task] = []
+    contents = contents_of(tasks)
     for task in tasks:
-        flags = [fingerprint in seen for fingerprint in contents_of([task])[task.id]]
+        flags = [fingerprint in seen for fingerprint in contents[task.id]]
         if any(flags):
             known, new = (
                 tuple(p for p, flag in zip(task.pairs, flags, strict=True) if flag is wanted)

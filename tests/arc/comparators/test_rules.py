@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from raylab.arc.comparators.rules import (
     count_rules,
@@ -10,7 +9,7 @@ from raylab.arc.comparators.rules import (
     group_rule_metrics,
     rule_metrics,
 )
-from raylab.arc.data.batching import PairStore, store_pairs
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.metrics import Count
 from raylab.arc.scoring.evaluation import score_rules
@@ -88,7 +87,7 @@ def test_scores_are_means_over_the_units() -> None:
 
 
 def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
-    groups = group_rule_metrics(store, np.arange(3), {}, ("none", "x", "y"), torch.tensor([2, 1]))
+    groups = group_rule_metrics(store, np.arange(3), {}, ("none", "x", "y"), np.array([2, 1]))
     cells = {group: rules["copy_source"]["cell_accuracy"] for group, rules in groups.items()}
     # Task b: one of two cells. Task a: two of six and four of four.
     assert cells == pytest.approx({"x": 1 / 2, "y": 6 / 10})

@@ -12,7 +12,7 @@ import pytest
 
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.split import split_tasks
 from raylab.bounded import ZSTANDARD
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.errors import DataError

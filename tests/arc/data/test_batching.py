@@ -11,13 +11,12 @@ from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
     Grids,
-    PairStore,
     cut_batches,
     demonstration_table,
-    group_indices,
-    store_pairs,
+    pad_grids,
 )
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.store import PairStore, group_indices, store_pairs
 from raylab.arc.data.tasks import MAX_SIDE, PAD, Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import ConfigError, DataError
@@ -88,7 +87,7 @@ def test_cells_travel_with_their_true_coordinates() -> None:
         Task("b", (Pair(grid([2]), grid([3, 4, 5, 6])),)),
     ]
     store = store_pairs(tasks)
-    grids = store.grids(np.arange(4))
+    grids = pad_grids(store, np.arange(4))
     # 2 x 3, 5 x 1, 1 x 1 and 1 x 4, padded to the longest, 6 cells.
     assert grids.cells.tolist() == [
         [1, 2, 3, 4, 5, 6],
@@ -100,7 +99,7 @@ def test_cells_travel_with_their_true_coordinates() -> None:
     assert grids.cols.tolist() == [[0, 1, 2, 0, 1, 2], [0] * 6, [0] * 6, [0, 1, 2, 3, 0, 0]]
     assert grids.sizes.tolist() == [[2, 3], [5, 1], [1, 1], [1, 4]]
     assert grids.padded
-    assert not store.grids(np.array([0, 0])).padded
+    assert not pad_grids(store, np.array([0, 0])).padded
 
 
 def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) -> None:
@@ -120,14 +119,14 @@ def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) ->
 
 def test_largest_grids_have_coordinates_up_to_29() -> None:
     cells = np.zeros((MAX_SIDE, MAX_SIDE), dtype=np.uint8)
-    grids = store_pairs([Task("a", (Pair(cells, cells),))]).grids(np.array([0]))
+    grids = pad_grids(store_pairs([Task("a", (Pair(cells, cells),))]), np.array([0]))
     assert (int(grids.rows.max()), int(grids.cols.max())) == (29, 29)
     assert grids.cells.shape == (1, 900)
 
 
 def test_images_place_cells_and_pad() -> None:
     store = store_pairs([Task("a", (Pair(grid([1, 2, 3]), grid([4], [5])),))])
-    grids = store.grids(np.arange(2))
+    grids = pad_grids(store, np.arange(2))
     # 1 x 3 and 2 x 1 lie in images of 2 x 3.
     assert grids.as_images(grids.cells).tolist() == [
         [[1, 2, 3], [PAD, PAD, PAD]],
@@ -322,4 +321,4 @@ def test_a_batch_names_the_pairs_of_its_queries(random_tasks: RandomTasks) -> No
     assert sorted(pairs.tolist()) == list(range(len(store.task_of)))
     for batch in batches:
         assert batch.tasks.tolist() == store.task_of[batch.pairs.numpy()].tolist()
-        assert torch.equal(batch.source.cells, store.grids(2 * batch.pairs.numpy()).cells)
+        assert torch.equal(batch.source.cells, pad_grids(store, 2 * batch.pairs.numpy()).cells)

@@ -8,7 +8,6 @@ import pytest
 from raylab.arc.data.content import (
     TWINS,
     contents_of,
-    fingerprint,
     ids_of,
     is_known,
     same_tasks,
@@ -17,10 +16,11 @@ from raylab.arc.data.generations import redraw
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.config.arc import DataConfig, Subset, TaskSource
-from tests.arc.conftest import RandomTasks
+from tests.arc.conftest import RandomTasks, fingerprint, least_form
 
 SOURCE = np.array([[1, 0, 0], [0, 2, 0]], np.uint8)
 TARGET = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
+NUMBER = 8585568601683621354
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,36 @@ def test_other_pairs_are_others(other: Pair) -> None:
     assert fingerprint(other) != fingerprint(Pair(SOURCE, TARGET))
 
 
+def classes(contents: dict[str, tuple[int, ...]]) -> list[set[str]]:
+    """The ids that are the same task, where they are two or more."""
+    members: dict[str, set[str]] = {}
+    for id_, first in same_tasks(contents).items():
+        members.setdefault(first, set()).add(id_)
+    assert all(first == min(ids) for first, ids in members.items())
+    return [ids for _, ids in sorted(members.items()) if len(ids) > 1]
+
+
+def test_fingerprints_are_equal_where_the_least_forms_are(random_tasks: RandomTasks) -> None:
+    """Small grids of few colours, of which many are equal, and real ones."""
+    rng = np.random.default_rng(0)
+    small = [
+        Pair(*(rng.integers(0, 3, rng.integers(1, 3, 2), np.uint8) for _ in range(2)))
+        for _ in range(3000)
+    ]
+    pairs = [pair for task in load_tasks(DataConfig(every=8)) for pair in task.pairs] + small
+    numbers = contents_of([Task("t", tuple(pairs))])["t"]
+    forms = [least_form(pair) for pair in pairs]
+    assert len({*forms}) == len({*numbers}) == len({*zip(forms, numbers, strict=True)})
+    assert len({*forms}) < len(forms) - 1000
+
+
+def test_a_fingerprint_is_the_same_in_every_process_and_company() -> None:
+    pair = Pair(SOURCE, TARGET)
+    assert fingerprint(pair) == NUMBER
+    others = tuple(load_tasks(DataConfig(every=20))[0].pairs)
+    assert contents_of([Task("t", (*others, pair))])["t"][-1] == NUMBER
+
+
 def test_generations_of_a_task_are_the_same(random_tasks: RandomTasks) -> None:
     tasks = random_tasks(3, longest_side=5)
     assert contents_of(redraw(tasks, 3)) == contents_of(tasks)
@@ -74,7 +104,7 @@ def test_the_tasks_that_were_published_twice() -> None:
             everything[id_] = everything.get(id_, ()) + pairs
     # By content alone: the names of known twins are taken away.
     unnamed = {f"task {id_}": pairs for id_, pairs in everything.items()}
-    found = {frozenset(id_.removeprefix("task ") for id_ in ids) for ids in same_tasks(unnamed)}
+    found = {frozenset(id_.removeprefix("task ") for id_ in ids) for ids in classes(unnamed)}
     assert found == {*TWINS}
     assert {"40853293", "070dd51e"} in found
     assert {"55783887", "db695cfb"} in found
@@ -83,16 +113,14 @@ def test_the_tasks_that_were_published_twice() -> None:
 def test_half_of_the_pairs_of_the_smaller_task_make_it_the_same() -> None:
     contents = {"a": (1, 2, 3, 4), "b": (3, 4, 4, 5, 6, 7), "c": (7, 8, 9), "d": (10, 10)}
     # a and b share 2 of 4; b and c 1 of 3; d nothing.
-    assert same_tasks(contents) == [{"a", "b"}]
+    assert classes(contents) == [{"a", "b"}]
     # A chain is one class: c and e share 2 of 3.
-    assert same_tasks({**contents, "e": (6, 7, 8, 9), "f": (4, 5, 11)}) == [
-        {"a", "b", "c", "e", "f"}
-    ]
+    assert classes({**contents, "e": (6, 7, 8, 9), "f": (4, 5, 11)}) == [{"a", "b", "c", "e", "f"}]
 
 
 def test_published_twins_are_the_same_whatever_their_pairs() -> None:
-    assert same_tasks({"40853293": (1,), "070dd51e": (2,), "x": (3,)}) == [{"40853293", "070dd51e"}]
-    assert same_tasks({"40853293": (1,), "x": (3,)}) == []
+    assert classes({"40853293": (1,), "070dd51e": (2,), "x": (3,)}) == [{"40853293", "070dd51e"}]
+    assert classes({"40853293": (1,), "x": (3,)}) == []
     assert ids_of("55783887") == ids_of("db695cfb") == {"55783887", "db695cfb"}
     assert ids_of("x") == {"x"}
 
@@ -109,4 +137,4 @@ def test_a_task_is_known_by_id_twin_or_content() -> None:
 def test_a_task_of_no_colour_and_one_cell() -> None:
     blank = np.zeros((1, 1), np.uint8)
     task = Task("t", (Pair(blank, blank),))
-    assert same_tasks(contents_of([task, Task("u", (Pair(blank + 9, blank + 9),))])) == [{"t", "u"}]
+    assert classes(contents_of([task, Task("u", (Pair(blank + 9, blank + 9),))])) == [{"t", "u"}]

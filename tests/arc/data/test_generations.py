@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import Grids, store_pairs
+from raylab.arc.data.batching import Grids, pad_grids
 from raylab.arc.data.generations import Redrawing, redraw, redrawing
 from raylab.arc.data.redrawn_batches import Redrawings
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 
 GRID = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
@@ -180,7 +181,7 @@ def test_batches_are_redrawn_as_their_grids_are_and_back(symmetry: int) -> None:
     redrawings = Redrawings.of(chosen)
     for side in (0, 1):
         index = 2 * np.arange(5) + side
-        before = plain.grids(index)
+        before = pad_grids(plain, index)
         after = before.redrawn(redrawings)
-        assert same(after, drawn.grids(index))
+        assert same(after, pad_grids(drawn, index))
         assert same(after.redrawn(redrawings.inverse), before)

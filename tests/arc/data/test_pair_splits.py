@@ -1,29 +1,30 @@
 """The split by pair."""
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 import pytest
 
-from raylab.arc.data.content import contents_of, fingerprint
+from raylab.arc.data.content import fingerprints
 from raylab.arc.data.generations import redraw
-from raylab.arc.data.pair_splits import split_pairs
 from raylab.arc.data.sides import load_sides
+from raylab.arc.data.split import split_pairs
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
-from tests.arc.conftest import RandomTasks
+from tests.arc.conftest import RandomTasks, fingerprint
 
 Parts = list[tuple[Pair, ...]]
 
 
 def parts_of(tasks: Sequence[Task], task: int = 0, **data: object) -> Parts:
     """The training, validation and test pairs of a task."""
-    split = split_pairs(tasks, contents_of(tasks), DataConfig.model_validate(data))
-    train, val, _ = split.counts[task]
-    found = split.tasks[task]
-    assert len(found.demonstrations) == train
-    return [found.demonstrations, found.questions[:val], found.questions[val:]]
+    store = store_pairs(tasks)
+    sides = split_pairs(store, fingerprints(store), DataConfig.model_validate(data))
+    own = sides[store.task_of == task]
+    return [tuple(compress(tasks[task].pairs, own == side)) for side in range(3)]
 
 
 def prints(pairs: Sequence[Pair]) -> set[int]:

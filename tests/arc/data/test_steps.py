@@ -15,14 +15,13 @@ from raylab.arc.data.batching import (
     BatchPlan,
     Draw,
     Grids,
-    Indices,
-    PairStore,
+    pad_grids,
     planned_loader,
-    store_pairs,
 )
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import ConfigError
@@ -304,7 +303,7 @@ def test_one_bijection_a_task_relabels_context_source_and_target(random_tasks: R
         (batch,) = step.batches
         became: dict[int, dict[int, set[int]]] = {}
         for task, grids, row, stored in grids_by_task(batch, draw, store):
-            plain = store.grids(np.array([stored]))
+            plain = pad_grids(store, np.array([stored]))
             length = plain.cells.shape[1]
             for before, after in zip(
                 plain.cells[0].tolist(), grids.cells[row, :length].tolist(), strict=True
@@ -342,7 +341,7 @@ def test_colours_stay_where_relabelling_is_off(store: PairStore) -> None:
     for draws, step in zip(plan, steps_of(plan), strict=True):
         for draw, batch in zip(draws, step.batches, strict=True):
             assert draw.colours is None
-            assert torch.equal(batch.source.cells, store.grids(2 * draw.pairs).cells)
+            assert torch.equal(batch.source.cells, pad_grids(store, 2 * draw.pairs).cells)
 
 
 # The loader

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import store_pairs
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
+from raylab.arc.data.batching import BatchDataset, BatchPlan
+from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
@@ -128,7 +129,7 @@ def test_evaluation_is_the_validation_of_training(
         TrainingConfig(),
         task_ids=store.task_ids,
         groups=names,
-        group_of_task=group_of_task,
+        group_of_task=torch.from_numpy(group_of_task),
         seen=Seen(TaskSet()),
         epoch_steps=1,
     ).eval()

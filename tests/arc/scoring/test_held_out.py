@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.content import fingerprint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.split import split_tasks
 from raylab.arc.data.tasks import Pair
 from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
@@ -16,7 +15,7 @@ from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import TrainConfig
-from tests.arc.conftest import SMALL_MODELS, small_model
+from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
 
 CPU = torch.device("cpu")
 DATA = DataConfig(every=40, pairs_per_task=3)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from raylab.arc.data.content import fingerprint
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
@@ -22,6 +21,7 @@ from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import DataError, RunError
 from raylab.runs.run import Run
+from tests.arc.conftest import fingerprint
 
 DATA = DataConfig(every=40, pairs_per_task=3)
 """Ten tasks of ARC-AGI-1: seven to train on, one to validate on, two to test on."""

@@ -8,7 +8,7 @@ from typing import Self
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.curriculum.registry import FAMILIES
 from raylab.arc.data.documents import kept_ids
-from raylab.arc.data.splits import number_of, share
+from raylab.arc.data.split import draw, number_of, share
 from raylab.arc.data.tasks import Task
 from raylab.config.arc import CurriculumConfig, DataConfig
 from raylab.errors import DataError
@@ -106,8 +106,9 @@ def _held_out_families(families: Collection[str], config: DataConfig) -> frozens
     if config.curriculum.test_families is not None:
         key = "data.curriculum.test_families"
         return frozenset(_checked_families(config.curriculum.test_families, key))
-    drawn = sorted(families, key=lambda family: number_of(config.split_seed, family))
-    return frozenset(drawn[: share(len(drawn), config.test_fraction, 1)])
+    seed, count = config.split_seed, share(len(families), config.test_fraction, 1)
+    ordered = sorted(families, key=lambda family: number_of(seed, family))
+    return draw(ordered, count, seed, "family")
 
 
 def _checked_families(names: Iterable[str] | None, key: str) -> list[str]:

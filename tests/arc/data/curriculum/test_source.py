@@ -5,19 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raylab.arc.data.batching import Indices
-from raylab.arc.data.content import contents_of
+from raylab.arc.data.content import fingerprints
 from raylab.arc.data.curriculum.source import TaskName
 from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.pair_splits import split_pairs
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.split import LEFT_OUT, TEST, TRAIN, VAL, split_pairs
+from raylab.arc.data.store import Indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import TrainConfig
 from raylab.errors import ConfigError, DataError
-from tests.arc.conftest import RandomTasks
+from tests.arc.conftest import RandomTasks, least_form
 
 
 def curriculum(pairs: int = 8, /, *, seed: int = 0, **data: Any) -> DataConfig:
@@ -213,10 +213,33 @@ def test_pairs_of_held_out_tasks_are_not_trained_on_under_another_name(
     held, own = random_tasks(2, demonstrations=10, questions=0)
     recoloured = [Pair(9 - pair.input, 9 - pair.output) for pair in held.demonstrations[:3]]
     tasks = [Task("held", held.demonstrations), Task("own", (*recoloured, *own.demonstrations))]
-    split = split_pairs(tasks, contents_of(tasks), DataConfig(), {"held"})
+    store = store_pairs(tasks)
+    sides = split_pairs(store, fingerprints(store), DataConfig(), {"held"})
     # 10 * 0.1 = 1 validates.
-    assert split.counts == ((0, 0, 10), (9, 1, 0))
-    assert {p.input.tobytes() for p in split.tasks[1].pairs} == {
-        p.input.tobytes() for p in own.demonstrations
-    }
+    assert sides[:10].tolist() == [TEST] * 10
+    assert sides[10:13].tolist() == [LEFT_OUT] * 3
+    assert sorted(sides[13:].tolist()) == [TRAIN] * 9 + [VAL]
     assert "3 pairs are left out" in caplog.text
+
+
+@pytest.mark.parametrize("split_seed", range(3))
+def test_tasks_of_different_sides_share_no_pair_up_to_colours_and_symmetries(
+    split_seed: int,
+) -> None:
+    """The variants of a family differ in colours, and so may draw one pair recoloured."""
+    families = {"families": ("outline", "ray", "flip_rows"), "levels": (1,), "variants": 12}
+    data = curriculum(60, curriculum=families, split_by="task")
+    sides = load_sides(data.model_copy(update={"split_seed": split_seed}))
+    pairs = [pair for task in load_tasks(data) for pair in task.pairs]
+    forms = [least_form(pair) for pair in pairs]
+    train, val, test = ({forms[pair] for pair in side.tolist()} for side in every_side(sides))
+    assert not train & val and not train & test and not val & test
+    assert train and val and test
+    tasks = sides.store.task_of
+    # The test is whole. Of the others something is left out, also where it would be shown.
+    tested = np.isin(tasks, tasks[sides.test])
+    assert len(sides.test) == tested.sum() < len(pairs) - len(sides.train) - len(sides.val)
+    shown = {forms[pair] for own in sides.store.demonstrations for pair in own.tolist()}
+    assert shown == train | val | test
+    of_trained = [sides.store.demonstrations[task] for task in np.unique(tasks[sides.train])]
+    assert {forms[pair] for pair in np.concatenate(of_trained)} == train

@@ -1,0 +1,81 @@
+"""The pairs of a task set in contiguous arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raylab.arc.data.tasks import Pair, Task
+from raylab.errors import DataError
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairStore:
+    """The pairs of a task set in contiguous arrays; grid 2i is pair i's input, 2i+1 its output."""
+
+    task_ids: tuple[str, ...]
+    cells: NDArray[np.uint8]
+    offsets: Indices
+    """(2N,) first cell of each grid."""
+    sizes: Indices
+    """(2N, 2) height and width of each grid."""
+    task_of: Indices
+    """(N,) task of each pair."""
+    demonstrations: tuple[Indices, ...]
+    """Pairs of each task that may serve as context."""
+    input_of: Indices
+    """(N,) first pair of the same task with an equal input."""
+
+    @property
+    def lengths(self) -> Indices:
+        """(N, 2) cells of each pair's input and output."""
+        return self.sizes.prod(axis=1).reshape(-1, 2)
+
+    def pairs_of(self, task_ids: Sequence[str]) -> Indices:
+        """Returns the pairs of the named tasks, in the order of the store."""
+        wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
+        return np.flatnonzero(wanted[self.task_of])
+
+
+def store_pairs(tasks: Sequence[Task]) -> PairStore:
+    """Copies the grids of `tasks` into contiguous arrays.
+
+    Raises:
+        DataError: there is no pair.
+    """
+    pairs: list[Pair] = [pair for task in tasks for pair in task.pairs]
+    if not pairs:
+        raise DataError("no task has a pair to train or validate on")
+    grids = [grid for pair in pairs for grid in (pair.input, pair.output)]
+    lengths = np.array([grid.size for grid in grids], dtype=np.int64)
+    counts = np.array([len(task.pairs) for task in tasks])
+    task_of = np.repeat(np.arange(len(tasks)), counts)
+    first = counts.cumsum() - counts
+    inputs: dict[tuple[int, tuple[int, ...], bytes], int] = {}
+    return PairStore(
+        task_ids=tuple(task.id for task in tasks),
+        cells=np.concatenate([grid.ravel() for grid in grids]),
+        offsets=lengths.cumsum() - lengths,
+        sizes=np.array([grid.shape for grid in grids], dtype=np.int64),
+        task_of=task_of,
+        demonstrations=tuple(
+            np.arange(start, start + len(task.demonstrations))
+            for start, task in zip(first, tasks, strict=True)
+        ),
+        input_of=np.array(
+            [
+                inputs.setdefault((task, pair.input.shape, pair.input.tobytes()), index)
+                for index, (task, pair) in enumerate(zip(task_of.tolist(), pairs, strict=True))
+            ],
+            dtype=np.int64,
+        ),
+    )
+
+
+def group_indices(store: PairStore, groups: Mapping[str, str]) -> tuple[tuple[str, ...], Indices]:
+    """Returns the sorted group names, and the (tasks,) position of each task's group."""
+    names = tuple(sorted({groups[task] for task in store.task_ids}))
+    return names, np.array([names.index(groups[task]) for task in store.task_ids])
