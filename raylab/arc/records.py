@@ -140,7 +140,7 @@ class TrainingMetrics(Record):
     """Measurements of a training so far: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     parameters: int
     """Parameters of the model."""
@@ -151,6 +151,8 @@ class TrainingMetrics(Record):
     last: Epoch
     history: tuple[Epoch, ...]
     """All epochs, in order."""
+    ended: bool = False
+    """True once no epoch is left to train; the test may be."""
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the same validation tasks.
     """
@@ -184,7 +186,7 @@ class PipelineMetrics(Record):
     """Measurements of the trainings of a pipeline: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     models: Mapping[str, TrainingMetrics]
     """The models trained so far, by name."""

@@ -111,6 +111,8 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         trained = _fit(training, own, run, shared)
         results[name] = with_test(training, own, trained, shared, workers)
+        if not own.finished:
+            own.finish()
         run.write_record(PipelineMetrics(models=results))
     return results
 

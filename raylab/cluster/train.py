@@ -39,8 +39,8 @@ from raylab.training.held_out import with_test
 from raylab.training.listeners import (
     HEARTBEAT_SECONDS,
     EpochListener,
+    ended_metrics,
     epoch_listeners,
-    finished_metrics,
 )
 from raylab.training.outcome import report_training
 
@@ -93,7 +93,8 @@ def fit(
 ) -> TrainingMetrics:
     """Trains in the current Ray session; writes and returns the metrics of the run.
 
-    A finished run is not trained again. A run with a checkpoint goes on from its latest.
+    A run without epochs left is not trained again. A run with a checkpoint goes on from its latest.
+    The run is not finished yet, because its best checkpoint is not tested.
 
     Args:
         config: configuration of the training.
@@ -107,7 +108,7 @@ def fit(
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
     """
-    if metrics := finished_metrics(run):
+    if metrics := ended_metrics(run):
         return metrics
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -148,9 +149,8 @@ def fit(
     if isinstance(result.return_value, RaylabError):
         raise result.return_value
     assert result.metrics is not None
-    metrics = of_report(result.metrics)
+    metrics = of_report(result.metrics).model_copy(update={"ended": True})
     run.write_record(metrics)
-    run.finish()
     return metrics
 
 

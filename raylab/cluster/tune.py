@@ -270,6 +270,8 @@ def _train_trial(
     metrics = _fit(training, run, report, within=Run.at(uri), sides=sides)
     if not reported:
         report(metrics)
+    if not run.finished:
+        run.finish()
 
 
 def _fit(

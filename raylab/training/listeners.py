@@ -16,11 +16,13 @@ EpochListener = Callable[[TrainingMetrics], object]
 """Callback that gets a run's metrics after each epoch whose checkpoint is stored."""
 
 
-def finished_metrics(run: Run) -> TrainingMetrics | None:
-    """Returns the metrics of a finished training, and says so; None if something is left to do."""
-    if not run.finished or (metrics := run.read_record(TrainingMetrics)) is None:
+def ended_metrics(run: Run) -> TrainingMetrics | None:
+    """Returns the metrics of a training without epochs left, and says so; None of any other."""
+    metrics = run.read_record(TrainingMetrics)
+    if metrics is None or not metrics.ended:
         return None
-    log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
+    state = "finished, nothing is left to do" if run.finished else "trained already"
+    log_line(f"run {run.name} is {state}", training=run.name)
     return metrics
 
 

@@ -33,7 +33,7 @@ from raylab.grid_metrics import merit
 from raylab.log import log_line
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
-from raylab.training.listeners import EpochListener, epoch_listeners, finished_metrics
+from raylab.training.listeners import EpochListener, ended_metrics, epoch_listeners
 from raylab.training.progress import Heartbeat, announce
 from raylab.workers import WorkersHere
 
@@ -66,7 +66,8 @@ def fit(
 ) -> TrainingMetrics:
     """Trains in this process; writes and returns the metrics of the run.
 
-    A finished run is not trained again. A run with a checkpoint goes on from its latest.
+    A run without epochs left is not trained again. A run with a checkpoint goes on from its latest.
+    The run is not finished yet, because its best checkpoint is not tested.
 
     Args:
         config: Configuration of the training, of one worker.
@@ -80,7 +81,7 @@ def fit(
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    if metrics := finished_metrics(run):
+    if metrics := ended_metrics(run):
         return metrics
     device = device_here(config.cluster)
     torch.set_num_threads(threads or threads_here(config.cluster))
@@ -107,9 +108,8 @@ def fit(
             raise KeyboardInterrupt from None
         raise
     told.finish()
-    metrics = recorder.metrics
+    metrics = recorder.metrics.model_copy(update={"ended": True})
     run.write_record(metrics)
-    run.finish()
     return metrics
 
 

@@ -10,10 +10,12 @@ from raylab.runs.run import Run
 
 
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
-    """Writes the page of a training, and prints its tables."""
+    """Writes the page of a tested training, which finishes its run, and prints its tables."""
     best, models = metrics.best, {config.model.architecture: metrics}
-    page = pipeline_page(PipelineReport(run.uri, run.record, config, models))
+    record = run.record if run.finished else run.record.finish()
+    page = pipeline_page(PipelineReport(run.uri, record, config, models))
     write_page(run, page)
+    run.write_record(record)
     print_tables(
         *page.tables,
         models={config.model.architecture: best.model_dump(mode="json")},

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import signal
@@ -110,11 +109,12 @@ def directory_of(settings: TrainConfig) -> Path:
 def test_a_run_leaves_what_one_here_does_and_ray_exports_its_last_epoch(finished: TrainConfig):
     directory = directory_of(finished)
     metrics = metrics_in(directory)
-    assert json.loads((directory / "record.json").read_text())["finished"]
+    assert metrics.ended and not Run.at(str(directory)).finished
     assert list((directory / "tensorboard").iterdir())
     # The drawn split validates on 1 of the 10 tasks, which has 4 pairs: each is counted once.
     assert sum(group.grids for group in metrics.best.groups.values()) == 4
-    assert read_checkpoint(directory / metrics.best.checkpoint).run_id == id_in(directory)
+    content = torch.load(directory / metrics.best.checkpoint, weights_only=True)
+    assert content["raylab"]["run_id"] == id_in(directory)
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
     assert kept == {f"epoch-{epoch:04d}" for epoch in {metrics.best.epoch, EPOCHS}}

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from raylab.arc.checkpoints import read_checkpoint
 from tests.conftest import RunScript
 from tests.told import lines_of
 
@@ -77,7 +77,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
     trainings = {line["training"]: line["training_id"] for line in second if "training_id" in line}
     for name, id_ in trainings.items():
         (checkpoint,) = run.glob(f"{name}/checkpoints/*/checkpoint.ckpt")
-        assert read_checkpoint(checkpoint).run_id == id_
+        assert torch.load(checkpoint, weights_only=True)["raylab"]["run_id"] == id_
     finished = [line for line in second if "nothing is left to do" in line["message"]]
     assert [line["training"] for line in finished] == list(trainings)
     assert len(finished) == 2

@@ -19,9 +19,11 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError
+from raylab.report import table
 from raylab.runs.run import Run
+from raylab.training import held_out, local
 from raylab.training.listeners import EpochListener
-from raylab.training.local import fit
+from raylab.training.local import fit, train
 
 EPOCHS = 4
 SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
@@ -67,6 +69,10 @@ def figures(metrics: TrainingMetrics) -> list[tuple[int, float, Mapping[str, flo
     return [(epoch.epoch, epoch.train_loss, epoch.validation) for epoch in metrics.history]
 
 
+def close(*arguments: Any, **fields: Any) -> None:
+    raise BrokenPipeError
+
+
 def checkpoints(run: Run) -> set[str]:
     return {*(run / CHECKPOINTS).names()}
 
@@ -83,13 +89,34 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
     unbroken: tuple[Run, TrainingMetrics],
 ) -> None:
     run, metrics = unbroken
-    assert run.finished and run.read_record(TrainingMetrics) == metrics
+    assert metrics.ended and run.read_record(TrainingMetrics) == metrics
     assert [epoch for epoch, *_ in figures(metrics)] == [1, 2, 3, 4]
     best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
     assert checkpoints(run) == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
     checkpoint = read_checkpoint(run / metrics.best.checkpoint)
     assert checkpoint.model == SMALL
     assert (run / "tensorboard").names()
+
+
+def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of its output goes away before the test, and again after it."""
+    settings = config(tmp_path)
+    run = Run.at(tmp_path / "run")
+    for module in (held_out, table):
+        with monkeypatch.context() as closed:
+            closed.setattr(module, "log_line" if module is held_out else "log_tables", close)
+            with pytest.raises(BrokenPipeError):
+                train(read_inputs(settings))
+        assert run.finished is (module is table)
+        monkeypatch.setattr(local, "fit_on", close)
+    metrics = run.read_record(TrainingMetrics)
+    assert metrics is not None and metrics.test is not None and len(metrics.history) == EPOCHS
+    ended = run.record.finished
+    assert ended and ended in (run / "report.html").read().decode()
+    train(read_inputs(settings))
+    assert run.record.finished == ended
 
 
 @pytest.mark.parametrize(
