@@ -24,8 +24,7 @@ from raylab.arc.scoring.files import (
     read_accuracies,
     write_scores,
 )
-from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
-from raylab.arc.trained_models import fetch_checkpoint
+from raylab.arc.scoring.plan import ModelOnGeneration, Scoring, read_models
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
@@ -176,11 +175,11 @@ def checkpoints_of(scoring: Scoring, models: Iterable[str]) -> dict[str, Checkpo
     Raises:
         CheckpointError: One cannot be used.
     """
-    return {
-        model: scoring.checkpoints.get(model)
-        or fetch_checkpoint(scoring.plan.models[model].checkpoint)
-        for model in sorted(set(models))
-    }
+    wanted, plan = sorted(set(models)), scoring.plan
+    unread = [model for model in wanted if model not in scoring.checkpoints]
+    uris = {model: plan.models[model].checkpoint for model in unread}
+    checkpoints = {**scoring.checkpoints, **read_models(uris, plan.scoring)}
+    return {model: checkpoints[model] for model in wanted}
 
 
 def score_generation(

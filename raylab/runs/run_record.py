@@ -35,10 +35,11 @@ IDENTITY_EXCLUDES = (
     "export",
     "wait",
     "dry_run",
+    "scoring.model_classes",
 )
 """Paths of the keys that may change without making a different run; `*` is any name.
 
-They set where it runs, how fast and at what price, not what it does.
+They set where it runs, how fast, at what price and what may be imported, not what it does.
 """
 EXCLUDED_PATHS = [path.split(".") for path in IDENTITY_EXCLUDES]
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy", "genai-prices")

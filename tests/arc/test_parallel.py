@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.store import PairStore, store_pairs
@@ -23,16 +24,13 @@ from raylab.arc.models.custom import model_class
 from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
-from raylab.arc.scoring.plan import plan_evaluation
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import CustomConfig, RecursiveConfig
 from raylab.errors import CheckpointError, ConfigError
-from raylab.evaluation.scores import run_evaluate
 from raylab.runs.run import Run
 from raylab.training.local import train
-from raylab.workers import WorkersHere
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 QUERIES = [0, 7, 13, 21]
@@ -181,7 +179,9 @@ def mymodels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CustomConfig:
     return CustomConfig(target="mymodels:TwoLayers", options={"width": 8}, demonstrations=0)
 
 
-def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: CustomConfig) -> None:
+def test_a_model_of_ones_own_is_trained_and_scored(
+    tmp_path: Path, mymodels: CustomConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = DataConfig(every=60)
     storage = str(tmp_path / "runs")
     config = TrainConfig(
@@ -197,8 +197,16 @@ def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: Cus
         storage=storage, name="scores", models=("mine",), generations=(1,), data=data,
         scoring=scoring,
     )  # fmt: skip
-    run_evaluate(evaluate, plan_evaluation(evaluate), WorkersHere(evaluate.cluster))
+    nothing = evaluate.model_copy(update={"scoring": ScoringConfig(), "resume": True})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.delitem(sys.modules, "mymodels")
+        with pytest.raises(CheckpointError, match=r"scoring\.model_classes=\[mymodels:TwoLayers\]"):
+            run_evaluate(nothing)
+    assert not (tmp_path / "runs/scores").exists()
+    run_evaluate(evaluate)
     assert list((tmp_path / "runs/scores/scores/mine").rglob("*.json"))
+    # Which classes may be imported makes no other run.
+    run_evaluate(nothing)
 
 
 def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) -> None:

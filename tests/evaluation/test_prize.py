@@ -17,7 +17,7 @@ from raylab.config.arc import (
     VotesConfig,
 )
 from raylab.config.jobs import EvaluateConfig
-from raylab.errors import DataError
+from raylab.errors import DataError, RunError
 from raylab.evaluation import prize
 from raylab.runs.eval_logs import read_score
 from raylab.runs.run import Run
@@ -163,6 +163,10 @@ def test_training_on_tasks_keeps_specialists_that_answer_without_training(storag
         metrics = json.loads((storage / name / "metrics.json").read_text())
         costs.append(metrics["prize"]["one"]["published"]["trained"]["steps"])
     assert costs == [2, 0]
+    wrong = training.model_copy(update={"specialists": str(storage / "one")})
+    with pytest.raises(RunError, match=r"one/specialists holds no specialist of model one, only"):
+        run_with(wrong, "wrong")
+    assert not (storage / "wrong").exists()
     made, again = (
         json.loads((storage / name / f"answers/one/published/{task}.json").read_text())
         for name in ("adapted", "specialists")

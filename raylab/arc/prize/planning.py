@@ -22,7 +22,7 @@ from raylab.arc.scoring.units import (
     refuse_equal_file_names,
     scores_by_pair,
 )
-from raylab.arc.trained_models import file_name
+from raylab.arc.trained_models import file_name, find_models
 from raylab.config.arc import DataConfig, VotesConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import EvaluateConfig
@@ -43,7 +43,8 @@ def plan_models(config: EvaluateConfig) -> Scoring:
 
     Raises:
         DataError: No task has a test input, two would have the same file, or as `plan_evaluation`.
-        RunError, CheckpointError, ConfigError: as `plan_evaluation`.
+        RunError: No specialists of a model are where they are to be read, or as `plan_evaluation`.
+        CheckpointError, ConfigError: as `plan_evaluation`.
     """
     if not scores_by_pair(config.data, config.scoring):
         challenges = load_challenges(config.data)
@@ -53,7 +54,22 @@ def plan_models(config: EvaluateConfig) -> Scoring:
                 f"no task of data.source={config.data.source} has a test input: score its pairs "
                 "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
             )
+    _require_specialists(config)
     return plan_evaluation(config)
+
+
+def _require_specialists(config: EvaluateConfig) -> None:
+    training = config.scoring.test_time_training
+    if training is None or training.specialists is None:
+        return
+    place = Place.at(training.specialists) / SPECIALISTS
+    for model in find_models(config.models, config.storage):
+        if not (place / model).files("**/*.pt"):
+            raise RunError(
+                f"{place} holds no specialist of model {model}, only of: "
+                f"{', '.join(place.names()) or 'none'}. Name a run that kept those of this model "
+                "in scoring.test_time_training.specialists, or leave it out and train them"
+            )
 
 
 def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnswers]]:

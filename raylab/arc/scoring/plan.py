@@ -10,9 +10,10 @@ from typing import ClassVar, Self
 
 from pyarrow import fs
 
-from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.models.custom import import_model_classes
 from raylab.arc.scoring.units import (
     ChosenUnits,
     Note,
@@ -126,6 +127,22 @@ class Scoring:
         return {task: unit for unit in units for task in self.plan.units[unit]}
 
 
+def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[str, Checkpoint]:
+    """Reads the checkpoints at URIs by model, and makes each model once.
+
+    So none is refused after others were scored.
+
+    Raises:
+        CheckpointError: One cannot be used, or is of a class that `scoring` does not name.
+        ConfigError: A class that `scoring` names cannot be imported.
+    """
+    import_model_classes(scoring.model_classes)
+    models = {name: fetch_checkpoint(uri) for name, uri in checkpoints.items()}
+    for checkpoint in models.values():
+        restored(checkpoint)
+    return models
+
+
 def generation_configs(
     generations: Sequence[Generation], data: DataConfig
 ) -> dict[str, DataConfig]:
@@ -219,7 +236,7 @@ def _planned(
     before = tree.read_record(ScorePlan, name)
     added = sorted(models.keys() - (before.models.keys() if before else ()))
     read = models if scores_by_pair(data, scoring) else added
-    checkpoints = {model: fetch_checkpoint(models[model]) for model in read}
+    checkpoints = read_models({model: models[model] for model in read}, scoring)
     seen = seen_pairs(checkpoints, data, scoring)
     if before is None:
         chosen = choose_units(checkpoints, data, scoring)
@@ -276,9 +293,12 @@ def _refuse_other_settings(
     scoring: ScoringConfig,
 ) -> None:
     unsplit = {name: _unsplit(data) for name, data in before.generations.items()}
+    earlier, wanted = (
+        settings.model_copy(update={"model_classes": ()}) for settings in (before.scoring, scoring)
+    )
     for key, had, now in (
         ("generations", unsplit, generations),
-        ("scoring", before.scoring, scoring),
+        ("scoring", earlier, wanted),
     ):
         if had != now:
             raise RunError(
