@@ -7,7 +7,7 @@ Examples:
     python jobs/pipeline.py 'models=[champion,decoder_only]' name=two
     python jobs/pipeline.py 'models=[{architecture: champion, d_model: 128}]'
     python jobs/pipeline.py name=two resume=true
-    python jobs/pipeline.py 'take=[sweep]' 'generations=[published,1,2,3]' prior=null
+    python jobs/pipeline.py 'take=[sweep]' 'prior={source: arc_agi_2, subset: evaluation}'
 """
 
 from raylab.config.jobs import PipelineConfig

@@ -24,8 +24,6 @@ from raylab.config.arc import (
     DataConfig,
     Precision,
     ScoringConfig,
-    Subset,
-    TaskSource,
     TrainingConfig,
 )
 from raylab.config.base import (
@@ -185,8 +183,8 @@ class PipelineConfig(JobConfig):
     training: TrainingConfig = TrainingConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of `data` that every model is scored on."""
-    prior: DataConfig | None = DataConfig(source=TaskSource.ARC_AGI_2, subset=Subset.EVALUATION)
-    """The earlier benchmark that novelty compares with; null computes no novelty."""
+    prior: DataConfig | None = None
+    """An earlier benchmark that all models are scored on too, for novelty to compare with."""
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
     """Further score trees whose quality is reported as well."""

@@ -28,6 +28,10 @@ LEAST_WRONG = 5
 """Tasks' worth of right and of wrong answers that the best model must have for an interval."""
 TASKS_PER_CONTRAST = 3
 """Tasks for each difference of models, or of a model's generations, that an interval is made of."""
+NO_PRIOR = (
+    "no earlier benchmark is given: name one by prior= of a pipeline, or by "
+    "quality_eval_cfg.prior_datasets="
+)
 ALIKE = "no task tells the models or generations apart, so nothing says how far chance may move it"
 """The reason why a spread has no interval where the bootstrap moves nothing."""
 
@@ -273,7 +277,7 @@ METRICS = {
     ),
     "novelty": QualityMetric(
         compute=lambda accuracies: _novelty(accuracies.models, accuracies.priors),
-        why_not=lambda accuracies: "" if accuracies.priors else "no prior_datasets are configured",
+        why_not=lambda accuracies: "" if accuracies.priors else NO_PRIOR,
         estimate="a rank correlation moves in steps, and no interval that was tried holds the "
         "true one often enough",
         warning=lambda accuracies: novelty_warning(

@@ -113,6 +113,7 @@ def test_no_shipped_yaml_is_unreachable() -> None:
     assert set(CONFIGS.rglob("*.yaml")) == reachable
     assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
     assert PipelineConfig().models == ALL_MODELS
+    assert load(PipelineConfig, "scale=demo").prior is None
 
 
 def test_overrides_mean_what_hydra_users_know_and_reach_keys_that_no_yaml_names() -> None:
