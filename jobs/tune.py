@@ -5,7 +5,7 @@ Leaves a ranked table, `best.yaml` for jobs/train.py, and the learning curves as
 Examples:
     python jobs/tune.py name=sweep trials=50 cluster.workers=2
     python jobs/tune.py name=sweep trials=50 cluster.workers=2 resume=true
-    python jobs/tune.py search=population 'space.training.lr.log_uniform=[1e-4,1e-2]'
+    python jobs/tune.py search=random 'space.training.lr.log_uniform=[1e-4,1e-2]'
     python jobs/train.py --config runs/sweep/best.yaml training.epochs=100
 """
 

@@ -1,7 +1,6 @@
 """Draws from a search space, and the training runs made of them."""
 
 import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +12,6 @@ from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.models import MODEL_CONFIGS
 from raylab.config.search import Domain, Search, SearchSpace, nested
 
-FACTORS = (0.8, 1.25)
-KEEP_PROBABILITY = 0.5
-
 
 def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
     """Draws an architecture, its own keys and the training keys from `trial`."""
@@ -24,14 +20,6 @@ def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
     for name, domain in _domains(space, architecture).items():
         drawn[name] = _suggest(trial, name, domain)
     return drawn
-
-
-def draw_population(config: TuneConfig) -> list[Drawn]:
-    """Returns `config.trials` random draws, seeded by `config.seed`."""
-    study = optuna.create_study(sampler=sampler(Search.RANDOM, config.seed))
-    for point in first_points(config.space):
-        study.enqueue_trial(point)
-    return [draw(config.space, study.ask()) for _ in range(config.trials)]
 
 
 def first_points(space: SearchSpace) -> list[Drawn]:
@@ -65,19 +53,6 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
     return tuple(found)
 
 
-def perturb(space: SearchSpace, drawn: Drawn, generator: random.Random) -> Drawn:
-    """Returns `drawn` with some training keys moved within their domains; the model is kept.
-
-    A key is kept with probability 0.5. Otherwise a number is multiplied by 0.8 or 1.25 within its
-    bounds, and a choice moves to a neighbour (Jaderberg et al. 2017, arXiv 1711.09846).
-    """
-    moved = dict(drawn)
-    for key, domain in space.training.items():
-        if generator.random() >= KEEP_PROBABILITY:
-            moved[f"training.{key}"] = _moved(domain, drawn[f"training.{key}"], generator)
-    return moved
-
-
 def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
     """Returns the training run of a trial.
 
@@ -87,9 +62,6 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
     architecture = str(drawn[ARCHITECTURE])
     model = nested(_below(drawn, architecture))
     training = config.training.model_dump() | _below(drawn, "training")
-    if config.search is Search.POPULATION:
-        # Another trial may take over the weights of any epoch.
-        training |= {"keep_checkpoints": config.training.epochs, "patience": None}
     return TrainConfig.model_validate(
         {
             "storage": storage,
@@ -125,15 +97,6 @@ def _suggest(trial: optuna.trial.BaseTrial, name: str, domain: Domain) -> Scalar
     if domain.integer is not None:
         return trial.suggest_int(name, *domain.integer)
     return trial.suggest_float(name, *domain.bounds, log=domain.log_uniform is not None)
-
-
-def _moved(domain: Domain, value: Any, generator: random.Random) -> Scalar:
-    if domain.choice is not None:
-        at = domain.choice.index(value) + generator.choice((-1, 1))
-        return domain.choice[min(max(at, 0), len(domain.choice) - 1)]
-    low, high = domain.bounds
-    moved = min(max(value * generator.choice(FACTORS), low), high)
-    return round(moved) if domain.integer is not None else moved
 
 
 def _below(drawn: Drawn, section: str) -> dict[str, Any]:

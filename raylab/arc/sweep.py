@@ -1,7 +1,5 @@
 """The records of a sweep: its trials by rank, and the failures."""
 
-import hashlib
-import json
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
@@ -39,25 +37,6 @@ class TrialFailure(Record):
     kind: str
     """Name of the error."""
     message: str
-
-
-class Origin(Part):
-    """The checkpoint of another trial that a run starts from."""
-
-    checkpoint: str
-    """Its file."""
-    epoch: int
-    """Epochs that its weights have seen."""
-
-
-class TrialPointer(Origin):
-    """The location of a trial's weights after an epoch, which Ray Tune hands to other trials."""
-
-    run: str
-    """Name of the run, below the sweep's trials."""
-    drawn: Drawn
-    origin: Origin | None
-    """The checkpoint that the run itself started from."""
 
 
 class Trained(Part):
@@ -125,7 +104,7 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
         DataError: A file cannot be read.
     """
     wanted = set(ids)
-    runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
+    runs = [trial for trial in trial_runs(run) if trial.name in wanted]
     monitor = config.training.monitor
     trials = sorted((_trial(config, trial) for trial in runs), key=partial(_rank, monitor=monitor))
     best = next((trial.trial for trial in trials if trial.trained), None)
@@ -138,21 +117,6 @@ def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
     """Returns the epochs of a trial of the sweep `run`, as flat rows."""
     metrics = Run.at(run / TRIALS / trial.trial).read_record(TrainingMetrics)
     return [] if metrics is None else metrics.rows
-
-
-def segment(trial: str, drawn: Drawn, pointer: TrialPointer | None) -> tuple[str, Origin | None]:
-    """Returns the run of a trial, and the checkpoint of another trial that it starts from.
-
-    Population-based training hands a trial the pointer of another one, perhaps with the same
-    settings. Each such handover starts a new run.
-    """
-    if pointer is None:
-        return trial, None
-    if pointer.run.partition("-")[0] == trial and pointer.drawn == drawn:
-        return pointer.run, pointer.origin
-    identity = json.dumps([pointer.checkpoint, drawn], sort_keys=True)
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    return f"{trial}-{digest}", Origin(checkpoint=pointer.checkpoint, epoch=pointer.epoch)
 
 
 def _trial(config: TuneConfig, run: Run) -> Trial:

@@ -1,20 +1,12 @@
-"""Schedulers of a sweep's trials: all to their end, the best by rungs, or a population."""
+"""Schedulers of a sweep's trials: all to their end, or the best by rungs."""
 
-import random
-from functools import partial
 from typing import Any
 
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import (
-    ASHAScheduler,
-    FIFOScheduler,
-    PopulationBasedTraining,
-    TrialScheduler,
-)
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 
-from raylab.arc.search import perturb, rungs
+from raylab.arc.search import rungs
 from raylab.config.jobs import TuneConfig
-from raylab.config.search import Search, SearchSpace
 from raylab.log import log_line
 
 DRAWN = "drawn"
@@ -24,12 +16,6 @@ DRAWN = "drawn"
 def scheduler_of(config: TuneConfig) -> TrialScheduler:
     """Returns the scheduler that the search of `config` needs."""
     epochs = config.training.epochs
-    if config.search is Search.POPULATION:
-        return _Population(
-            time_attr="epoch",
-            perturbation_interval=config.population_epochs,
-            custom_explore_fn=partial(_explore, config.space, random.Random(config.seed)),
-        )
     stops = rungs(config) if config.stop_early else ()
     if not stops:
         if config.stop_early:
@@ -48,12 +34,6 @@ def scheduler_of(config: TuneConfig) -> TrialScheduler:
     )
 
 
-def _explore(
-    space: SearchSpace, generator: random.Random, values: dict[str, Any]
-) -> dict[str, Any]:
-    return {**values, DRAWN: perturb(space, values[DRAWN], generator)}
-
-
 class _NotedFirst(TrialScheduler):
     """Scheduler that stores the state of the sweep before a new trial starts.
 
@@ -66,7 +46,8 @@ class _NotedFirst(TrialScheduler):
         self._noted: frozenset[str] = frozenset()
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        waiting = {of.trial_id for of in tune_controller.get_trials() if of.status == Trial.PENDING}
+        trials = tune_controller.get_trials()
+        waiting = {trial.trial_id for trial in trials if trial.status == Trial.PENDING}
         if not waiting <= self._noted:
             tune_controller.checkpoint(force=True, wait=True)
             self._noted |= waiting
@@ -78,8 +59,4 @@ class _ToTheEnd(_NotedFirst, FIFOScheduler):
 
 
 class _ByRungs(_NotedFirst, ASHAScheduler):
-    pass
-
-
-class _Population(_NotedFirst, PopulationBasedTraining):
     pass

@@ -3,10 +3,8 @@
 import logging
 import os
 import pickle
-import tempfile
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import optuna
@@ -16,27 +14,17 @@ import ray.tune
 from pydantic import ValidationError
 from ray.tune.search.optuna import OptunaSearch
 
-from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import read_start
 from raylab.arc.records import Epoch, TrainingMetrics
-from raylab.arc.search import (
-    draw,
-    draw_population,
-    first_points,
-    sampler,
-    trial_config,
-)
+from raylab.arc.search import draw, first_points, sampler, trial_config
 from raylab.arc.sweep import (
     Drawn,
-    Origin,
     SweepMetrics,
     TrialFailure,
-    TrialPointer,
     describe,
     history_of,
     rank_trials,
-    segment,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.schedulers import DRAWN, scheduler_of
@@ -46,7 +34,7 @@ from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.search import Search, SearchSpace
+from raylab.config.search import SearchSpace
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import mode_of, worst
@@ -64,7 +52,6 @@ from raylab.training.listeners import EpochListener
 TUNE_STATE = "tune"
 BEST = "best.yaml"
 CURVES = "curves.png"
-POINTER = "pointer.json"
 TRIAL_RESTARTS = 2
 UNWIND_SECONDS = "60"
 """Longest wait until a trial that is stopped early has left its process to the next."""
@@ -132,17 +119,14 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
                 f"start another sweep under another name=; the trials in {run / TRIALS} are "
                 "intact and can be evaluated"
             ) from error
-    population = config.search is Search.POPULATION
-    drawn = {DRAWN: ray.tune.grid_search(draw_population(config))} if population else None
     return ray.tune.Tuner(
         trainable,
-        param_space=drawn,
         tune_config=ray.tune.TuneConfig(
             metric=config.training.monitor,
             mode=mode_of(config.training.monitor),
-            num_samples=1 if population else config.trials,
+            num_samples=config.trials,
             max_concurrent_trials=places,
-            search_alg=None if population else _searcher(config),
+            search_alg=_searcher(config),
             scheduler=scheduler_of(config),
             # Imports take longer than a small trial.
             reuse_actors=True,
@@ -195,9 +179,9 @@ def _trial(
     """
     _refuse_grown_process()
     drawn = cast("Drawn", values[DRAWN])
-    name, origin = segment(ray.tune.get_context().get_trial_id(), drawn, _pointer())
+    name = ray.tune.get_context().get_trial_id()
     try:
-        _train_trial(config, drawn, uri, name, origin, sides)
+        _train_trial(config, drawn, uri, name, sides)
     except (WorkersLostError, RunError):
         raise
     except (RaylabError, ValidationError) as error:
@@ -231,41 +215,16 @@ def _refuse_grown_process() -> None:
 
 
 def _train_trial(
-    config: TuneConfig,
-    drawn: Drawn,
-    uri: str,
-    name: str,
-    origin: Origin | None,
-    sides: "ray.ObjectRef[Sides]",
+    config: TuneConfig, drawn: Drawn, uri: str, name: str, sides: "ray.ObjectRef[Sides]"
 ) -> None:
-    """Trains from the start, or from the weights of `origin` for the remaining epochs."""
-    before = 0 if origin is None else origin.epoch
     training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
-    left = config.training.epochs - before
-    if left <= 0:
-        return
-    if origin is not None:
-        changes = {"training": training.training.model_copy(update={"epochs": left})}
-        training = training.model_copy(update={**changes, "init_from": origin.checkpoint})
     run = Run.open(training, training.job)
     reported = False
 
     def report(metrics: TrainingMetrics) -> None:
         nonlocal reported
         reported = True
-        pointer = TrialPointer(
-            checkpoint=str(run / checkpoint_path(metrics.last.epoch)),
-            epoch=before + metrics.last.epoch,
-            run=name,
-            drawn=drawn,
-            origin=origin,
-        )
-        with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / POINTER).write_text(pointer.model_dump_json(), encoding="utf-8")
-            ray.tune.report(
-                {**metrics.last.row(), "epoch": pointer.epoch},
-                checkpoint=ray.tune.Checkpoint.from_directory(directory),
-            )
+        ray.tune.report(metrics.last.row())
 
     metrics = _fit(training, run, report, within=Run.at(uri), sides=sides)
     if not reported:
@@ -293,16 +252,6 @@ def _fit(
     listeners = {"metrics": meters, "report": report}
     cpus = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))
     return local.fit(config, run, ray.get(sides), start, listeners, threads=cpus)
-
-
-def _pointer() -> TrialPointer | None:
-    """Returns the pointer to the weights that Tune starts this trial from; None without any."""
-    checkpoint = ray.tune.get_checkpoint()
-    if checkpoint is None:
-        return None
-    with checkpoint.as_directory() as directory:
-        content = (Path(directory) / POINTER).read_text(encoding="utf-8")
-        return TrialPointer.model_validate_json(content)
 
 
 class _Progress(ray.tune.Callback):

@@ -71,19 +71,17 @@ class TuneConfig(JobConfig):
 
     space: SearchSpace
     search: Search = Search.TPE
-    """Tree-structured Parzen estimator, random search, or population-based training."""
+    """Tree-structured Parzen estimator, or random search."""
     trials: PositiveInt = 20
-    """Number of trials; for `population`, the size of the population."""
+    """Number of trials."""
     concurrent: PositiveInt | None = None
     """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
-    """Stop trials that fall behind at equal epochs (ASHA); unused by population-based training."""
+    """Stop trials that fall behind at equal epochs (ASHA)."""
     grace_epochs: PositiveInt = 5
     """Epochs before a trial may be stopped, or more: up to where the cosines of all trials end."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     """One trial in this many goes on from one rung to the next."""
-    population_epochs: PositiveInt = 5
-    """Epochs after which the worst of a population copy weights and settings of the best."""
     seed: Seed = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()
@@ -94,8 +92,7 @@ class TuneConfig(JobConfig):
     @model_validator(mode="after")
     def _rungs_compare_one_schedule(self) -> "TuneConfig":
         drawn = self.space.training.get("schedule")
-        compared = self.stop_early and self.search is not Search.POPULATION
-        if compared and drawn is not None and len(drawn.extremes) > 1:
+        if self.stop_early and drawn is not None and len(drawn.extremes) > 1:
             raise ValueError(
                 "the space draws training.schedule, and trials are compared at equal epochs, where "
                 "one has a low learning rate and another a high one: set stop_early=false, or "

@@ -114,4 +114,3 @@ class Search(StrEnum):
 
     TPE = "tpe"
     RANDOM = "random"
-    POPULATION = "population"

@@ -67,7 +67,6 @@ def test_trials_of_different_schedules_are_not_compared_at_equal_epochs() -> Non
     with pytest.raises(ValidationError, match="set stop_early=false"):
         sweep("wsd", "cosine_restarts")
     sweep("wsd", "cosine_restarts", stop_early=False)
-    sweep("wsd", "cosine_restarts", search="population")
     sweep("wsd")
 
 

@@ -1,21 +1,11 @@
-import random
-
 import optuna
 import pytest
 from pydantic import ValidationError
 
-from raylab.arc.search import (
-    draw,
-    draw_population,
-    first_points,
-    perturb,
-    rungs,
-    trial_config,
-)
+from raylab.arc.search import draw, first_points, rungs, sampler, trial_config
 from raylab.arc.sweep import Drawn, describe
 from raylab.config.jobs import TuneConfig
 from raylab.config.models import CustomConfig, DecoderOnlyConfig
-from raylab.config.search import SearchSpace
 
 SPACE = {
     "model": {
@@ -36,8 +26,15 @@ def sweep(**changes: object) -> TuneConfig:
     return TuneConfig.model_validate({"space": SPACE, **changes})
 
 
+def draws(config: TuneConfig) -> list[Drawn]:
+    study = optuna.create_study(sampler=sampler(config.search, config.seed))
+    for point in first_points(config.space):
+        study.enqueue_trial(point)
+    return [draw(config.space, study.ask()) for _ in range(config.trials)]
+
+
 def test_a_draw_holds_the_keys_of_its_architecture_alone():
-    drawn = draw_population(sweep(trials=40, search="random"))
+    drawn = draws(sweep(trials=40, search="random"))
     keys = {
         "champion": {"champion.demonstrations"},
         "decoder_only": {"decoder_only.layers", "decoder_only.dropout"},
@@ -56,22 +53,17 @@ def test_a_draw_holds_the_keys_of_its_architecture_alone():
 
 
 def test_learning_rates_are_even_in_the_logarithm():
-    drawn = draw_population(sweep(trials=400, search="random"))
+    drawn = draws(sweep(trials=400, search="random"))
     # Of [0.001, 0.1] the half below 0.01 in the logarithm; evenly it would be 9 %.
     low = sum(float(each["training.lr"] or 0) < 0.01 for each in drawn)
     assert 160 < low < 240
 
 
 def test_every_architecture_comes_once_before_chance_decides():
-    drawn = draw_population(sweep(trials=2))
+    drawn = draws(sweep(trials=2))
     assert [each["architecture"] for each in drawn] == ["champion", "decoder_only"]
-    assert draw_population(sweep(trials=2)) == drawn
-    assert draw_population(sweep(trials=2, seed=1)) != drawn
-    study = optuna.create_study()
-    space = SearchSpace.model_validate(SPACE)
-    for point in first_points(space):
-        study.enqueue_trial(point)
-    assert draw(space, study.ask())["architecture"] == "champion"
+    assert draws(sweep(trials=2)) == drawn
+    assert draws(sweep(trials=2, seed=1)) != drawn
 
 
 def sweep_of(restarts: object, **changes: object) -> TuneConfig:
@@ -128,7 +120,7 @@ def test_the_options_of_a_model_of_ones_own_are_drawn():
     target = {"choice": ["mymodels:TwoLayers"]}
     domains = {"target": target, "options.width": {"choice": [64, 96]}, "demonstrations": DEPTH}
     config = TuneConfig.model_validate({"space": {"model": {"custom": domains}}, "trials": 20})
-    drawn = draw_population(config)
+    drawn = draws(config)
     trials = [trial_config(config, each, storage="/runs", name="t").model for each in drawn]
     assert {each["custom.options.width"] for each in drawn} == {64, 96}
     assert trials == [
@@ -139,31 +131,6 @@ def test_the_options_of_a_model_of_ones_own_are_drawn():
         )
         for each in drawn
     ]
-
-
-def test_a_population_keeps_every_epoch_another_may_take_over():
-    config = sweep(search="population", training={"epochs": 7})
-    training = trial_config(config, DRAWN, storage="/runs", name="t").training
-    assert (training.keep_checkpoints, training.patience) == (7, None)
-
-
-def test_perturbing_moves_training_keys_within_their_domains_and_keeps_the_model():
-    space = SearchSpace.model_validate(SPACE)
-    moved = [perturb(space, DRAWN, random.Random(seed)) for seed in range(200)]
-    for each in moved:
-        assert {key: each[key] for key in DRAWN if key not in TRAINING} == {
-            key: DRAWN[key] for key in DRAWN if key not in TRAINING
-        }
-    assert {round(float(each["training.lr"] or 0), 6) for each in moved} == {0.008, 0.01, 0.0125}
-    # The last choice has one neighbour.
-    assert {each["training.batch_size"] for each in moved} == {16, 32}
-    # 4 * 0.8 = 3.2 and 4 * 1.25 = 5, as whole numbers.
-    assert {each["training.restart_epochs"] for each in moved} == {3, 4, 5}
-    highest = {**DRAWN, "training.lr": 0.1}
-    assert max(
-        float(perturb(space, highest, random.Random(seed))["training.lr"] or 0)
-        for seed in range(50)
-    ) == pytest.approx(0.1)
 
 
 def test_a_draw_is_described_on_one_line():

@@ -1,12 +1,10 @@
 """Trials without a cluster: Tune's session and the training itself are stood in for."""
 
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.tune import Checkpoint
 
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.sweep import TrialFailure
@@ -22,10 +20,8 @@ from tests.cluster.scrape import exported
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS = {
     "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
-    "search": "population",
     "training": {"epochs": 4},
 }
-"""Of a population that trains for four epochs."""
 
 
 class Session:
@@ -34,9 +30,7 @@ class Session:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trial = ""
-        self.checkpoint: Checkpoint | None = None
         self.reports: list[dict[str, Any]] = []
-        self.checkpoints: list[Checkpoint] = []
         self.trained: list[TrainConfig] = []
         self.error: Exception | None = None
 
@@ -46,15 +40,8 @@ class Session:
     def get_trial_id(self) -> str:
         return self.trial
 
-    def get_checkpoint(self) -> Checkpoint | None:
-        return self.checkpoint
-
-    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
+    def report(self, metrics: dict[str, Any]) -> None:
         self.reports.append(metrics)
-        if checkpoint is not None:
-            kept = self.path / f"checkpoint-{len(self.checkpoints)}"
-            shutil.copytree(checkpoint.path, kept)
-            self.checkpoints.append(Checkpoint.from_directory(kept))
 
     def fit(
         self, config: TrainConfig, run: Run, on_epoch: EpochListener, **shared: object
@@ -66,52 +53,28 @@ class Session:
             on_epoch(training_metrics(epoch_of(epoch, {"dense_grid_objective": 0.5})))
         return training_metrics()
 
-    def run(self, trial: str, drawn: dict[str, Any], start: Checkpoint | None = None) -> list[int]:
-        """Run a trial as Tune does, from `start`; returns the epochs that it reported."""
-        self.trial, self.checkpoint = trial, start
+    def run(self, trial: str) -> list[int]:
+        """Run a trial as Tune does; returns the epochs that it reported."""
+        self.trial = trial
         before = len(self.reports)
         config = TuneConfig.model_validate(SETTINGS)
-        tune_module._trial(
-            {"drawn": drawn}, config=config, uri=str(self.path / "sweep"), sides=None
-        )
+        uri = str(self.path / "sweep")
+        tune_module._trial({"drawn": DRAWN}, config=config, uri=uri, sides=None)
         return [report["epoch"] for report in self.reports[before:]]
 
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session(tmp_path)
-    for name in ("get_context", "get_checkpoint", "report"):
+    for name in ("get_context", "report"):
         monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
     monkeypatch.setattr(tune_module, "_fit", session.fit)
     return session
 
 
-@pytest.mark.parametrize("drawn", [DRAWN, DRAWN | {"training.lr": 0.0008}], ids=["same", "moved"])
-def test_weights_taken_over_are_trained_in_a_run_of_their_own(
-    session: Session, drawn: dict[str, Any]
-):
-    assert session.run("aa_01", DRAWN) == [1, 2, 3, 4]
-    # Population-based training may leave the settings as the donor has them.
-    assert session.run("bb_02", drawn, session.checkpoints[1]) == [3, 4]
-    donor, taker = session.trained
-    assert donor.name == "aa_01" and donor.init_from is None
-    assert taker.name is not None and taker.name.startswith("bb_02-")
-    donated = f"{session.path}/sweep/trials/aa_01/checkpoints/epoch-0002/checkpoint.ckpt"
-    assert (taker.init_from, taker.training.epochs) == (donated, 2)
-    assert taker.training.lr == drawn["training.lr"]
-    # A trial that died goes on in its run, from the donor's checkpoint until it has its own.
-    for start in (session.checkpoints[1], session.checkpoints[4]):
-        session.run("bb_02", drawn, start)
-        assert session.trained[-1] == taker
-    # One whose epochs are used up trains no more.
-    trained = len(session.trained)
-    assert session.run("cc_03", DRAWN, session.checkpoints[3]) == []
-    assert len(session.trained) == trained
-
-
 def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):
     session.error = NonFiniteLossError("loss is nan")
-    assert session.run("aa_01", DRAWN) == [4]
+    assert session.run("aa_01") == [4]
     assert session.reports[0]["failure"] == "loss is nan"
     assert session.reports[0]["val_dense_grid_objective"] == 0.0
     failure = Run.at(f"{session.path}/sweep/trials/aa_01").read_record(TrialFailure)
@@ -121,7 +84,7 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
 def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
     session.error = WorkersLostError("a node died")
     with pytest.raises(WorkersLostError):
-        session.run("aa_01", DRAWN)
+        session.run("aa_01")
     assert not session.reports
     assert not (session.path / "sweep/trials/aa_01/failure.json").exists()
 
@@ -137,9 +100,9 @@ def test_a_process_that_has_grown_takes_no_further_trial(
 
     monkeypatch.setattr(tune_module.psutil, "Process", process)
     monkeypatch.setattr(tune_module, "_memory_of_first_trial", None)
-    assert session.run("aa_01", DRAWN) == session.run("bb_02", DRAWN) == [1, 2, 3, 4]
+    assert session.run("aa_01") == session.run("bb_02") == [1, 2, 3, 4]
     with pytest.raises(WorkersLostError, match="starts in a new one"):
-        session.run("cc_03", DRAWN)
+        session.run("cc_03")
     assert [config.name for config in session.trained] == ["aa_01", "bb_02"]
 
 
