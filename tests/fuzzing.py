@@ -111,7 +111,7 @@ def try_all(
             with limits():
                 read(content)
         except allowed as error:
-            assert 0 < len(str(error)) < 3000, f"input {number}: {str(error)[:200]}"
+            assert 0 < len(str(error)) < 5000, f"input {number}: {str(error)[:200]}"
         except Exception as error:
             error.add_note(f"input {number}: {str(content)[:2000]}")
             raise

@@ -10,18 +10,24 @@ from typing import Annotated, cast
 import msgspec
 
 from raylab.arc.data.documents import (
+    SIDES,
     TASKS_BYTES,
     Colour,
     Document,
+    MalformedTaskError,
     existing_place,
     file_documents,
+    grid_fault,
     kept_documents,
+    kind_of,
     nothing_found,
+    pair_faults,
+    pairs_faults,
     parse,
+    read_all,
     read_json,
     to_grid,
 )
-from raylab.arc.data.faults import SIDES, grid_fault, kind_of, pair_fault, pairs_fault
 from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
@@ -114,13 +120,14 @@ def read_arc_json(config: DataConfig) -> list[ReadTask]:
         documents = list(_challenge_documents(file))
         solutions = _solutions_of(file)
     answers = _read_answers(solutions)
-    tasks: list[ReadTask] = []
-    for document in kept_documents(documents, config, str(file or place)):
-        raw = parse(document, _decode_arc_task, _task_fault)
+
+    def read(document: Document) -> ReadTask:
+        raw = parse(document, _decode_arc_task, _task_faults)
         given = answers.get(document.id)
         questions = raw.questions if given is None else _answered(document, raw, given, solutions)
-        tasks.append(_limited(document.id, raw.demonstrations, questions, config.pairs_per_task))
-    return tasks
+        return _limited(document.id, raw.demonstrations, questions, config.pairs_per_task)
+
+    return read_all(kept_documents(documents, config, str(file or place)), read)
 
 
 def _file_of(place: Place) -> Place | None:
@@ -198,15 +205,13 @@ def _answered(
     document: Document, raw: _RawTask, answers: object, solutions: Place | None
 ) -> list[tuple[Grid, Grid | None]]:
     """Returns the test pairs of `raw`, with missing outputs taken from the solutions file."""
-    fault = _answers_fault(answers)
-    if fault:
-        raise DataError(f"{solutions}: task {document.id}: {fault}")
+    where = f"{solutions}: task {document.id}"
+    if faults := [*_answers_faults(answers)]:
+        raise MalformedTaskError([f"{where}: {fault}" for fault in faults])
     grids = cast(list[Cells], answers)
     if len(grids) != len(raw.questions):
-        raise DataError(
-            f"{solutions}: task {document.id}: {len(grids)} outputs for "
-            f"{len(raw.questions)} test pairs in {document.file}"
-        )
+        fault = f"{len(grids)} outputs for {len(raw.questions)} test pairs in {document.file}"
+        raise MalformedTaskError([f"{where}: {fault}"])
     return [
         (source, to_grid(cells) if target is None else target)
         for (source, target), cells in zip(raw.questions, grids, strict=True)
@@ -227,33 +232,33 @@ def _dump_json(content: object) -> bytes:
     return json.dumps(content).encode()
 
 
-def _task_fault(content: object) -> str | None:
+def _task_faults(content: object) -> Iterator[str]:
     if isinstance(content, list):
-        return "expected an object {train, test}, found a list; source re_arc reads lists of pairs"
-    if not isinstance(content, dict):
-        return f"expected an object {{train, test}}, found {kind_of(content)}"
-    task = cast(dict[str, object], content)
-    for part in ("train", "test"):
-        if part not in task:
-            return f'the key "{part}" is missing'
-    return pairs_fault("train ", task["train"], SIDES) or _test_pairs_fault(task["test"])
+        yield "expected an object {train, test}, found a list; source re_arc reads lists of pairs"
+    elif not isinstance(content, dict):
+        yield f"expected an object {{train, test}}, found {kind_of(content)}"
+    else:
+        task = cast(dict[str, object], content)
+        yield from (f'the key "{key}" is missing' for key in ("train", "test") if key not in task)
+        if "train" in task:
+            yield from pairs_faults("train ", task["train"], SIDES)
+        if "test" in task:
+            yield from _test_pairs_faults(task["test"])
 
 
-def _test_pairs_fault(content: object) -> str | None:
+def _test_pairs_faults(content: object) -> Iterator[str]:
     if not isinstance(content, list):
-        return f"test pairs: expected a list of {{input, output}}, found {kind_of(content)}"
+        yield f"test pairs: expected a list of {{input, output}}, found {kind_of(content)}"
+        return
     for index, pair in enumerate(cast(list[object], content)):
-        fault = pair_fault(pair, SIDES, output_needed=False)
-        if fault:
-            return f"test pair {index}{fault}"
-    return None
+        for fault in pair_faults(pair, SIDES, output_needed=False):
+            yield f"test pair {index}{fault}"
 
 
-def _answers_fault(grids: object) -> str | None:
+def _answers_faults(grids: object) -> Iterator[str]:
     if not isinstance(grids, list):
-        return f"expected a list of output grids, found {kind_of(grids)}"
+        yield f"expected a list of output grids, found {kind_of(grids)}"
+        return
     for index, grid in enumerate(cast(list[object], grids)):
-        fault = grid_fault(grid, SIDES)
-        if fault:
-            return f"test pair {index} output{fault}"
-    return None
+        if fault := grid_fault(grid, SIDES):
+            yield f"test pair {index} output{fault}"

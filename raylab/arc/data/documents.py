@@ -1,17 +1,19 @@
-"""Documents, each the JSON of one task: finding, selecting and parsing them."""
+"""Documents, each the JSON of one task: finding, selecting and parsing them, and their faults."""
 
 import codecs
+import json
 import platform
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from raylab.arc.data.tasks import COLOURS, Grid, Task
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid, Task
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
@@ -20,6 +22,10 @@ from raylab.files import Place
 _T = TypeVar("_T")
 TASKS_BYTES = 1 << 26
 """Longest file of tasks that is read."""
+MOST_FAULTS = 20
+"""Most faults that an error names."""
+SIDES = range(1, MAX_SIDE + 1)
+ANY_SIDES = range(1, sys.maxsize)
 Colour = Annotated[int, msgspec.Meta(ge=0, le=COLOURS - 1)]
 AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
 AnyCells = Annotated[list[AnyRow], msgspec.Meta(min_length=1)]
@@ -130,25 +136,64 @@ def nothing_found(place: Place, pattern: str) -> DataError:
     return DataError(message)
 
 
+class MalformedTaskError(DataError):
+    """A task that cannot be read, with its faults: each has file, task, pair, row and column."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        """Names the first `MOST_FAULTS` of the faults, at least one, and how many there are."""
+        listed = [*faults[:MOST_FAULTS]]
+        if len(faults) > len(listed):
+            listed.append(f"and {len(faults) - len(listed)} more")
+        self.faults = tuple(faults)
+        lines = "\n  ".join(listed)
+        places = " (rows, columns and pairs count from 0)" if ", row " in lines else ""
+        head = f"{len(faults)} faults{places}:\n  "
+        super().__init__(lines + places if len(faults) == 1 else head + lines)
+
+
+def read_all(documents: Iterable[Document], read: Callable[[Document], _T]) -> list[_T]:
+    """Returns what `read` makes of each document.
+
+    Raises:
+        MalformedTaskError: Some are malformed, with the faults of all.
+    """
+    results: list[_T] = []
+    faults: list[str] = []
+    for document in documents:
+        try:
+            results.append(read(document))
+        except MalformedTaskError as error:
+            faults += error.faults
+    if faults:
+        raise MalformedTaskError(faults)
+    return results
+
+
 def parse(
-    document: Document, decode: Callable[[bytes], _T], fault_of: Callable[[object], str | None]
+    document: Document,
+    decode: Callable[[bytes], _T],
+    faults_of: Callable[[object], Iterable[str]],
 ) -> _T:
     """Returns the decoded document.
 
     Args:
         document: Document of one task.
         decode: Decodes valid text fast; raises ValueError for any other.
-        fault_of: Describes the fault in the plain JSON.
+        faults_of: Describes the faults in the plain JSON.
 
     Raises:
-        DataError: It cannot be decoded, with task, pair, row and column.
+        MalformedTaskError: It cannot be decoded.
     """
     raw = document.read()
     try:
         return decode(without_bom(raw))
     except (ValueError, RecursionError) as error:
         where = f"{document.file}: task {document.id}"
-        raise DataError(f"{where}: {fault_of(parse_json(raw, where)) or error}") from None
+        try:
+            faults = [*faults_of(parse_json(raw, where))]
+        except DataError as broken:
+            raise MalformedTaskError([str(broken)]) from None
+        raise MalformedTaskError([f"{where}: {fault}" for fault in faults or [error]]) from None
 
 
 def to_grid(cells: AnyCells) -> Grid:
@@ -164,3 +209,82 @@ def to_grid(cells: AnyCells) -> Grid:
 def without_bom(raw: bytes) -> bytes:
     """Returns the UTF-8 text without its byte order mark."""
     return raw.removeprefix(codecs.BOM_UTF8)
+
+
+# Faults in plain JSON. msgspec and numpy read valid files fast; this only explains the others.
+
+
+def pairs_faults(part: str, content: object, sides: range) -> Iterator[str]:
+    """Yields the faults of a list of pairs, a grid's first. `part` names it in the faults."""
+    if not isinstance(content, list):
+        yield f"{part}pairs: expected a list of {{input, output}}, found {kind_of(content)}"
+    elif not content:
+        yield f"{part}pairs: the list is empty"
+    else:
+        for index, pair in enumerate(cast(list[object], content)):
+            for fault in pair_faults(pair, sides, output_needed=True):
+                yield f"{part}pair {index}{fault}"
+
+
+def pair_faults(content: object, sides: range, output_needed: bool) -> Iterator[str]:
+    """Yields the faults of a pair, a grid's first. A test pair may lack its output."""
+    if not isinstance(content, dict):
+        yield f": expected an object {{input, output}}, found {kind_of(content)}"
+        return
+    pair = cast(dict[str, object], content)
+    for side in ("input", "output"):
+        if side == "output" and not output_needed and pair.get(side) is None:
+            continue
+        if side not in pair:
+            yield f': the key "{side}" is missing'
+        elif fault := grid_fault(pair[side], sides):
+            yield f" {side}{fault}"
+
+
+def grid_fault(content: object, sides: range) -> str | None:
+    """Returns the fault of a grid whose sides must be in `sides`; None if it has none."""
+    if not isinstance(content, list):
+        return f": expected a list of rows, found {kind_of(content)}"
+    rows = cast(list[object], content)
+    if len(rows) not in sides:
+        return f": {len(rows)} rows, a grid has 1 to {MAX_SIDE}"
+    width = None
+    for index, row in enumerate(rows):
+        fault = _row_fault(row, width, sides)
+        if fault:
+            return f", row {index}{fault}"
+        width = len(cast(list[object], row))
+    return None
+
+
+def _row_fault(content: object, width: int | None, sides: range) -> str | None:
+    if not isinstance(content, list):
+        return f": expected a list of colours, found {kind_of(content)}"
+    row = cast(list[object], content)
+    if width is not None and len(row) != width:
+        return f": {len(row)} columns, the rows above have {width}"
+    if len(row) not in sides:
+        return f": {len(row)} columns, a grid has 1 to {MAX_SIDE}"
+    for column, cell in enumerate(row):
+        # type, not isinstance: True is an int.
+        if type(cell) is not int or not 0 <= cell < COLOURS:
+            value = json.dumps(cell)[:40]
+            return f", column {column}: {value} is no colour, an integer 0..{COLOURS - 1}"
+    return None
+
+
+def kind_of(content: object) -> str:
+    """Returns the JSON type of a value, in words."""
+    match content:
+        case None:
+            return "null"
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case str():
+            return "a string"
+        case bool():
+            return "a boolean"
+        case _:
+            return "a number"

@@ -3,7 +3,7 @@
 import logging
 import zipfile
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,17 +12,20 @@ from typing import Annotated
 import msgspec
 
 from raylab.arc.data.documents import (
+    ANY_SIDES,
     TASKS_BYTES,
     AnyCells,
     Document,
+    MalformedTaskError,
     existing_place,
     file_documents,
     kept_documents,
     nothing_found,
+    pairs_faults,
     parse,
+    read_all,
     to_grid,
 )
-from raylab.arc.data.faults import ANY_SIDES, pairs_fault
 from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
 from raylab.bounded import opened_zip, read_member
 from raylab.config.arc import DataConfig
@@ -53,16 +56,17 @@ def load_re_arc(config: DataConfig) -> list[Task]:
             documents = list(_zip_documents(stack.enter_context(_open_zip(place)), place))
         if not documents:
             raise nothing_found(place, "tasks/<task id>.json and no <task id>.json")
-        tasks: list[Task] = []
         left_out: Counter[str] = Counter()
-        decode = partial(_decode_re_arc_pairs, limit=config.pairs_per_task)
-        for document in kept_documents(documents, config, str(place)):
-            pairs, left_out[document.id] = parse(document, decode, _re_arc_fault)
+
+        def read(document: Document) -> Task:
+            pairs, left_out[document.id] = parse(document, decode, _re_arc_faults)
             if not pairs:
-                raise DataError(
-                    f"{document.file}: task {document.id}: all pairs have a side over {MAX_SIDE}"
-                )
-            tasks.append(Task(document.id, pairs))
+                fault = f"all pairs have a side over {MAX_SIDE}"
+                raise MalformedTaskError([f"{document.file}: task {document.id}: {fault}"])
+            return Task(document.id, pairs)
+
+        decode = partial(_decode_re_arc_pairs, limit=config.pairs_per_task)
+        tasks = read_all(kept_documents(documents, config, str(place)), read)
     if left_out.total():
         logger.warning(
             "%s: %d pairs with a side over %d are left out (tasks: %s)",
@@ -113,7 +117,7 @@ def _decode_re_arc_pairs(raw: bytes, limit: int | None) -> tuple[tuple[Pair, ...
     return tuple(pairs), too_large
 
 
-def _re_arc_fault(content: object) -> str | None:
+def _re_arc_faults(content: object) -> Iterable[str]:
     if isinstance(content, dict):
-        return "expected a list of pairs, found an object; source arc_json reads {train, test}"
-    return pairs_fault("", content, ANY_SIDES)
+        return ["expected a list of pairs, found an object; source arc_json reads {train, test}"]
+    return pairs_faults("", content, ANY_SIDES)

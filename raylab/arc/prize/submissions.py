@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from raylab.arc.data.challenges import Challenge
-from raylab.arc.data.documents import read_json
-from raylab.arc.data.faults import SIDES, grid_fault, kind_of
+from raylab.arc.data.documents import SIDES, grid_fault, kind_of, read_json
 from raylab.arc.prize.scores import attempts_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
 from raylab.arc.records import GridRows

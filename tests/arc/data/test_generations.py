@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.data.batching import Grids, pad_grids
+from raylab.arc.data.batching import Grids, Redrawings, pad_grids
 from raylab.arc.data.generations import Redrawing, redraw, redrawing
-from raylab.arc.data.redrawn_batches import Redrawings
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 

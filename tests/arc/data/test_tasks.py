@@ -456,6 +456,38 @@ def test_structure_faults_are_named(tmp_path: Path, content: Json, fault: str) -
     assert f"{file}: task b: {fault}" in text
 
 
+def test_all_malformed_tasks_are_told_at_once(tmp_path: Path) -> None:
+    two = {"input": [[1, 12]], "output": [[1], [2, 3]]}
+    write(tmp_path / "a.json", task())
+    files = {"b": task([PAIR, two], test=[pair(11)]), "d": {"train": []}, "e": [PAIR]}
+    for name, content in files.items():
+        write(tmp_path / f"{name}.json", content)
+    (tmp_path / "c.json").write_text('{"train": [],\n "test": [}')
+    text = message(arc_json(tmp_path))
+    first, *faults = text.split("\n  ")
+    assert first == "8 faults (rows, columns and pairs count from 0):"
+    expected = [
+        "b: train pair 1 input, row 0, column 1: 12 is no colour",
+        "b: train pair 1 output, row 1: 2 columns, the rows above have 1",
+        "b: test pair 0 input, row 0, column 0: 11 is no colour",
+        "b: test pair 0 output, row 0, column 0: 11 is no colour",
+        "c: not valid JSON: ",
+        'd: the key "test" is missing',
+        "d: train pairs: the list is empty",
+        "e: expected an object {train, test}, found a list",
+    ]
+    for fault, start in zip(faults, expected, strict=True):
+        assert fault.startswith(f"{tmp_path / start[0]}.json: task {start}")
+
+
+def test_of_many_faults_the_first_are_named_and_the_others_counted(kaggle: Path) -> None:
+    write(kaggle / "arc_challenges.json", {f"{n:02}": task(test=[UNSCORED]) for n in range(30)})
+    file = write(kaggle / "arc_solutions.json", {f"{n:02}": [] for n in range(1, 30)})
+    first, *faults, rest = message(arc_json(kaggle)).split("\n  ")
+    assert (first, len(faults), rest) == ("29 faults:", 20, "and 9 more")
+    assert faults[0].startswith(f"{file}: task 01: 0 outputs for 1 test pairs in")
+
+
 @pytest.mark.parametrize("read", [arc_json, re_arc])
 def test_syntax_error_has_line_and_column(tmp_path: Path, read: Any) -> None:
     file = tmp_path / "b.json"
