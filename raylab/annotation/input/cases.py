@@ -49,7 +49,8 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 LONGEST_ID = 255
 """Longest id in bytes, with its generation: file systems have no longer name."""
-BATCH_ROWS = 256
+BATCH_ROWS = 16
+"""Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
 SHOWN = 60
 
 

@@ -29,7 +29,7 @@ from raylab.errors import DataError, LimitError
 from raylab.opt.code import parse
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
 from tests.fuzzing import limits, try_altered
-from tests.memory import MIB
+from tests.memory import MIB, memory
 
 PID = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
 
@@ -177,6 +177,19 @@ WRONG_COLUMNS: list[tuple[dict[str, Any], str]] = [
 def test_wrong_parquet_is_named(tmp_path: Path, columns: dict[str, Any], message: str):
     with pytest.raises(DataError, match=rf"cases .*c.*\.parquet.*{message}"):
         read(parquet(tmp_path, **columns))
+
+
+def test_a_long_text_that_rows_repeat_is_read_within_little_memory(tmp_path: Path):
+    # 300 times one text of 4 MiB are a few kB of a dictionary.
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), ["x" * 4 * MIB])
+    path = tmp_path / "repeated.parquet"
+    columns = {"id": list(map(str, range(300))), "description": repeated}
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < MIB
+    # Threads of pyarrow start before memory is measured.
+    read(parquet(tmp_path, id=["a"], description=["b"]))
+    with memory(512 * MIB):
+        assert len(list(itertools.islice(read_cases(str(path), CODEBOOK), 40))) == 40
 
 
 WRONG_FILES: list[tuple[str, bytes | None, str]] = [
