@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from raylab.arc.comparators.rules import group_rule_metrics
+from raylab.arc.comparators.rules import count_rules, group_rule_metrics
 from raylab.arc.data.curriculum.registry import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
@@ -57,7 +57,8 @@ def best_rules() -> dict[str, list[float]]:
     names, group_of_task = group_indices(store, group_tasks(tasks))
     pairs = np.arange(len(store.task_of))
     weights = ObjectiveConfig().model_dump()
-    of_groups = group_rule_metrics(store, pairs, weights, names, group_of_task)
+    counts = count_rules(store, pairs)
+    of_groups = group_rule_metrics(counts, store.task_of[pairs], weights, names, group_of_task)
     return {
         name: [max(rule[figure] for rule in of_groups[f"{name}-1"].values()) for figure in FIGURES]
         for name in FAMILIES

@@ -11,7 +11,7 @@ from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.checkpoints import OTHER, Training, checkpoint_path, read_training
-from raylab.arc.comparators.rules import rule_metrics
+from raylab.arc.comparators.rules import count_on, rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
@@ -117,7 +117,8 @@ def build_experiment(
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()
-    return Experiment(module, data, {} if rank else rule_metrics(store, sides.val, weights))
+    rules = {} if rank else rule_metrics(count_on(sides, "val"), store.task_of[sides.val], weights)
+    return Experiment(module, data, rules)
 
 
 class EpochRecorder(pl.Callback):

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.device import use_share
@@ -96,7 +97,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
     workers = workers_of(config.cluster, run.name)
-    shared = workers.put(sides)
+    shared = workers.put(with_rules(sides))
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,

@@ -14,6 +14,7 @@ import ray.tune
 from pydantic import ValidationError
 from ray.tune.search.optuna import OptunaSearch
 
+from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import read_start
 from raylab.arc.records import Epoch, TrainingMetrics
@@ -87,7 +88,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             _tell_outcome(run, run.read_record(SweepMetrics), config)
             return
         with session(config.cluster, run):
-            shared = ray.put(sides)
+            shared = ray.put(with_rules(sides))
             results = _tuner(config, run, shared).fit()
             _conclude(config, run, results, shared)
 

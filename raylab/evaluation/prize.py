@@ -51,7 +51,7 @@ from raylab.evaluation.scores import checkpoints_of
 from raylab.files import Place
 from raylab.grid_metrics import FIRST_ATTEMPT
 from raylab.log import log_line
-from raylab.report.page import write_page
+from raylab.report.page import PAGE, write_page
 from raylab.report.prize import prize_page
 from raylab.report.table import pluralize, print_tables
 from raylab.report.work import watch
@@ -360,7 +360,7 @@ def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
     write_page(run, page)
     print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
     scores = str(run / SCORES)
-    log_line(f"score tree {scores}", uri=scores)
+    log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))
 
 
 def _value(score: PrizeScore, metric: str) -> float:

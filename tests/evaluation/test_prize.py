@@ -80,7 +80,10 @@ def test_the_submission_of_a_run_has_its_score(storage: Path, tree: Path):
 
 
 def test_nothing_answered_is_answered_again(
-    storage: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+    storage: Path,
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
     asked: list[tuple[str, ...] | None] = []
     solve = prize.solve
@@ -95,6 +98,7 @@ def test_nothing_answered_is_answered_again(
     (tree / f"answers/one/published/{lost}.json").unlink()
     run_evaluate(scored(storage, "arc", resume=True))
     assert asked == [(lost,)]
+    assert f"\nreport {tree / 'report.html'}\n" in capsys.readouterr().out
     assert (tree / "submissions/one/published/submission.json").read_bytes() == before
 
 

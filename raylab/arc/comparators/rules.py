@@ -13,6 +13,7 @@ a grid of one colour, and *copy, else previous* never leaves the source: it is *
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
 from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
@@ -35,7 +37,7 @@ from raylab.grid_metrics import (
 
 BATCH_SIZE = 256
 
-RuleCounts = dict[str, Tensor]
+RuleCounts = Mapping[str, Tensor]
 """(N, counts) int64 by rule: the counts of N pairs, in the order of `Count`."""
 
 
@@ -56,29 +58,40 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     return {rule: of[chosen] for rule, of in counts.items()}
 
 
+def count_on(sides: Sides, side: str) -> RuleCounts:
+    """Returns the counts of every rule on the pairs of a side, `val` or `test`."""
+    counts = sides.rules.get(side)
+    return count_rules(sides.store, getattr(sides, side)) if counts is None else counts
+
+
+def with_rules(sides: Sides) -> Sides:
+    """Returns sides that hold the counts of the rules, for all trainings on them to share."""
+    return replace(sides, rules={side: count_on(sides, side) for side in ("val", "test")})
+
+
 def rule_metrics(
-    store: PairStore, pairs: Indices, weights: Mapping[str, float]
+    counts: RuleCounts, tasks: Indices, weights: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Returns every metric by rule, each in [0, 1], over `pairs` of the store.
+    """Returns every metric by rule, each in [0, 1], over some pairs.
 
     Args:
-        store: the pairs of all tasks.
-        pairs: at least one pair.
+        counts: counts of every rule on at least one pair.
+        tasks: (pairs,) task of each pair, as a number from 0.
         weights: keyword weights of the dense grid objective.
     """
-    tasks = torch.from_numpy(store.task_of[pairs])
-    found: dict[str, dict[str, float]] = {}
-    for rule, counts in count_rules(store, pairs).items():
-        by_task = counts.new_zeros(len(store.task_ids), len(Count)).index_add_(0, tasks, counts)
-        values = metric_values(counts.sum(0), weights)
+    metrics: dict[str, dict[str, float]] = {}
+    for rule, pairs in counts.items():
+        by_task = pairs.new_zeros(int(tasks.max()) + 1, len(Count))
+        by_task.index_add_(0, torch.from_numpy(tasks), pairs)
+        values = metric_values(pairs.sum(0), weights)
         values[GAP_RATE] = compositional_gap_rate(by_task)
-        found[rule] = {name: float(value) for name, value in values.items()}
-    return found
+        metrics[rule] = {name: float(value) for name, value in values.items()}
+    return metrics
 
 
 def group_rule_metrics(
-    store: PairStore,
-    pairs: Indices,
+    counts: RuleCounts,
+    tasks: Indices,
     weights: Mapping[str, float],
     groups: Sequence[str],
     group_of_task: Indices,
@@ -86,20 +99,22 @@ def group_rule_metrics(
     """Returns the metrics of `rule_metrics`, and `compositional_gap`, by group of tasks and rule.
 
     Args:
-        store: the pairs of all tasks.
-        pairs: at least one pair.
+        counts: as in `rule_metrics`.
+        tasks: as in `rule_metrics`.
         weights: keyword weights of the dense grid objective.
         groups: names of the groups.
-        group_of_task: (tasks,) int64 position of each task's group.
+        group_of_task: (tasks,) position of each task's group.
     """
-    group = group_of_task[store.task_of[pairs]]
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    group = group_of_task[tasks]
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
     for index in map(int, np.unique(group)):
-        rules = rule_metrics(store, pairs[group == index], weights)
-        for of in rules.values():
-            of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
-        found[groups[index]] = rules
-    return found
+        inside = group == index
+        own = {rule: pairs[torch.from_numpy(inside)] for rule, pairs in counts.items()}
+        rules = rule_metrics(own, tasks[inside], weights)
+        for values in rules.values():
+            values["compositional_gap"] = values["cell_accuracy"] - values["grid_accuracy"]
+        metrics[groups[index]] = rules
+    return metrics
 
 
 def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:

@@ -1,6 +1,8 @@
 """The pairs of each side of a split, in one store; loads without torch."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,8 @@ class Sides:
         train: Pairs of the store to train on.
         val: Pairs of the store that choose the checkpoint.
         test: Pairs of the store that figures are reported on.
+        rules: Counts of `raylab.arc.comparators.rules` on the pairs of `val` and `test`, by side,
+            if several trainings share them.
     """
 
     store: PairStore
@@ -35,6 +39,7 @@ class Sides:
     train: Indices
     val: Indices
     test: Indices
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
     def seen(self) -> Seen:

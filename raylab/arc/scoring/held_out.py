@@ -3,7 +3,7 @@
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators.rules import group_rule_metrics, rule_metrics
+from raylab.arc.comparators.rules import count_on, group_rule_metrics, rule_metrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
@@ -45,6 +45,7 @@ def measure_test(
 
     predict_pairs(checkpoint, store, sides.test, config.training.batch_size, device, count)
     values = {**metrics.compute(), LOSS: losses.compute()}
+    rules, tasks = count_on(sides, "test"), store.task_of[sides.test]
     by_task = GridMetrics(store.task_ids, weights)
     by_task.counts = metrics.counts.cpu()
     return HeldOut(
@@ -55,10 +56,8 @@ def measure_test(
         pairs=len(sides.test),
         metrics={name: float(value) for name, value in values.items()},
         groups=metrics.by_group(),
-        group_rules=group_rule_metrics(
-            store, sides.test, weights, sides.groups, sides.group_of_task
-        ),
-        rules=rule_metrics(store, sides.test, weights),
+        group_rules=group_rule_metrics(rules, tasks, weights, sides.groups, sides.group_of_task),
+        rules=rule_metrics(rules, tasks, weights),
         by_task={
             task: TaskFigures(
                 pairs=of.grids,

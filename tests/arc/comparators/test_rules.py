@@ -69,9 +69,13 @@ def test_counts_by_hand(store: PairStore) -> None:
 
 
 def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
-    alone = rule_metrics(store, np.array([1]), {})["copy_source"]
+    def metrics(*pairs: int) -> dict[str, float]:
+        chosen = np.array(pairs)
+        return rule_metrics(count_rules(store, chosen), store.task_of[chosen], {})["copy_source"]
+
+    alone = metrics(1)
     assert alone["solve_rate"] == alone["cell_accuracy"] == alone["dense_grid_objective"] == 1.0
-    both = rule_metrics(store, np.array([0, 1]), {})["copy_source"]
+    both = metrics(0, 1)
     assert both["cell_accuracy"] == pytest.approx(6 / 10)
     assert both["solve_rate"] == 0.5
 
@@ -87,7 +91,8 @@ def test_scores_are_means_over_the_units() -> None:
 
 
 def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
-    groups = group_rule_metrics(store, np.arange(3), {}, ("none", "x", "y"), np.array([2, 1]))
+    counts, names = count_rules(store, np.arange(3)), ("none", "x", "y")
+    groups = group_rule_metrics(counts, store.task_of, {}, names, np.array([2, 1]))
     cells = {group: rules["copy_source"]["cell_accuracy"] for group, rules in groups.items()}
     # Task b: one of two cells. Task a: two of six and four of four.
     assert cells == pytest.approx({"x": 1 / 2, "y": 6 / 10})

@@ -1,9 +1,13 @@
 """The test of a trained model."""
 
+import pickle
+
 import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.comparators import rules
+from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
@@ -13,13 +17,32 @@ from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.seen import Seen, TaskSet
+from raylab.arc.training import build_experiment
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import TrainConfig
+from raylab.grid_metrics import RuleMetrics
 from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
 
 CPU = torch.device("cpu")
 DATA = DataConfig(every=40, pairs_per_task=3)
 """Ten tasks of ARC-AGI-1, of which two are tested."""
+
+
+def test_sides_that_hold_the_counts_of_rules_spare_the_counting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = TrainConfig(model=SMALL_MODELS["champion"], data=DATA)
+    weights = small_model(config.model, noise=0.3).state_dict()
+    checkpoint = Checkpoint("some.ckpt", config.model, weights, Seen(TaskSet()))
+
+    def measured(sides: Sides) -> tuple[RuleMetrics, HeldOut]:
+        rules = build_experiment(config, sides).rules
+        return rules, measure_test(config, sides, checkpoint, CPU)
+
+    sides = load_sides(DATA)
+    alone, shared = measured(sides), pickle.loads(pickle.dumps(with_rules(sides)))
+    monkeypatch.delattr(rules, "count_rules")
+    assert measured(shared) == alone
 
 
 @pytest.mark.parametrize("select_on_test", [False, True])
