@@ -8,7 +8,11 @@ import pytorch_lightning as pl
 
 from raylab.arc.training import Experiment
 from raylab.config.jobs import TrainConfig
+from raylab.report.table import duration
 from raylab.training.listeners import HEARTBEAT_SECONDS
+
+FIRST_STEPS, FIRST_SECONDS = 5, 5.0
+"""Steps and seconds, each at least, from which the time of a training is forecast."""
 
 
 class Tell(Protocol):
@@ -34,12 +38,14 @@ def announce(config: TrainConfig, experiment: Experiment, trainer: pl.Trainer, t
 
 
 class Heartbeat(pl.Callback):
-    """Callback that tells where a long epoch is, on the first worker."""
+    """Callback that tells where a long epoch is and, in the first, how long all of them take."""
 
     def __init__(self, tell: Tell) -> None:
-        """Tells a line every `HEARTBEAT_SECONDS`."""
+        """Tells a line every `HEARTBEAT_SECONDS`, on the first worker."""
         self._tell = tell
         self._last_sign = time.monotonic()
+        self._first_step: tuple[int, float] | None = None
+        self._is_forecast = False
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Counts from the start of the epoch."""
@@ -53,11 +59,35 @@ class Heartbeat(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Tells the step and its loss if it is time."""
-        if trainer.global_rank or time.monotonic() < self._last_sign + HEARTBEAT_SECONDS:
+        """Tells the step and its loss if it is time, and once the time that is left."""
+        if trainer.global_rank:
+            return
+        self._forecast(trainer)
+        if time.monotonic() < self._last_sign + HEARTBEAT_SECONDS:
             return
         self._last_sign = time.monotonic()
         epoch, step, loss = trainer.current_epoch + 1, batch_idx + 1, float(outputs["loss"])
         steps = trainer.num_training_batches
         message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
         self._tell(message, {"epoch": epoch, "done": step, "total": steps, "loss": loss})
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leaves the time that is left to the line of the epoch."""
+        self._is_forecast = True
+
+    def _forecast(self, trainer: pl.Trainer) -> None:
+        if self._is_forecast:
+            return
+        now, step = time.monotonic(), trainer.global_step
+        if self._first_step is None:
+            # It warms up and compiles, and does not count.
+            self._first_step = step, now
+            return
+        before, start = self._first_step
+        if step - before < FIRST_STEPS or now - start < FIRST_SECONDS:
+            return
+        self._is_forecast = True
+        left = int(trainer.estimated_stepping_batches) - step
+        seconds = (now - start) / (step - before) * left
+        message = f"  the {left:,} steps that are left take about {duration(seconds)} here"
+        self._tell(f"{message}, without validation", {"steps": left, "eta_seconds": seconds})

@@ -5,7 +5,8 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.report import table
 from raylab.runs.run import Run
-from raylab.training import held_out, local
+from raylab.training import held_out, local, progress
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit, train
 
@@ -96,6 +97,29 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
     checkpoint = read_checkpoint(run / metrics.best.checkpoint)
     assert checkpoint.model == SMALL
     assert (run / "tensorboard").names()
+
+
+def test_the_first_steps_tell_how_long_all_of_them_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    lines: list[tuple[str, Mapping[str, Any]]] = []
+    trainer: Any = SimpleNamespace(
+        global_rank=0, global_step=0, current_epoch=0, num_training_batches=100
+    )
+    trainer.estimated_stepping_batches = 10_000
+    heartbeat = progress.Heartbeat(lambda *line: lines.append(line))
+    for step in range(100):
+        trainer.global_step = step + 1
+        clock.append(60.0 + 3 * step)
+        heartbeat.on_train_batch_end(trainer, cast("Any", None), {"loss": 1.0}, None, step)
+    # 3 s a step, told after the sixth; the first, of 60 s, does not count.
+    told = [line for line in lines if "left" in line[0]]
+    assert told == [
+        (
+            "  the 9,994 steps that are left take about 8 h 20 min here, without validation",
+            {"steps": 9994, "eta_seconds": 29982.0},
+        )
+    ]
 
 
 def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
