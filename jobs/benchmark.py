@@ -1,12 +1,11 @@
-"""Measure the speed of training, decoding, score trees, annotation or sweeps.
+"""Measure the speed of training, annotation, score trees or sweeps against plain baselines.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
-    python jobs/benchmark.py part=decode decoded_pairs=4 rounds=1
-    python jobs/benchmark.py part=batches curve_steps=500 'models=[champion]'
+    python jobs/benchmark.py data=re_arc data.path=re_arc.zip data.every=4
+    python jobs/benchmark.py part=annotate
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
-    python jobs/benchmark.py part=annotate
 """
 
 from raylab.config.jobs import BenchmarkConfig

@@ -139,7 +139,7 @@ WITHOUT_RAY: list[Stage] = [
     ),
     (modules_below("arc", "report", "archive"), {"ray", "lightning"}),
     (
-        [f"raylab.benchmarks.{name}" for name in ("parts", "train", "batches", "decode")],
+        [f"raylab.benchmarks.{name}" for name in ("parts", "train")],
         {"ray"},
     ),
 ]

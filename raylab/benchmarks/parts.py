@@ -9,8 +9,7 @@ from raylab.runs.run import Run
 def run_benchmark(config: BenchmarkConfig) -> None:
     """Runs the part that `config` names.
 
-    A part is imported only to run it, because `train` and `decode` must work without Ray
-    installed, and after its tasks are read, so that a mistake in them is told soon.
+    Benchmarks fail fast: tasks are read before the heavy imports. `train` works without Ray.
 
     Raises:
         RaylabError: the data cannot be used, or the run's name is taken.
@@ -22,16 +21,6 @@ def run_benchmark(config: BenchmarkConfig) -> None:
             from raylab.benchmarks.train import benchmark_train
 
             benchmark_train(config, tasks)
-        case "decode":
-            sides = read_sides(config)
-            from raylab.benchmarks.decode import benchmark_decode
-
-            benchmark_decode(config, sides)
-        case "batches":
-            sides = read_sides(config)
-            from raylab.benchmarks.batches import benchmark_batches
-
-            benchmark_batches(config, sides)
         case "tune":
             sides = read_sides(config)
             from raylab.benchmarks.tune import benchmark_tune

@@ -7,21 +7,25 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
 
-from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
+from raylab.benchmarks.figures import (
+    Comparison,
+    Comparisons,
+    compare,
+    finish_benchmark,
+    local_directory,
+    timed,
+)
 from raylab.cluster.session import session
 from raylab.cluster.workers import RayWorkers
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
 from raylab.config.quality import Layout
 from raylab.evaluation.quality import measure_trees
-from raylab.log import log_line, log_tables
 from raylab.quality.record import TreeQuality
 from raylab.quality.trees import find_trees
 from raylab.runs.eval_logs import EvalLog
-from raylab.runs.records import Part, Record
-from raylab.runs.run import METRICS, Run
+from raylab.runs.run import Run
 
 MODELS = 50
 GENERATIONS = 5
@@ -32,31 +36,11 @@ SHAPES = {"small": (400, SMALL_BYTES), "large": (8, 200_000)}
 """Files per generation, and bytes per file."""
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
-COLUMNS = {
-    "plain loop, s": ("plain_seconds", "{:.2f}"),
-    "raylab, s": ("seconds", "{:.2f}"),
-    "times as fast": ("ratio", "{:.1f}"),
-}
-
-
-class ReadingSpeeds(Part):
-    """Seconds of both ways to read a tree, and the speed relative to the plain loop."""
-
-    files: int
-    plain_seconds: Spread
-    seconds: Spread
-    ratio: Spread
-
-
-class QualityBenchmark(Record):
-    """Speeds by the size of the files."""
-
-    file: ClassVar[str] = METRICS
-    quality: dict[str, ReadingSpeeds]
+UNIT = "files/s"
 
 
 def benchmark_quality(config: BenchmarkConfig) -> None:
-    """Times both ways on two trees, prints the ratios and writes `metrics.json`.
+    """Times both ways on two trees, prints the rates and writes `metrics.json`.
 
     Before the clock starts, the files are in the page cache and Ray's workers have imported what
     they need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with
@@ -67,44 +51,39 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     """
     run = Run.open(config, config.job)
     base = local_directory(run, "quality")
-    results: dict[str, ReadingSpeeds] = {}
+    record = Comparisons(
+        unit=UNIT,
+        conditions=f"Reading scores of {MODELS * GENERATIONS} directories on Ray, "
+        f"{os.cpu_count()} CPUs, against a plain loop",
+        rates={},
+    )
     with session(ClusterConfig()):
         write_tree(base / "warm-up", *WARM_UP_SHAPE)
         for _ in range(2):
             _measure(base / "warm-up")
         for size, shape in SHAPES.items():
-            results[size] = _time_reading(base / size, *shape, config.rounds)
-            run.write_record(QualityBenchmark(quality=results))
+            name, rate = _compare(base / size, *shape, config.rounds)
+            record.rates[name] = rate
+            run.write_record(record)
             shutil.rmtree(base / size)
-    rows = {f"{speeds.files:,} {size}": speeds for size, speeds in results.items()}
-    log_tables(
-        spread_table(
-            "Reading scores on Ray, minimum and median of the rounds", "files", COLUMNS, rows
-        ),
-        quality={size: speeds.model_dump() for size, speeds in results.items()},
-    )
-    run.finish()
+    finish_benchmark(run, record)
 
 
-def _time_reading(root: Path, files: int, size: int, rounds: int) -> ReadingSpeeds:
-    """Times the plain loop and a measurement, which must agree, on a new tree."""
+def _compare(root: Path, files: int, size: int, rounds: int) -> tuple[str, Comparison]:
+    """Times a measurement and the plain loop, which must agree, on a new tree."""
     written = write_tree(root, files, size)
-    log_line(f"{root.name}: {written:,} files in {MODELS * GENERATIONS} directories")
-    plain_means(root)
-    times: list[tuple[float, float]] = []
-    for number in range(rounds):
-        plain, means = timed(lambda: plain_means(root))
+    means = plain_means(root)
+
+    def measure(_: int) -> float:
         seconds, quality = timed(lambda: _measure(root))
         assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
-        message = f"plain loop {plain:.3f} s  raylab {seconds:.3f} s"
-        log_line(f"{root.name} round {number + 1}/{rounds}: {message}", plain=plain, raylab=seconds)
-        times.append((plain, seconds))
-    return ReadingSpeeds(
-        files=written,
-        plain_seconds=Spread.of([plain for plain, _ in times]),
-        seconds=Spread.of([seconds for _, seconds in times]),
-        ratio=Spread.of([plain / seconds for plain, seconds in times]),
-    )
+        return written / seconds
+
+    def average(_: int) -> float:
+        return written / timed(lambda: plain_means(root))[0]
+
+    name = f"{written:,} {root.name} files"
+    return name, compare(name, UNIT, rounds, measure, average)
 
 
 def _measure(root: Path) -> TreeQuality:

@@ -1,7 +1,6 @@
 """Overhead of a trial of a sweep against a training that is called directly."""
 
 import time
-from functools import partial
 from typing import ClassVar
 
 import ray
@@ -11,7 +10,6 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.benchmarks.figures import timed
 from raylab.cluster.session import session
-from raylab.cluster.train import fit
 from raylab.cluster.tune import tune
 from raylab.config.arc import TrainingConfig
 from raylab.config.base import ClusterConfig
@@ -25,7 +23,6 @@ from raylab.runs.run import METRICS, Run
 ONE_EPOCH = TrainingConfig(epochs=1, patience=None)
 ONE_CPU = ClusterConfig(cpus_per_worker=1, use_gpu=False)
 CONCURRENT = 2
-RAY_TRAIN_ROUNDS = 2
 
 
 class TrialOverhead(Part):
@@ -35,8 +32,6 @@ class TrialOverhead(Part):
     """Called directly, as many at a time as there are trials at a time."""
     trial_seconds: float
     """As a trial of a sweep, in a process that earlier trials have used."""
-    ray_train_seconds: float
-    """By Ray Train, with a process of its own, one at a time."""
     overhead_seconds: float
     """Time of a trial minus that of a direct call."""
 
@@ -45,7 +40,7 @@ class TuneBenchmark(Record):
     """The overhead of a trial."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tune: TrialOverhead
 
 
@@ -65,19 +60,14 @@ def benchmark_tune(config: BenchmarkConfig, sides: Sides) -> None:
     with session(ClusterConfig()):
         direct = _direct_seconds(training, sides, config.rounds)
         swept, _ = timed(lambda: tune(_sweep(config, model, run), sides))
-        by_ray_train = _ray_train_seconds(training, sides, run)
     trial = swept * CONCURRENT / config.rounds
     overhead = TrialOverhead(
-        direct_seconds=direct,
-        trial_seconds=trial,
-        ray_train_seconds=by_ray_train,
-        overhead_seconds=trial - direct,
+        direct_seconds=direct, trial_seconds=trial, overhead_seconds=trial - direct
     )
     run.write_record(TuneBenchmark(tune=overhead))
     log_line(
         f"{model.architecture}, one epoch: {direct:.1f} s called directly, {trial:.1f} s as a "
-        f"trial, {trial - direct:.1f} s more, mean of {config.rounds}, {CONCURRENT} at a time; "
-        f"{by_ray_train:.1f} s by Ray Train, {by_ray_train - direct:.1f} s more",
+        f"trial, {trial - direct:.1f} s more, mean of {config.rounds}, {CONCURRENT} at a time",
         **overhead.model_dump(),
     )
     run.finish()
@@ -100,17 +90,6 @@ def _train_directly(training: TrainConfig, sides: Sides, count: int) -> float:
         trainer = build_trainer(training, accelerator="cpu", devices=1)
         trainer.fit(experiment.module, datamodule=experiment.data)
     return time.perf_counter() - since
-
-
-def _ray_train_seconds(training: TrainConfig, sides: Sides, run: Run) -> float:
-    shared = ray.put(sides)
-
-    def once(number: int) -> None:
-        named = training.model_copy(update={"storage": run.uri, "name": f"ray-train-{number}"})
-        fit(named, Run.open(named, named.job), shared)
-
-    seconds = [timed(partial(once, number))[0] for number in range(RAY_TRAIN_ROUNDS)]
-    return sum(seconds) / len(seconds)
 
 
 def _sweep(config: BenchmarkConfig, model: ModelConfig, run: Run) -> TuneConfig:

@@ -144,7 +144,7 @@ class DataConfig(Strict):
 
 
 class Precision(StrEnum):
-    """Precision of training; `auto` uses bfloat16 if the hardware supports it."""
+    """Precision of training; `auto` is half precision on a GPU, and float32 on a CPU."""
 
     AUTO = "auto"
     FLOAT32 = "32-true"

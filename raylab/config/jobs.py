@@ -325,7 +325,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "decode", "batches", "quality", "tune", "annotate"] = "train"
+    part: Literal["train", "annotate", "quality", "tune"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -335,22 +335,14 @@ class BenchmarkConfig(JobConfig):
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
-    """Rounds of every measurement."""
-    batches: PositiveInt = 16
-    """Steps that raylab trains per round."""
+    """Rounds of every measurement; trials of part=tune."""
+    batches: PositiveInt = 4
+    """Steps that raylab, and then its baseline, train per round."""
     precision: Precision = Precision.AUTO
     """Precision of raylab for part=train, as in a training; the baseline keeps 32-true."""
-    compile: bool = False
-    """Compile raylab's network with torch.compile for part=train."""
-    naive_batches: PositiveInt = 2
-    """Steps that the baseline trains per round."""
-    curve_steps: NonNegativeInt = 0
-    """Steps of each loss curve for part=batches, of which there is one per round; 0 draws none."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128
     """Calls in flight, of raylab and of the bare loop."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server takes to answer."""
-    decoded_pairs: PositiveInt = 8
-    """Validation pairs that every way of part=decode writes per round."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.store import PairStore, store_pairs
@@ -12,7 +12,7 @@ from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.loss import loss_sums
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, Logits, build_model
-from raylab.arc.models.layers import Dropout, Stack
+from raylab.arc.models.layers import Dropout, Layer, Rotary, Stack
 from raylab.config.models import (
     ALL_MODELS,
     ChampionConfig,
@@ -480,3 +480,79 @@ def test_dropout_is_the_identity_in_evaluation_and_at_rate_zero() -> None:
     x = torch.arange(1.0, 100.0)
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
+
+
+# Layers beside torch's own
+
+WIDTH, HEADS, D_FF = 12, 3, 17
+
+
+def weights_for_torch(layer: Layer) -> dict[str, Tensor]:
+    """The weights of a layer by the names of `nn.TransformerEncoderLayer` or `DecoderLayer`."""
+    names = {
+        "attention.qkv.": "self_attn.in_proj_",
+        "attention.out.": "self_attn.out_proj.",
+        "attention_norm.": "norm1.",
+        "cross_attention.out.": "multihead_attn.out_proj.",
+        "cross_norm.": "norm2.",
+        "ff_norm.": "norm2." if layer.cross_norm is None else "norm3.",
+        "feed_forward.wide.": "linear1.",
+        "feed_forward.narrow.": "linear2.",
+    }
+    weights, renamed = layer.state_dict(), dict[str, Tensor]()
+    for name, tensor in weights.items():
+        ours = next((ours for ours in names if name.startswith(ours)), "")
+        if ours:
+            renamed[names[ours] + name.removeprefix(ours)] = tensor
+    for kind in ("weight", "bias") if layer.cross_attention else ():
+        parts = (weights[f"cross_attention.{part}.{kind}"] for part in ("query", "key_value"))
+        renamed[f"multihead_attn.in_proj_{kind}"] = torch.cat(tuple(parts))
+    return renamed
+
+
+def places(*lengths: int) -> Tensor:
+    """(B, L) bool, True in the padding of samples of these lengths."""
+    return torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_a_layer_is_that_of_torch(causal: bool) -> None:
+    torch.manual_seed(0)
+    layer = Layer(WIDTH, HEADS, D_FF, 0.3).eval()
+    theirs = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, D_FF, activation="gelu", batch_first=True, norm_first=True
+    ).eval()
+    theirs.load_state_dict(weights_for_torch(layer))
+    x, padding = torch.randn(3, 7, WIDTH), places(7, 4, 1)
+    after = torch.ones(7, 7, dtype=torch.bool).triu(1) if causal else None
+    expected = theirs(x, src_mask=after, src_key_padding_mask=padding)
+    mask = None if causal else ~padding[:, None, None]
+    ours = layer(x, mask=mask, causal=causal)
+    assert close(ours[~padding], expected[~padding])
+
+
+@torch.no_grad()
+def test_a_layer_that_reads_a_memory_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    layer = Layer(WIDTH, HEADS, D_FF, 0.3, cross=True).eval()
+    theirs = nn.TransformerDecoderLayer(
+        WIDTH, HEADS, D_FF, activation="gelu", batch_first=True, norm_first=True
+    ).eval()
+    theirs.load_state_dict(weights_for_torch(layer))
+    x, memory, padding = torch.randn(3, 5, WIDTH), torch.randn(3, 7, WIDTH), places(7, 4, 1)
+    after = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    expected = theirs(x, memory, tgt_mask=after, memory_key_padding_mask=padding)
+    remembered = layer.remember(memory, ~padding[:, None, None])
+    assert close(layer(x, causal=True, memory=remembered), expected)
+
+
+def test_rotary_positions_turn_pairs_of_dimensions() -> None:
+    """As complex numbers, dimension j and its partner turn by theta ** (-2j / D) a position."""
+    torch.manual_seed(0)
+    x, positions, theta = torch.randn(2, HEADS, 6, 5), torch.tensor([4, 0, 1, 9, 2, 2]), 100.0
+    ours = Rotary(5, 10, theta)(x, positions)
+    rates = torch.tensor([1.0, theta ** (-2 / 5)])
+    turns = torch.polar(torch.ones(6, 2), positions[:, None] * rates)
+    turned = torch.complex(x[..., :2], x[..., 2:4]) * turns
+    assert close(ours, torch.cat((turned.real, turned.imag, x[..., 4:]), dim=-1))

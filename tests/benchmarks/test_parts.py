@@ -1,26 +1,69 @@
-"""The parts of the benchmark that need no Ray, and the record that they leave."""
+"""The part of the benchmark that needs no Ray, its record and table, and the plain loop."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from raylab.arc.data.store import store_pairs
+from raylab.arc.data.tasks import PAD
+from raylab.benchmarks.figures import Comparisons
+from raylab.benchmarks.parts import run_benchmark
 from raylab.benchmarks.quality import plain_means, write_tree
-from raylab.benchmarks.train import TrainBenchmark
-from tests.benchmarks.conftest import Benchmark
+from raylab.benchmarks.train import random_steps, training_steps
+from raylab.config.jobs import BenchmarkConfig
+from raylab.runs.run import Run
+from tests.arc.conftest import SMALL_MODELS, make_tasks
 
 
-def test_training_is_timed_against_the_baseline(benchmark: Benchmark, tmp_path: Path) -> None:
-    sizes = {"batch_size": 2, "batches": 1, "naive_batches": 1, "rounds": 2}
-    record = benchmark(TrainBenchmark, "decoder_only", {"every": 100}, **sizes)
-    speeds = record.models["decoder_only"]
-    assert 0 < speeds.samples_per_second.min <= speeds.samples_per_second.median
-    assert speeds.samples_ratio.min > 0
-    assert record.peak is not None and speeds.flops_per_sample is not None and speeds.mfu
-    rate = speeds.samples_per_second.median * speeds.flops_per_sample
-    assert speeds.mfu.median == pytest.approx(rate / record.peak.flops_per_second)
+def test_training_is_timed_against_the_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = BenchmarkConfig(
+        storage=str(tmp_path),
+        name="b",
+        models=(SMALL_MODELS["champion"], SMALL_MODELS["recursive"]),
+        data=BenchmarkConfig().data.model_copy(update={"every": 100}),
+        threads=torch.get_num_threads(),
+        batch_size=2,
+        batches=1,
+        rounds=2,
+    )
+    run_benchmark(config)
+    run = Run.at(tmp_path / "b")
+    record = run.read_record(Comparisons)
+    assert run.finished and list(record.rates) == ["champion", "recursive"]
+    for rate in record.rates.values():
+        for spread in (rate.raylab, rate.baseline, rate.ratio):
+            assert 0 < spread.min <= spread.median <= spread.max
+    assert f"{config.threads} threads" in record.conditions and "batch size 2" in record.conditions
     written = json.loads((tmp_path / "b" / "metrics.json").read_text())
-    assert written["models"]["decoder_only"]["samples_ratio"].keys() == {"min", "median"}
+    assert written["rates"]["champion"]["ratio"].keys() == {"min", "median", "max"}
+    told = capsys.readouterr().out
+    assert told.count(" round 2/2: ") == 2 and "minimum / median / maximum" in told
+
+
+@pytest.mark.parametrize("name", ["champion", "decoder_only"])
+def test_both_train_the_same_pairs(name: str) -> None:
+    """An epoch of raylab has every pair once; a step of the baseline is a batch of random ones."""
+    config = SMALL_MODELS[name]
+    store = store_pairs(make_tasks(6))
+    total = len(store.task_of)
+    trained = np.zeros(total, dtype=np.int64)
+    for step in training_steps(config, store, 8):
+        for batch in step.batches:
+            np.add.at(trained, batch.pairs.numpy(), 1)
+        if trained.sum() >= total:
+            break
+    assert (trained == 1).all()
+    for step in islice(random_steps(config, store, 8), 3):
+        (batch,) = step.batches
+        assert len(batch.pairs.unique()) == step.grids == 8
+        assert step.cells == int((batch.target.cells != PAD).sum())
+        assert batch.demo_index.shape == (8, config.context_pairs)
 
 
 def test_the_plain_loop_averages_generations_of_a_tree(tmp_path: Path) -> None:
