@@ -52,8 +52,8 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     precision = hardware_precision(config.precision)
     record = Comparisons(
         unit=UNIT,
-        conditions=f"Training on {_machine()} with {config.threads} threads, {precision.value}, "
-        f"baseline {Precision.FLOAT32.value}, {len(store.task_of):,} pairs of "
+        conditions=f"Training on {_machine()} with {config.threads} threads in {precision.value}, "
+        f"baseline in {Precision.FLOAT32.value}, {len(store.task_of):,} pairs of "
         f"{len(store.task_ids)} tasks, batch size {config.batch_size}",
         rates={},
     )

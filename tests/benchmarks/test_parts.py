@@ -35,7 +35,8 @@ def test_training_is_timed_against_the_baseline(
     run_benchmark(config)
     run = Run.at(tmp_path / "b")
     record = run.read_record(Comparisons)
-    assert run.finished and list(record.rates) == ["champion", "recursive"]
+    assert run.finished and record is not None
+    assert list(record.rates) == ["champion", "recursive"]
     for rate in record.rates.values():
         for spread in (rate.raylab, rate.baseline, rate.ratio):
             assert 0 < spread.min <= spread.median <= spread.max
