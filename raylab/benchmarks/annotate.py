@@ -18,7 +18,7 @@ from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import chunks_of
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, answer_of, chat_server, write_cases
 from raylab.benchmarks.figures import (
-    Comparisons,
+    BenchmarkRates,
     compare,
     finish_benchmark,
     local_directory,
@@ -64,7 +64,7 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
                 config, _annotation(config, run, url, f"bare-{number}")
             ),
         )
-    record = Comparisons(
+    record = BenchmarkRates(
         unit=UNIT,
         conditions=f"Annotation with {config.concurrency} calls in flight, "
         f"{1000 * config.latency:g} ms a call, on {os.cpu_count()} CPUs with the server",

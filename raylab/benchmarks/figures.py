@@ -29,7 +29,7 @@ class Spread(Part):
         return cls(min=min(values), median=statistics.median(values), max=max(values))
 
 
-class Comparison(Part):
+class Rates(Part):
     """Work per second of raylab and of its baseline, over rounds of both by turns."""
 
     raylab: Spread
@@ -38,7 +38,7 @@ class Comparison(Part):
     """That of raylab divided by that of the baseline in the same round."""
 
 
-class Comparisons(Record):
+class BenchmarkRates(Record):
     """What a part of the benchmark measured."""
 
     file: ClassVar[str] = METRICS
@@ -47,7 +47,7 @@ class Comparisons(Record):
     """Of the rates, such as samples/s."""
     conditions: str
     """Machine and sizes."""
-    rates: dict[str, Comparison]
+    rates: dict[str, Rates]
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
@@ -63,7 +63,7 @@ def compare(
     rounds: int,
     raylab: Callable[[int], float],
     baseline: Callable[[int], float],
-) -> Comparison:
+) -> Rates:
     """Measures the rates of both in each round, which is numbered from 0, and logs them."""
     pairs: list[tuple[float, float]] = []
     for number in range(rounds):
@@ -78,20 +78,20 @@ def compare(
             raylab=fast,
             baseline=plain,
         )
-    return Comparison(
+    return Rates(
         raylab=Spread.over([fast for fast, _ in pairs]),
         baseline=Spread.over([plain for _, plain in pairs]),
         ratio=Spread.over([fast / plain for fast, plain in pairs]),
     )
 
 
-def finish_benchmark(run: Run, record: Comparisons) -> None:
+def finish_benchmark(run: Run, record: BenchmarkRates) -> None:
     """Prints the table of a record that is stored, and finishes its run."""
     log_tables(_table(record), **record.model_dump())
     run.finish()
 
 
-def _table(record: Comparisons) -> Table:
+def _table(record: BenchmarkRates) -> Table:
     table = Table(title=f"{record.conditions}; minimum / median / maximum of the rounds")
     table.add_column("")
     for head in (f"raylab, {record.unit}", f"baseline, {record.unit}", "times as fast"):

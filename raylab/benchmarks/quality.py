@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from raylab.benchmarks.figures import (
-    Comparison,
-    Comparisons,
+    BenchmarkRates,
+    Rates,
     compare,
     finish_benchmark,
     local_directory,
@@ -51,7 +51,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     """
     run = Run.open(config, config.job)
     base = local_directory(run, "quality")
-    record = Comparisons(
+    record = BenchmarkRates(
         unit=UNIT,
         conditions=f"Reading scores of {MODELS * GENERATIONS} directories on Ray, "
         f"{os.cpu_count()} CPUs, against a plain loop",
@@ -69,7 +69,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     finish_benchmark(run, record)
 
 
-def _compare(root: Path, files: int, size: int, rounds: int) -> tuple[str, Comparison]:
+def _compare(root: Path, files: int, size: int, rounds: int) -> tuple[str, Rates]:
     """Times a measurement and the plain loop, which must agree, on a new tree."""
     written = write_tree(root, files, size)
     means = plain_means(root)

@@ -23,8 +23,8 @@ from raylab.arc.models.base import build_model
 from raylab.arc.optimisation import optimiser_of
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import (
-    Comparison,
-    Comparisons,
+    BenchmarkRates,
+    Rates,
     compare,
     finish_benchmark,
     timed,
@@ -50,7 +50,7 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     precision = hardware_precision(config.precision)
-    record = Comparisons(
+    record = BenchmarkRates(
         unit=UNIT,
         conditions=f"Training on {_machine()} with {config.threads} threads in {precision.value}, "
         f"baseline in {Precision.FLOAT32.value}, {len(store.task_of):,} pairs of "
@@ -66,7 +66,7 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
 
 def _compare(
     model: ModelConfig, store: PairStore, config: BenchmarkConfig, precision: Precision
-) -> Comparison:
+) -> Rates:
     raylab = Learner(model, precision, training_steps(model, store, config.batch_size))
     baseline = Learner(model, Precision.FLOAT32, random_steps(model, store, config.batch_size))
     for learner in (raylab, baseline):

@@ -10,7 +10,7 @@ import torch
 
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import PAD
-from raylab.benchmarks.figures import Comparisons
+from raylab.benchmarks.figures import BenchmarkRates
 from raylab.benchmarks.parts import run_benchmark
 from raylab.benchmarks.quality import plain_means, write_tree
 from raylab.benchmarks.train import random_steps, training_steps
@@ -34,7 +34,7 @@ def test_training_is_timed_against_the_baseline(
     )
     run_benchmark(config)
     run = Run.at(tmp_path / "b")
-    record = run.read_record(Comparisons)
+    record = run.read_record(BenchmarkRates)
     assert run.finished and record is not None
     assert list(record.rates) == ["champion", "recursive"]
     for rate in record.rates.values():
