@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from raylab.config.base import JobConfig
+from raylab.config.base import JobConfig, require_trackers
 from raylab.config.compose import as_yaml, compose_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
@@ -97,6 +97,7 @@ def _status(
         if (config := _configure(kind, doc, argv)) is not None:
             if config.log == "json" and not structured():
                 output.enter_context(json_lines(kind.job))
+            require_trackers(getattr(config, "tracking", ()))
             refuse_keys(Path.cwd())
             run(config)
         sys.stdout.flush()

@@ -18,7 +18,7 @@ LAYERS = [
     {"files", "working_directory"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint", "workers"},
-    {"codebook"},
+    {"codebook", "tracking"},
     {"arc", "annotation", "opt", "quality"},
     {"taxonomies"},
     {"frames"},

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -183,8 +183,15 @@ def _listener(
 def _listen(
     queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> None:
-    training = run.name
-    listeners = _epoch_listeners(config, run, on_epoch, meters)
+    with epoch_listeners(config, run) as own:
+        listeners = _all_listeners(config, run, own, on_epoch, meters)
+        _take_messages(queue, run.name, listeners, meters)
+        listeners.finish()
+
+
+def _take_messages(
+    queue: Queue, training: str, listeners: Listeners[TrainingMetrics], meters: Meters
+) -> None:
     while (message := _next(queue)) is not None:
         match message:
             case logging.LogRecord():
@@ -199,11 +206,14 @@ def _listen(
                 listeners.tell(message)
             case _:
                 raise TypeError(f"no message of a training: {message}")
-    listeners.finish()
 
 
-def _epoch_listeners(
-    config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+def _all_listeners(
+    config: TrainConfig,
+    run: Run,
+    own: Mapping[str, EpochListener],
+    on_epoch: EpochListener | None,
+    meters: Meters,
 ) -> Listeners[TrainingMetrics]:
     """Returns what is done after each epoch, in order."""
 
@@ -214,7 +224,7 @@ def _epoch_listeners(
 
     listeners = {
         CHECKPOINTS: sync_checkpoints,
-        **epoch_listeners(config, run),
+        **own,
         "metrics": partial(measure_epoch, config, run.name, meters),
     }
     if on_epoch is not None:

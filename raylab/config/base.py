@@ -1,14 +1,15 @@
 """The parts of every configuration: strict models, names, locations, and the cluster."""
 
+import importlib.util
 import ipaddress
 import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from raylab.errors import ConfigError
 from raylab.printable import secret_in
 
 
@@ -215,6 +217,38 @@ class JobConfig(Strict):
             pydantic.ValidationError: The values are not valid for this job.
         """
         return cls.model_validate({**recorded, **changed})
+
+
+Tracking = Literal["tensorboard", "mlflow", "wandb"]
+
+
+def _as_names(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(cast("list[object]", value))
+    return (value,) if isinstance(value, str) else value
+
+
+def require_trackers(names: Iterable[Tracking]) -> None:
+    """Refuses trackers whose package is not installed.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for name in names:
+        if name != "tensorboard" and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"tracking={name} needs its package: pip install 'raylab[{name}]', or leave it out"
+            )
+
+
+Trackers = Annotated[
+    tuple[Tracking, ...],
+    BeforeValidator(_as_names),
+    Field(
+        description="Where figures are followed besides the run's own files: any of tensorboard, "
+        "mlflow and wandb, one or a list."
+    ),
+]
 
 
 Scalar = bool | int | float | str | None

@@ -38,6 +38,7 @@ from raylab.config.base import (
     RunName,
     Seed,
     Text,
+    Trackers,
 )
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import (
@@ -59,6 +60,7 @@ class TrainConfig(JobConfig):
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
     cluster: ClusterConfig = ClusterConfig()
+    tracking: Trackers = ("tensorboard",)
     init_from: ModelName | None = None
     """Trained model whose weights and sizes the model starts from: a checkpoint file, or a run by
     its name under `storage` or its directory."""
@@ -116,6 +118,7 @@ class EvaluateConfig(JobConfig):
     data: DataConfig = DataConfig()
     scoring: ScoringConfig = ScoringConfig()
     cluster: ClusterConfig = ClusterConfig()
+    tracking: Trackers = ()
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +160,7 @@ class QualityConfig(JobConfig):
     bootstrap: NonNegativeInt = 1000
     """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
     cluster: ClusterConfig = ClusterConfig()
+    tracking: Trackers = ()
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -224,6 +228,7 @@ class AnnotateConfig(JobConfig):
     export: Literal["parquet", "jsonl", "csv"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet`, `.jsonl` or `.csv`."""
     cluster: ClusterConfig = ClusterConfig()
+    tracking: Trackers = ()
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:

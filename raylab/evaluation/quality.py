@@ -16,6 +16,7 @@ from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_tr
 from raylab.report.quality import log_quality
 from raylab.report.work import watch
 from raylab.runs.run import Run
+from raylab.tracking import track
 from raylab.workers import Workers
 
 PARTS = 128
@@ -43,6 +44,9 @@ def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
     """Writes `quality.json` of a finished run, and prints the figures."""
     run = Run.open(config, config.job)
     run.write_record(Quality(**dict(quality)))
+    figures = {name: of.value for name, of in quality.figures.items() if of.value is not None}
+    figures |= {f"accuracy/{model}": share for model, share in quality.models.items()}
+    track(config.tracking, config, run, 0, figures)
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()

@@ -34,6 +34,7 @@ from raylab.report.prize import accuracy_table
 from raylab.report.table import percent, pluralize, print_tables
 from raylab.report.work import watch
 from raylab.runs.run import SCORES
+from raylab.tracking import track
 from raylab.workers import Workers
 
 PairScores = tuple[dict[str, UnitScore], float]
@@ -55,6 +56,7 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     """
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
+    track(config.tracking, config, run, 0, _figures(metrics))
     print_tables(
         accuracy_table(metrics, config.scoring),
         metric=metrics.metric,
@@ -64,6 +66,10 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     scores = str(run / SCORES)
     log_line(f"score tree {scores}", uri=scores)
     run.finish()
+
+
+def _figures(metrics: EvaluationMetrics) -> dict[str, float]:
+    return {f"{k}/{name}": v for k, of in metrics.models.items() for name, v in of.items()}
 
 
 def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:

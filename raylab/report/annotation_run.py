@@ -6,7 +6,7 @@ from dataclasses import replace
 from raylab.annotation.decisions import audited_codes
 from raylab.annotation.outcome import SIDES, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.statistics.agreement import disagreement_report
+from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest
 from raylab.annotation.statistics.export import export_run
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
@@ -32,7 +32,9 @@ from raylab.report.annotation import FullCase, annotation_page
 from raylab.report.drift import archived_run, drift_section
 from raylab.report.page import PAGE, Page, Section, write_page
 from raylab.report.table import pluralize, print_tables
+from raylab.runs.records import measures_of
 from raylab.runs.run import SCORES, Run
+from raylab.tracking import track
 
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
@@ -58,6 +60,8 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     others = [(row, _report_of(annotation, row)) for row in rows[-SHOWN_RUNS:]]
     report = _report(annotation, head, others, left)
     run.write_record(report)
+    config = annotation.config
+    track(config.tracking, config, run, report.cases.total, figures_of(report))
     _export(annotation, report.cases.total)
     over_time = _over_time(run.name, [*others, (head, report)], len(rows) - len(others))
     cases = _full_cases(annotation, report)
@@ -67,6 +71,18 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     counts = annotation.archived.counts(now=True)
     _log_waiting(annotation, counts)
     _raise_failures(annotation, counts, left)
+
+
+def figures_of(report: AnnotationReport) -> dict[str, float]:
+    """Returns the main figures of a run by name, for trackers; undefined ones are left out."""
+    agreement = {name: getattr(report.agreement, name) for name in measures_of(AgreementReport)}
+    shares = {
+        **{f"cases/{status}": share for status, share in report.cases.status.items()},
+        **{f"agreement/{name}": figure for name, figure in agreement.items()},
+        **{f"gold/{name}": gold.roots for name, gold in report.gold.items()},
+    }
+    figures = {name: share.value for name, share in shares.items() if share.value is not None}
+    return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
 
 
 def _report(

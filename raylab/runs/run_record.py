@@ -34,6 +34,7 @@ IDENTITY_EXCLUDES = (
     "llm.lane",
     "export",
     "wait",
+    "tracking",
     "dry_run",
     "scoring.model_classes",
 )

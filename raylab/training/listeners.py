@@ -1,13 +1,14 @@
 """What every training does before its first and after each epoch; imports no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
 from raylab.report.models import epoch_line
 from raylab.runs.run import Run
-from raylab.training.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
+from raylab.tracking import Tracker, tracking
 
 HEARTBEAT_SECONDS = 30.0
 """Longest time in seconds between signs of life of a training, unless it validates."""
@@ -26,16 +27,28 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
     return metrics
 
 
-def epoch_listeners(config: TrainConfig, run: Run) -> dict[str, EpochListener]:
-    """Returns what is done after each epoch, in order: the record, the curves, a line."""
-    curves, training = TensorBoard(run), run.name
+@contextmanager
+def epoch_listeners(config: TrainConfig, run: Run) -> Generator[dict[str, EpochListener]]:
+    """Returns what is done after each epoch, in order: the record, the curves, a line.
+
+    Raises:
+        ConfigError: The package of a tracker is not installed.
+    """
+
+    def follow(tracker: Tracker) -> EpochListener:
+        return lambda metrics: tracker.log(metrics.last.epoch, _figures(metrics))
 
     def tell(metrics: TrainingMetrics) -> None:
         line = epoch_line(metrics.last, config.training.epochs)
-        log_line(line, training=training, epochs=config.training.epochs, **metrics.last.row())
+        log_line(line, training=run.name, epochs=config.training.epochs, **metrics.last.row())
 
-    return {
-        TrainingMetrics.file: run.write_record,
-        TENSORBOARD_DIRECTORY: lambda metrics: curves.write(metrics.last),
-        "progress": tell,
-    }
+    with tracking(config.tracking, config, run) as trackers:
+        yield {
+            TrainingMetrics.file: run.write_record,
+            **{name: follow(tracker) for name, tracker in trackers.items()},
+            "progress": tell,
+        }
+
+
+def _figures(metrics: TrainingMetrics) -> dict[str, float]:
+    return {name: value for name, value in metrics.last.row().items() if name != "epoch"}

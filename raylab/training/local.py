@@ -83,6 +83,24 @@ def fit(
     """
     if metrics := ended_metrics(run):
         return metrics
+    with epoch_listeners(config, run) as own:
+        told = Listeners({**own, **listeners})
+        recorder = _train(config, run, sides, start, told, threads)
+        told.finish()
+    metrics = recorder.metrics.model_copy(update={"ended": True})
+    run.write_record(metrics)
+    return metrics
+
+
+def _train(
+    config: TrainConfig,
+    run: Run,
+    sides: Sides,
+    start: Checkpoint | None,
+    listeners: Listeners[TrainingMetrics],
+    threads: int | None,
+) -> EpochRecorder:
+    """Trains to the end; returns the recorder of the epochs. The arguments are those of `fit`."""
     device = device_here(config.cluster)
     torch.set_num_threads(threads or threads_here(config.cluster))
     experiment = build_experiment(config, sides, run_id=run.id)
@@ -91,13 +109,12 @@ def fit(
     recorder = EpochRecorder(
         config.training.monitor, len(experiment.data.train.pairs), experiment.rules
     )
-    told = Listeners({**epoch_listeners(config, run), **listeners})
 
     def tell(message: str, fields: Mapping[str, Any]) -> None:
         log_line(message, training=run.name, **fields)
 
     trainer = _quiet_trainer(
-        config, [recorder, Heartbeat(tell), _Store(config, run, recorder, told)], device
+        config, [recorder, Heartbeat(tell), _Store(config, run, recorder, listeners)], device
     )
     announce(config, experiment, trainer, tell)
     try:
@@ -107,10 +124,7 @@ def fit(
         if isinstance(ended, SIGTERMException) or isinstance(ended.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
-    told.finish()
-    metrics = recorder.metrics.model_copy(update={"ended": True})
-    run.write_record(metrics)
-    return metrics
+    return recorder
 
 
 def _quiet_trainer(

@@ -1,0 +1,229 @@
+"""Figures of runs where people follow them: TensorBoard's files, MLflow, Weights & Biases.
+
+A resumed or restarted run goes on in the tracked run that it began. MLflow and Weights & Biases are
+asked for and may be out of reach: what they do not take is a warning, and never the end of a run.
+"""
+
+import io
+import logging
+import math
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from raylab.config.base import JobConfig, Tracking, require_trackers
+from raylab.config.schema import flat
+from raylab.runs.run import Run
+
+PROJECT = "raylab"
+"""Name of the experiment in MLflow, and of the project in Weights & Biases."""
+TENSORBOARD_DIRECTORY = "tensorboard"
+RUN_TAG = "raylab.run_id"
+LONGEST_PARAMETER = 500
+MOST_FAILURES = 5
+"""Failures in a row after which a tracker is not asked any more."""
+FILE_VERSION = "brain.Event:2"
+LOGGER = logging.getLogger(__name__)
+
+Figures = Mapping[str, float]
+
+
+class Tracker(Protocol):
+    """A place that takes the figures of a run."""
+
+    def log(self, step: int, figures: Figures) -> None:
+        """Takes the figures at a step; the same step again changes nothing."""
+        ...
+
+    def close(self) -> None:
+        """Says that no further figures come from this process."""
+        ...
+
+
+@contextmanager
+def tracking(
+    names: Sequence[Tracking], config: JobConfig, run: Run
+) -> Generator[dict[str, Tracker]]:
+    """Opens the trackers of a run by their names, and closes them in the end.
+
+    Raises:
+        ConfigError: The package of one is not installed.
+    """
+    require_trackers(names)
+    parameters = flat(config.model_dump(mode="json"))
+    trackers: dict[str, Tracker] = {name: _open(name, run, parameters) for name in names}
+    try:
+        yield trackers
+    finally:
+        for tracker in trackers.values():
+            tracker.close()
+
+
+def track(
+    names: Sequence[Tracking], config: JobConfig, run: Run, step: int, figures: Figures
+) -> None:
+    """Gives the figures of a run without epochs to trackers.
+
+    Raises:
+        ConfigError: The package of one is not installed.
+        RunError: TensorBoard's file cannot be written.
+    """
+    with tracking(names, config, run) as trackers:
+        for tracker in trackers.values():
+            tracker.log(step, figures)
+
+
+def _open(name: Tracking, run: Run, parameters: Mapping[str, Any]) -> Tracker:
+    match name:
+        case "tensorboard":
+            return TensorBoard(run)
+        case "mlflow":
+            return _Lenient(name, lambda: _Mlflow(run, parameters))
+        case "wandb":
+            return _Lenient(name, lambda: _WeightsAndBiases(run, parameters))
+
+
+class TensorBoard:
+    """TensorBoard scalars of a run, in `<run>/tensorboard` on any filesystem.
+
+    The event file is written whole at every step, so that the next write makes good one that
+    failed. TensorBoard's own writer appends to local files only, and its thread dies of a failure.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Begins an event file; a resumed run adds another."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self.run = run
+        unique = f"{time.time():.0f}.{platform.node()}.{uuid.uuid4().hex}"
+        self._name = f"{TENSORBOARD_DIRECTORY}/events.out.tfevents.{unique}"
+        self._content = io.BytesIO()
+        self._records = RecordWriter(self._content)
+        self._last: tuple[int, Figures] | None = None
+        self._append(file_version=FILE_VERSION)
+
+    def log(self, step: int, figures: Figures) -> None:
+        """Writes the scalars of a step after those before it.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        from tensorboard.compat.proto import summary_pb2
+
+        if (step, figures) != self._last:
+            self._last = step, figures
+            # Protobuf makes these classes when it is imported.
+            summary: Any = vars(summary_pb2)["Summary"]
+            values = [summary.Value(tag=name, simple_value=v) for name, v in figures.items()]
+            self._append(step=step, summary=summary(value=values))
+        (self.run / self._name).write(self._content.getvalue())
+
+    def close(self) -> None:
+        """Does nothing: every step is written."""
+
+    def _append(self, **content: Any) -> None:
+        from tensorboard.compat.proto import event_pb2
+
+        event: Any = vars(event_pb2)["Event"]
+        self._records.write(event(wall_time=time.time(), **content).SerializeToString())
+
+
+class _Lenient:
+    """A tracker whose failures are warnings, and which is given up after some in a row."""
+
+    def __init__(self, name: str, begin: Callable[[], Tracker]) -> None:
+        self._name, self._begin = name, begin
+        self._tracker: Tracker | None = None
+        self._failures = 0
+
+    def log(self, step: int, figures: Figures) -> None:
+        if self._failures == MOST_FAILURES:
+            return
+        try:
+            if self._tracker is None:
+                self._tracker = self._begin()
+            finite = {name: value for name, value in figures.items() if math.isfinite(value)}
+            self._tracker.log(step, finite)
+            self._failures = 0
+        except Exception as error:
+            self._warn(error)
+
+    def close(self) -> None:
+        try:
+            if self._tracker is not None:
+                self._tracker.close()
+        except Exception as error:
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        self._failures += 1
+        # Its words may hold the address of a server, and a password in it.
+        kind = type(error).__name__
+        if self._failures == 1:
+            LOGGER.warning("%s does not take the figures (%s); the run goes on", self._name, kind)
+        elif self._failures == MOST_FAILURES:
+            LOGGER.warning("%s is not asked any more", self._name)
+
+
+class _Mlflow:
+    """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run."""
+
+    def __init__(self, run: Run, parameters: Mapping[str, Any]) -> None:
+        from mlflow import MlflowClient
+
+        # MLflow would try for minutes, in which a training waits.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.parent.path}/mlflow.db"
+        self._client = MlflowClient(place)
+        experiment = self._client.get_experiment_by_name(PROJECT)
+        number = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
+        mine = f"tags.`{RUN_TAG}` = '{run.id}'"
+        before = self._client.search_runs([number], mine, max_results=1)
+        if before:
+            self._id = before[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        tags = {RUN_TAG: str(run.id)}
+        self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
+        for name, value in parameters.items():
+            self._client.log_param(self._id, name, str(value)[:LONGEST_PARAMETER])
+
+    def log(self, step: int, figures: Figures) -> None:
+        from mlflow.entities import Metric
+
+        now = round(time.time() * 1000)
+        metrics = [Metric(name, value, now, step) for name, value in figures.items()]
+        self._client.log_batch(self._id, metrics)
+
+    def close(self) -> None:
+        self._client.set_terminated(self._id)
+
+
+class _WeightsAndBiases:
+    """A run of Weights & Biases; without a key it is kept in the run directory, to be synced."""
+
+    def __init__(self, run: Run, parameters: Mapping[str, Any]) -> None:
+        import wandb
+
+        asked = "WANDB_MODE" in os.environ or wandb.api.api_key
+        self._run = wandb.init(
+            project=PROJECT,
+            id=run.id,
+            name=run.name,
+            resume="allow",
+            config=dict(parameters),
+            dir=run.path if run.is_local else None,
+            mode=None if asked else "offline",
+            settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
+        )
+
+    def log(self, step: int, figures: Figures) -> None:
+        self._run.log(dict(figures), step=step)
+
+    def close(self) -> None:
+        self._run.finish()

@@ -1,0 +1,123 @@
+"""Trackers of figures: files of TensorBoard, a database of MLflow, an offline run of W&B."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from jobs.quality import run as run_quality
+from raylab import tracking
+from raylab.config import base
+from raylab.config.compose import load_config
+from raylab.config.jobs import QualityConfig, TrainConfig
+from raylab.config.quality import QualityEvalConfig
+from raylab.errors import ConfigError
+from raylab.runs.run import Run
+from raylab.tracking import TensorBoard
+from tests.evaluation.trees import SCORES, write_scores
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def begun(storage: Path, *trackers: str) -> tuple[TrainConfig, Run]:
+    fields = {"storage": str(storage), "name": "run", "tracking": trackers, "resume": True}
+    config = TrainConfig.model_validate(fields)
+    return config, Run.open(config, config.job)
+
+
+def logged(storage: Path, tracker: str, step: int, **figures: float) -> Run:
+    """The run of one process that logs one step."""
+    config, run = begun(storage, tracker)
+    with tracking.tracking(config.tracking, config, run) as trackers:
+        (only,) = trackers.values()
+        only.log(step, figures)
+    return run
+
+
+def test_curves_can_be_read_back_while_the_run_goes_on(tmp_path: Path):
+    curves = TensorBoard(Run.at(str(tmp_path / "run")))
+    curves.log(3, {"train_loss": 0.51234})
+    last = {"train_loss": 0.25, "val_grid_accuracy": 0.5}
+    curves.log(4, last)
+    # Made good after a failure: the step is there once.
+    curves.log(4, last)
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    points = [(point.step, point.value) for point in events.Scalars("train_loss")]
+    assert points == [(3, pytest.approx(0.51234)), (4, pytest.approx(0.25))]
+    (accuracy,) = events.Scalars("val_grid_accuracy")
+    assert (accuracy.step, accuracy.value) == (4, 0.5)
+
+
+def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_quality_is_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    logged(tmp_path, "mlflow", 1, loss=0.5)
+    run = logged(tmp_path, "mlflow", 2, loss=0.25, undefined=float("nan"))
+    quality = QualityConfig(
+        quality_eval_cfg=QualityEvalConfig(
+            scores_root_dir=str(write_scores(tmp_path / "scores", SCORES))
+        ),
+        storage=str(tmp_path),
+        name="quality",
+        bootstrap=0,
+        tracking=("mlflow",),
+    )
+    run_quality(quality)
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("raylab")
+    assert experiment is not None
+    first, second = sorted(
+        client.search_runs([experiment.experiment_id]), key=lambda r: r.info.run_name or ""
+    )
+    assert (first.info.run_name, first.data.metrics["difficulty"]) == (
+        "quality",
+        pytest.approx(0.2),
+    )
+    assert (second.info.run_name, second.info.status) == ("run", "FINISHED")
+    assert second.data.tags["raylab.run_id"] == run.id
+    assert second.data.params["training.lr"] == "0.00185"
+    history = client.get_metric_history(second.info.run_id, "loss")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.25)]
+
+
+def test_without_a_key_a_run_of_wandb_is_kept_offline_under_the_runs_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = logged(tmp_path, "wandb", 1, loss=0.5)
+    (file,) = Path(run.path).glob(f"wandb/offline-run-*-{run.id}/run-{run.id}.wandb")
+    assert b"loss" in file.read_bytes()
+
+
+def test_a_tracker_that_is_out_of_reach_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    config, run = begun(tmp_path, "mlflow")
+    with (
+        caplog.at_level(logging.WARNING),
+        tracking.tracking(config.tracking, config, run) as trackers,
+    ):
+        for step in range(3):
+            trackers["mlflow"].log(step, {"loss": 0.5})
+    (warning,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "mlflow" in record.name or "tracking" in record.name
+    ]
+    assert "mlflow does not take the figures" in warning and "hunter2" not in caplog.text
+
+
+def test_a_package_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"tracking=wandb .* pip install 'raylab\[wandb\]'"):
+        base.require_trackers(("tensorboard", "wandb"))
+    assert load_config(TrainConfig, ["tracking=mlflow"]).tracking == ("mlflow",)
+    assert load_config(TrainConfig, ["tracking=[]"]).tracking == ()
