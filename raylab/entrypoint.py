@@ -167,7 +167,7 @@ def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[st
 def _value_at(values: dict[str, Any], key: ConfigKey) -> object:
     *parents, name = key.path.split(".")
     for section in parents:
-        values = values.get(section, {})
+        values = values.get(section) or {}
     return values.get(name, key.default)
 
 
