@@ -1,6 +1,7 @@
 """Trackers of figures: files of TensorBoard, a database of MLflow, an offline run of W&B."""
 
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,10 @@ def test_without_a_key_a_run_of_wandb_is_kept_offline_under_the_runs_id(
     monkeypatch.setenv("HOME", str(tmp_path))
     run = logged(tmp_path, "wandb", 1, loss=0.5)
     (file,) = Path(run.path).glob(f"wandb/offline-run-*-{run.id}/run-{run.id}.wandb")
+    # A process of its own writes the file.
+    deadline = time.monotonic() + 60
+    while b"loss" not in file.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert b"loss" in file.read_bytes()
 
 
