@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.evaluate import run as run_evaluate
-from raylab.arc.data.challenges import load_challenges
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.prize.submissions import KEYS
 from raylab.config.arc import (
     DataConfig,
@@ -123,9 +123,9 @@ def test_outputs_of_test_inputs_are_not_read(storage: Path, tree: Path, tmp_path
                 {"input": pair.input.tolist(), "output": pair.output.tolist()}
                 for pair in of.demonstrations
             ],
-            "test": [{"input": grid.tolist(), "output": [[7]]} for grid in of.inputs],
+            "test": [{"input": pair.input.tolist(), "output": [[7]]} for pair in of.questions],
         }
-        for of in load_challenges(SMALL)
+        for of in load_tasks(SMALL)
     }
     path = tmp_path / "altered.json"
     path.write_text(json.dumps(tasks))

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, cast
 
@@ -20,6 +20,7 @@ from raylab.arc.data.documents import (
     grid_fault,
     kept_documents,
     kind_of,
+    limit_pairs,
     nothing_found,
     pair_faults,
     pairs_faults,
@@ -28,7 +29,7 @@ from raylab.arc.data.documents import (
     read_json,
     to_grid,
 )
-from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
+from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
@@ -55,56 +56,13 @@ class _ArcTask(msgspec.Struct):
     test: list[_TestPair]
 
 
-@dataclass(frozen=True)
-class _RawTask:
-    demonstrations: tuple[Pair, ...]
-    questions: list[tuple[Grid, Grid | None]]
-
-
 _arc_decoder = msgspec.json.Decoder(_ArcTask)
 
 
-@dataclass(frozen=True)
-class ReadTask:
-    """A task as it is in its file."""
-
-    id: str
-    demonstrations: tuple[Pair, ...]
-    questions: tuple[tuple[Grid, Grid | None], ...]
-    """Test inputs with their outputs; None where the file and its solutions lack it."""
-
-
 def load_arc_json(config: DataConfig) -> list[Task]:
-    """Returns the ARC JSON tasks that the configuration keeps, by id.
+    """Returns the ARC JSON tasks that the configuration keeps, by id, with all test inputs.
 
-    Test pairs without an output are left out, and counted in a logged warning.
-    """
-    read = read_arc_json(config)
-    questions = [question for task in read for question in task.questions]
-    unscored = sum(target is None for _, target in questions)
-    if unscored:
-        file = _file_of(existing_place(config))
-        solutions = None if file is None else _solutions_of(file)
-        hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
-        logger.warning(
-            "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
-            file or config.path,
-            unscored,
-            len(questions),
-            hint,
-        )
-    return [
-        Task(
-            task.id,
-            task.demonstrations,
-            tuple(Pair(source, target) for source, target in task.questions if target is not None),
-        )
-        for task in read
-    ]
-
-
-def read_arc_json(config: DataConfig) -> list[ReadTask]:
-    """Returns the ARC JSON tasks that the configuration keeps, with all test inputs, by id.
+    A test pair has no output where neither the file nor its solutions have one.
 
     Raises:
         DataError: a file is missing or malformed, an id is unknown or occurs twice.
@@ -121,32 +79,39 @@ def read_arc_json(config: DataConfig) -> list[ReadTask]:
         solutions = _solutions_of(file)
     answers = _read_answers(solutions)
 
-    def read(document: Document) -> ReadTask:
-        raw = parse(document, _decode_arc_task, _task_faults)
-        given = answers.get(document.id)
-        questions = raw.questions if given is None else _answered(document, raw, given, solutions)
-        return _limited(document.id, raw.demonstrations, questions, config.pairs_per_task)
+    def read(document: Document) -> Task:
+        task = replace(parse(document, _decode_arc_task, _task_faults), id=document.id)
+        if document.id in answers:
+            task = _answered(document, task, answers[document.id], solutions)
+        return limit_pairs(task, config.pairs_per_task)
 
     return read_all(kept_documents(documents, config, str(file or place)), read)
+
+
+def without_unanswered(tasks: Sequence[Task], config: DataConfig) -> list[Task]:
+    """Returns ARC JSON tasks without the test pairs that lack an output; logs their number."""
+    questions = [pair for task in tasks for pair in task.questions]
+    unanswered = sum(not pair.is_answered for pair in questions)
+    if unanswered:
+        file = _file_of(existing_place(config))
+        solutions = None if file is None else _solutions_of(file)
+        hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
+        logger.warning(
+            "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
+            file or config.path,
+            unanswered,
+            len(questions),
+            hint,
+        )
+    return [
+        replace(task, questions=tuple(pair for pair in task.questions if pair.is_answered))
+        for task in tasks
+    ]
 
 
 def _file_of(place: Place) -> Place | None:
     """Returns the one file that holds all tasks; None for a directory of one file each."""
     return _sole_challenges_file(place) if place.is_directory() else place
-
-
-def _limited(
-    id_: str,
-    demonstrations: tuple[Pair, ...],
-    questions: Sequence[tuple[Grid, Grid | None]],
-    limit: int | None,
-) -> ReadTask:
-    """Returns a task with its first `limit` pairs; None keeps all, and inputs without output."""
-    if limit is None:
-        return ReadTask(id_, demonstrations, tuple(questions))
-    left = max(0, limit - len(demonstrations))
-    known = [question for question in questions if question[1] is not None][:left]
-    return ReadTask(id_, demonstrations[:limit], tuple(known))
 
 
 def _sole_challenges_file(folder: Place) -> Place | None:
@@ -201,31 +166,32 @@ def _read_answers(solutions: Place | None) -> dict[str, object]:
     return cast(dict[str, object], content)
 
 
-def _answered(
-    document: Document, raw: _RawTask, answers: object, solutions: Place | None
-) -> list[tuple[Grid, Grid | None]]:
-    """Returns the test pairs of `raw`, with missing outputs taken from the solutions file."""
+def _answered(document: Document, task: Task, answers: object, solutions: Place | None) -> Task:
+    """Returns the task with missing outputs taken from the solutions file."""
     where = f"{solutions}: task {document.id}"
     if faults := [*_answers_faults(answers)]:
         raise MalformedTaskError([f"{where}: {fault}" for fault in faults])
     grids = cast(list[Cells], answers)
-    if len(grids) != len(raw.questions):
-        fault = f"{len(grids)} outputs for {len(raw.questions)} test pairs in {document.file}"
+    if len(grids) != len(task.questions):
+        fault = f"{len(grids)} outputs for {len(task.questions)} test pairs in {document.file}"
         raise MalformedTaskError([f"{where}: {fault}"])
-    return [
-        (source, to_grid(cells) if target is None else target)
-        for (source, target), cells in zip(raw.questions, grids, strict=True)
-    ]
+    questions = tuple(
+        pair if pair.is_answered else Pair(pair.input, to_grid(cells))
+        for pair, cells in zip(task.questions, grids, strict=True)
+    )
+    return replace(task, questions=questions)
 
 
-def _decode_arc_task(raw: bytes) -> _RawTask:
+def _decode_arc_task(raw: bytes) -> Task:
     task = _arc_decoder.decode(raw)
-    questions = [
-        (to_grid(pair.input), None if pair.output is None else to_grid(pair.output))
-        for pair in task.test
-    ]
-    demonstrations = tuple(Pair(to_grid(pair.input), to_grid(pair.output)) for pair in task.train)
-    return _RawTask(demonstrations, questions)
+    return Task("", _pairs(task.train), _pairs(task.test))
+
+
+def _pairs(pairs: Sequence[_TrainPair | _TestPair]) -> tuple[Pair, ...]:
+    return tuple(
+        Pair(to_grid(pair.input), NO_OUTPUT if pair.output is None else to_grid(pair.output))
+        for pair in pairs
+    )
 
 
 def _dump_json(content: object) -> bytes:

@@ -279,7 +279,8 @@ class Draw(NamedTuple):
 
 def length_quanta(store: PairStore, pairs: Indices) -> tuple[Indices, Indices]:
     """Returns `pairs` sorted by length, and their (N, 2) lengths in steps of `LENGTH_QUANTUM`."""
-    quanta = -(-store.lengths[pairs] // LENGTH_QUANTUM)
+    # An output that is missing counts as a cell, which is what padding it takes.
+    quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
     order = np.lexsort((quanta[:, 1], quanta[:, 0]))
     return pairs[order], quanta[order]
 

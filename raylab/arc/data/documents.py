@@ -79,13 +79,15 @@ def _refuse_unknown_ids(wanted: Sequence[str], ids: Sequence[str], where: str) -
 
 
 def limit_pairs(task: Task, limit: int | None) -> Task:
-    """Returns the task with its first `limit` pairs, demonstrations first; None keeps all."""
+    """Returns the task with its first `limit` pairs, demonstrations first; None keeps all.
+
+    With a limit, questions without an output are not kept.
+    """
     if limit is None:
         return task
     left = max(0, limit - len(task.demonstrations))
-    return replace(
-        task, demonstrations=task.demonstrations[:limit], questions=task.questions[:left]
-    )
+    questions = tuple(pair for pair in task.questions if pair.is_answered)[:left]
+    return replace(task, demonstrations=task.demonstrations[:limit], questions=questions)
 
 
 def existing_place(config: DataConfig) -> Place:

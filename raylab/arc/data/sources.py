@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.arc_json import load_arc_json
+from raylab.arc.data.arc_json import load_arc_json, without_unanswered
 from raylab.arc.data.curriculum.source import load_curriculum
 from raylab.arc.data.documents import kept_ids, limit_pairs
 from raylab.arc.data.generations import redraw
@@ -52,17 +52,20 @@ SOURCES: dict[TaskSource, Callable[[DataConfig], Iterable[Task]]] = {
 """The loader of each source; it returns the tasks that the configuration keeps, by id."""
 
 
-def load_tasks(config: DataConfig) -> tuple[Task, ...]:
+def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, ...]:
     """Returns the tasks that `config` names, sorted by id; at least one, each with a demonstration.
 
     `config.tasks` is applied first, then `every`, `pairs_per_task` and `generation`. Tasks that
     are not kept are neither read nor checked. Two kinds of pairs are left out, and counted in a
-    logged warning: test pairs without an output, which cannot be scored, and re-arc
-    pairs with a side over 30 (the published generator of `e26a3af2` draws some up to 38).
+    logged warning: test pairs without an output, which cannot be scored, and re-arc pairs with a
+    side over 30 (the published generator of `e26a3af2` draws some up to 38). `unanswered` keeps
+    the former.
 
     Raises:
         DataError: a source or file is missing or unreadable, a grid or its JSON is malformed, an
             id is unknown or occurs twice. The message names file, task, pair, row and column.
     """
     tasks = tuple(SOURCES[config.source](config))
+    if not unanswered and config.source is TaskSource.ARC_JSON:
+        tasks = tuple(without_unanswered(tasks, config))
     return tasks if config.generation is None else redraw(tasks, config.generation)

@@ -1,6 +1,6 @@
 """ARC tasks: the data model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,21 @@ Grid = NDArray[np.uint8]
 """A grid, (height, width) uint8, colours 0..9, sides 1..30."""
 
 
+NO_OUTPUT: Grid = np.zeros((0, 0), dtype=np.uint8)
+"""The output of a question that is posed, or that nobody knows."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One input grid and its output grid."""
+    """One input grid and its output grid, `NO_OUTPUT` where it is missing."""
 
     input: Grid
     output: Grid
+
+    @property
+    def is_answered(self) -> bool:
+        """True if the output is there."""
+        return self.output.size > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +48,16 @@ class Task:
     def pairs(self) -> tuple[Pair, ...]:
         """Demonstrations, then questions."""
         return self.demonstrations + self.questions
+
+    @property
+    def posed(self) -> "Task":
+        """The task as a solver may see it: without the outputs of its questions."""
+        return replace(
+            self, questions=tuple(Pair(pair.input, NO_OUTPUT) for pair in self.questions)
+        )
+
+    @property
+    def solution(self) -> tuple[Grid, ...] | None:
+        """The outputs of all questions; None if there is no question, or an output is missing."""
+        outputs = tuple(pair.output for pair in self.questions if pair.is_answered)
+        return outputs if outputs and len(outputs) == len(self.questions) else None

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from raylab.arc.data.challenges import Challenge, load_challenges
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Task
 from raylab.arc.prize.submissions import read_submission
 from raylab.arc.prize.votes import TaskAnswers
 from raylab.arc.scoring.plan import (
@@ -47,9 +47,9 @@ def plan_models(config: EvaluateConfig) -> Scoring:
         CheckpointError, ConfigError: as `plan_evaluation`.
     """
     if not scores_by_pair(config.data, config.scoring):
-        challenges = load_challenges(config.data)
-        refuse_equal_file_names(challenge.id for challenge in challenges)
-        if not any(challenge.inputs for challenge in challenges):
+        tasks = load_tasks(config.data, unanswered=True)
+        refuse_equal_file_names(task.id for task in tasks)
+        if not any(task.questions for task in tasks):
             raise DataError(
                 f"no task of data.source={config.data.source} has a test input: score its pairs "
                 "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
@@ -84,7 +84,7 @@ def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnsw
     assert config.submission is not None
     file = Place.at(config.submission)
     run = Run.planned(config, config.job)
-    answers = read_submission(file, load_challenges(config.data))
+    answers = read_submission(file, load_tasks(config.data, unanswered=True))
     update = {"votes": VotesConfig(), "test_time_training": None}
     scoring = config.scoring.model_copy(update=update)
     chosen = choose_units({}, config.data, scoring)
@@ -100,7 +100,7 @@ def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnsw
     return opened(Scoring(plan, run, SCORES, {}), config), answers
 
 
-def challenges_of(data: DataConfig, seen: frozenset[int]) -> tuple[Challenge, ...]:
+def challenges_of(data: DataConfig, seen: frozenset[int]) -> tuple[Task, ...]:
     """Returns the tasks of a generation as they are posed and solved.
 
     Where some of a task's pairs were seen, those are its demonstrations and all others its test
@@ -149,8 +149,6 @@ def _lacking(
 
 
 @lru_cache(maxsize=1)
-def _challenges(data: str, seen: frozenset[int]) -> tuple[Challenge, ...]:
+def _challenges(data: str, seen: frozenset[int]) -> tuple[Task, ...]:
     config = DataConfig.model_validate_json(data)
-    if not seen:
-        return load_challenges(config)
-    return tuple(map(Challenge.of, part_seen(load_tasks(config), seen)))
+    return part_seen(load_tasks(config), seen) if seen else load_tasks(config, unanswered=True)

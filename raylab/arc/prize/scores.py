@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raylab.arc.comparators.rules import rule_attempts
-from raylab.arc.data.challenges import Challenge
-from raylab.arc.data.tasks import Grid
+from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.prize.answering import as_rows
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, curve_views
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
@@ -31,9 +30,9 @@ class TaskScore:
     outputs: int
 
 
-def solutions_of(challenges: Iterable[Challenge]) -> Solutions:
+def solutions_of(tasks: Iterable[Task]) -> Solutions:
     """Returns the solutions of the tasks whose test outputs are all known; others have no score."""
-    solved = {challenge.id: challenge.solution for challenge in challenges}
+    solved = {task.id: task.solution for task in tasks}
     return {task: solution for task, solution in solved.items() if solution is not None}
 
 
@@ -83,12 +82,12 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
     )
 
 
-def rule_scores(challenges: Iterable[Challenge], solutions: Solutions) -> dict[str, PrizeScore]:
+def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
     """Returns the score of every rule that learns nothing."""
     attempts = {
-        challenge.id: [rule_attempts(source) for source in challenge.inputs]
-        for challenge in challenges
-        if challenge.id in solutions
+        task.id: [rule_attempts(pair.input) for pair in task.questions]
+        for task in tasks
+        if task.id in solutions
     }
     found: dict[str, PrizeScore] = {}
     for rule in RULES:

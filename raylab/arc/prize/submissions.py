@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from raylab.arc.data.challenges import Challenge
 from raylab.arc.data.documents import SIDES, grid_fault, kind_of, read_json
+from raylab.arc.data.tasks import Task
 from raylab.arc.prize.scores import attempts_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
 from raylab.arc.records import GridRows
@@ -28,12 +28,12 @@ def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def read_submission(file: Place, challenges: Iterable[Challenge]) -> dict[str, TaskAnswers]:
-    """Returns the attempts of a submission at `challenges`, as answers in two views.
+def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers]:
+    """Returns the attempts of a submission at `tasks`, as answers in two views.
 
     Raises:
-        DataError: The file is missing or is not JSON, lacks a task or has one that is not among the
-            challenges, or has attempts that are no grids. The message names file, task, test input,
+        DataError: The file is missing or is not JSON, lacks a task or has one that is not among
+            them, or has attempts that are no grids. The message names file, task, test input,
             attempt, row and column.
     """
     content = read_json(file)
@@ -42,7 +42,7 @@ def read_submission(file: Place, challenges: Iterable[Challenge]) -> dict[str, T
             f"{file}: expected an object {{task id: [attempts]}}, found {kind_of(content)}"
         )
     entries = cast("dict[str, object]", content)
-    asked = {challenge.id: challenge for challenge in challenges}
+    asked = {task.id: task for task in tasks}
     if unknown := sorted(entries.keys() - asked.keys()):
         raise DataError(
             f"{file}: task {unknown[0]}{_and_more(unknown)} is not among the {len(asked)} tasks of "
@@ -54,10 +54,10 @@ def read_submission(file: Place, challenges: Iterable[Challenge]) -> dict[str, T
             "tasks of data=; name those that it is of by data.tasks"
         )
     answers: dict[str, TaskAnswers] = {}
-    for task, challenge in asked.items():
-        where = f"{file}: task {task}"
-        questions = tuple(_questions(entries[task], len(challenge.inputs), where))
-        answers[task] = TaskAnswers(task=task, questions=questions, seconds=0.0)
+    for id_, task in asked.items():
+        where = f"{file}: task {id_}"
+        questions = tuple(_questions(entries[id_], len(task.questions), where))
+        answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
     return answers
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raylab.arc.data.challenges import Challenge, load_challenges
-from raylab.arc.data.tasks import Pair
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
 from raylab.arc.prize.submissions import read_submission, submission_bytes
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
@@ -21,8 +21,8 @@ GRID = np.array([[1, 2]], dtype=np.uint8)
 DEMONSTRATIONS = (Pair(GRID, GRID),)
 
 
-def challenge(id_: str, inputs: int) -> Challenge:
-    return Challenge(id_, DEMONSTRATIONS, (GRID,) * inputs, (GRID,) * inputs)
+def challenge(id_: str, inputs: int) -> Task:
+    return Task(id_, DEMONSTRATIONS, (Pair(GRID, GRID),) * inputs)
 
 
 ASKED = (challenge("a", 1), challenge("b", 2))
@@ -61,7 +61,7 @@ def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
         return tuple(tuple(row) for row in grid().tolist())
 
     challenges = [
-        Challenge(f"t{at}", DEMONSTRATIONS, (GRID,) * count, tuple(grid() for _ in range(count)))
+        Task(f"t{at}", DEMONSTRATIONS, tuple(Pair(GRID, grid()) for _ in range(count)))
         for at, count in enumerate(rng.integers(1, 4, 40).tolist())
     ]
     answers = {
@@ -69,7 +69,7 @@ def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
             task=of.id,
             questions=tuple(
                 QuestionAnswers.of([(rows(), -float(rng.random())) for _ in range(8)])
-                for _ in of.inputs
+                for _ in of.questions
             ),
             seconds=1.0,
         )
@@ -136,8 +136,8 @@ def test_a_broken_submission_is_refused_with_its_place(
 def test_rules_have_two_attempts_too():
     flat = np.zeros((1, 2), dtype=np.uint8)
     source = np.array([[0, 1]], dtype=np.uint8)
-    one = Challenge("one", DEMONSTRATIONS, (source,), (source,))
-    two = Challenge("two", DEMONSTRATIONS, (source,), (flat,))
+    one = Task("one", DEMONSTRATIONS, (Pair(source, source),))
+    two = Task("two", DEMONSTRATIONS, (Pair(source, flat),))
     scores = rule_scores([one, two], solutions_of([one, two]))
     assert {score.two_attempts for score in scores.values()} == {1.0}
     assert {score.first_attempt for score in scores.values()} == {0.5}
@@ -157,18 +157,20 @@ def kaggle(tmp_path: Path, solutions: dict[str, Any] | None) -> DataConfig:
 
 
 def test_challenges_without_solutions_keep_their_test_inputs(tmp_path: Path):
-    a, b = load_challenges(kaggle(tmp_path, None))
-    assert [len(one.inputs) for one in (a, b)] == [1, 2]
-    assert a.outputs == (None,) and not solutions_of([a, b])
+    a, b = load_tasks(kaggle(tmp_path, None), unanswered=True)
+    assert [len(one.questions) for one in (a, b)] == [1, 2]
+    assert not a.questions[0].is_answered and not solutions_of([a, b])
 
 
 def test_a_task_is_scored_where_all_its_outputs_are_known(tmp_path: Path):
-    challenges = load_challenges(kaggle(tmp_path, {"a": [[[3, 0]]]}))
+    challenges = load_tasks(kaggle(tmp_path, {"a": [[[3, 0]]]}), unanswered=True)
     assert set(solutions_of(challenges)) == {"a"}
 
 
 def test_a_generation_redraws_inputs_without_an_output(tmp_path: Path):
     data = kaggle(tmp_path, {"a": [[[3, 0]]]}).model_copy(update={"generation": 1})
-    a, b = load_challenges(data)
-    assert a.outputs[0] is not None and (a.inputs[0] == a.outputs[0]).all()
-    assert b.inputs[0].tolist() != [[3, 0]] and b.outputs == (None, None)
+    a, b = load_tasks(data, unanswered=True)
+    (question,) = a.questions
+    assert question.is_answered and (question.input == question.output).all()
+    assert b.questions[0].input.tolist() != [[3, 0]]
+    assert not any(pair.is_answered for pair in b.questions)

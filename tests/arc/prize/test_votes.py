@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.challenges import Challenge
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.autoregressive import START
@@ -38,7 +37,7 @@ def identity(batch: Batch) -> Answers:
 def answered(
     tasks: tuple[Task, ...], answer: Answerer = identity, **votes: object
 ) -> list[TaskAnswers]:
-    posed = [Challenge.of(task).posed for task in tasks]
+    posed = [task.posed for task in tasks]
     return answer_tasks(
         answer, posed, VotesConfig(**votes), demonstrations=2, batch_size=4, device=CPU
     )
@@ -184,8 +183,8 @@ def test_answers_do_not_depend_on_what_is_answered_together(
 
 def test_outputs_of_test_inputs_are_not_posed(random_tasks: RandomTasks):
     (task,) = random_tasks(1, questions=3)
-    posed = Challenge.of(task).posed
-    assert [pair.output.tolist() for pair in posed.questions] == [[[0]]] * 3
+    posed = task.posed
+    assert [pair.output.tolist() for pair in posed.questions] == [[]] * 3
     assert posed.demonstrations == task.demonstrations
 
 
