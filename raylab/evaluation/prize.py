@@ -141,7 +141,7 @@ def read_answers(planned: Scoring) -> PairAnswers:
 
     with ThreadPoolExecutor(FILE_THREADS) as threads:
         return {
-            pair: {of.task: of for of in threads.map(partial(read, pair), tasks)}
+            pair: dict(zip(tasks, threads.map(partial(read, pair), tasks), strict=True))
             for pair in planned.plan.pairs
         }
 
@@ -231,12 +231,13 @@ def solve(
     """
     device = use_share(share)
     import_model_classes(scoring.model_classes)
-    posed = [of.posed for of in challenges_of(data, seen) if of.id in tasks]
+    posed = [task.posed for task in challenges_of(data, seen) if task.id in tasks]
     shown = checkpoint.model.context_pairs
     if scoring.test_time_training is None:
         model = model_on(checkpoint, device)
         answer = _advancing(model.answers, posed, scoring)
-        return [Solved(of) for of in _answers(answer, posed, scoring, shown, device)]
+        answers = _answers(answer, posed, scoring, shown, device)
+        return list(map(Solved, answers))
     return [_specialised(checkpoint, pair, task, scoring, device) for task in posed]
 
 
@@ -253,9 +254,9 @@ def _specialised(
     model = model_on(checkpoint, device)
     (before,) = _answers(model.answers, [task], scoring, shown, device)
     start, steps, kept = time.monotonic(), 0, None
-    known = _known_specialist(training, pair, task.id)
-    if known is not None:
-        become_specialist(model, known)
+    file = _specialist_of(training, pair, task.id)
+    if file is not None:
+        become_specialist(model, file)
     elif task.demonstrations:
         specialist = train_on_task(
             model, task, training, scoring.votes, demonstrations=shown, device=device
@@ -267,7 +268,7 @@ def _specialised(
     return Solved(after.model_copy(update={"trained": trained}), kept)
 
 
-def _known_specialist(
+def _specialist_of(
     training: TaskTrainingConfig, pair: ModelOnGeneration, task: str
 ) -> Place | None:
     if training.specialists is None:
@@ -311,12 +312,12 @@ def _answers(
 
 
 def _write_solved(planned: Scoring, pair: ModelOnGeneration, solved: Sequence[Solved]) -> None:
-    def write(one: Solved) -> None:
-        task = one.answers.task
+    def write(solution: Solved) -> None:
+        task = solution.answers.task
         # First, so that a task with answers has its specialist too.
-        if one.specialist is not None:
-            (planned.tree / specialist_file(pair, task)).write(one.specialist)
-        planned.tree.write_record(one.answers, answers_file(pair, task))
+        if solution.specialist is not None:
+            (planned.tree / specialist_file(pair, task)).write(solution.specialist)
+        planned.tree.write_record(solution.answers, answers_file(pair, task))
 
     with ThreadPoolExecutor(FILE_THREADS) as threads:
         list(threads.map(write, solved))
@@ -330,7 +331,7 @@ def _write_missing(
 ) -> None:
     """Writes the score files that a pair lacks; a unit without a scored task has none."""
     units = unit_scores(scores, planned.unit_of_task(planned.plan.units))
-    write_scores(planned, pair, {unit: of for unit, of in units.items() if unit in missing})
+    write_scores(planned, pair, {unit: units[unit] for unit in units.keys() & set(missing)})
 
 
 def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
@@ -339,8 +340,8 @@ def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
 
     def means(scored: PrizeScores) -> dict[str, dict[str, float]]:
         return {
-            name: {generation: _value(score, metric) for generation, score in of.items()}
-            for name, of in scored.items()
+            name: {generation: _value(score, metric) for generation, score in scores.items()}
+            for name, scores in scored.items()
         }
 
     metrics = EvaluationMetrics(

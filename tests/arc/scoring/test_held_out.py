@@ -98,6 +98,6 @@ def test_held_out_pairs_of_trained_tasks() -> None:
 
 def pairs(sides: Sides, task: str) -> list[Pair]:
     """The tested pairs of a task."""
-    tested = {sides.contents[pair] for pair in sides.test}
+    tested = {*sides.contents[sides.test].tolist()}
     (found,) = load_tasks(DataConfig(tasks=(task,)))
     return [pair for pair in found.pairs if fingerprint(pair) in tested]
