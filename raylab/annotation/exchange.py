@@ -155,7 +155,7 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
         ArchiveError: The archive fails.
     """
     decided = _read_decisions(path, reviews, reviewer)
-    new: list[HumanDecision] = []
+    new: list[str] = []
     left_out: list[str] = []
     for opened, decision in decided:
         if opened.says(decision):
@@ -163,9 +163,8 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
         if reason := _archive(reviews, opened, decision):
             left_out.append(reason)
         else:
-            new.append(decision)
-    unconfirmed = sum(decision_row(decision).status == UNCONFIRMED for decision in new)
-    return Import(len(decided), len(new), unconfirmed, tuple(left_out))
+            new.append(decision_row(decision, opened.queue).status)
+    return Import(len(decided), len(new), new.count(UNCONFIRMED), tuple(left_out))
 
 
 def _archive(reviews: Reviews, opened: Opened, decision: HumanDecision) -> str | None:

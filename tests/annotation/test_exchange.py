@@ -208,7 +208,8 @@ def test_drawn_cases_go_out_blind_and_come_back_as_codes(
     with pytest.raises(DataError, match="'A' is none of"):
         import_rows(file, reviews)
     file = file_of(tmp_path, row | {"decision": "Evo", "reviewer": "Ada", "insist": True})
-    assert [import_rows(file, reviews).new for _ in range(2)] == [1, 0]
+    assert import_rows(file, reviews) == Import(1, 1, 0, ())
+    assert import_rows(file, reviews) == Import(1, 0, 0, ())
     (made,) = decisions(run, AUDIT)
     assert str(made.label) == "OPT=Evo"
     assert (made.insisted, decisions(run), run.counts(now=True)["accepted"]) == (False, [], 1)
