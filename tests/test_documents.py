@@ -79,10 +79,11 @@ def variants() -> Iterator[str]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The files that commands take by `--config`."""
     directory = tmp_path_factory.mktemp("files")
-    sweep, models = blocks(GUIDE, "yaml")
+    sweep, grid, models = blocks(GUIDE, "yaml")
     written = {
         "models.yaml": models,
         "mysweep.yaml": sweep,
+        "mygrid.yaml": grid,
         "best.yaml": "model:\n  architecture: decoder_only\n",
     }
     for name, text in written.items():

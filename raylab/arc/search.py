@@ -1,37 +1,95 @@
 """Draws from a search space, and the training runs made of them."""
 
+import json
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from raylab.arc.sweep import ARCHITECTURE, Drawn
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.models import MODEL_CONFIGS
+from raylab.config.models import MODEL_CONFIGS, Architecture
 from raylab.config.search import Domain, Search, SearchSpace, nested
+from raylab.grid_metrics import mode_of
+
+REDRAWS = 10
+"""Draws of the sampler for a trial, after which any configuration that is left is taken."""
 
 
-def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
-    """Draws an architecture, its own keys and the training keys from `trial`."""
-    architecture = str(trial.suggest_categorical(ARCHITECTURE, list(space.model)))
-    drawn: Drawn = {ARCHITECTURE: architecture}
-    for name, domain in _domains(space, architecture).items():
-        drawn[name] = _suggest(trial, name, domain)
-    return drawn
+class Draws:
+    """The configurations that a sweep tries, none of them twice; what came of them guides TPE.
+
+    Each architecture is drawn once before chance decides.
+    """
+
+    def __init__(self, config: TuneConfig) -> None:
+        self._config, self._space = config, config.space
+        direction = "maximize" if mode_of(config.training.monitor) == "max" else "minimize"
+        self._study = optuna.create_study(sampler=_sampler(config), direction=direction)
+        self._random = random.Random(config.seed)
+        self._trials: dict[str, optuna.Trial] = {}
+        self._drawn: set[str] = set()
+        if config.search is not Search.GRID:
+            for architecture in self._space.model:
+                self._study.enqueue_trial({ARCHITECTURE: architecture})
+
+    def draw(self, name: str) -> Drawn | None:
+        """Returns a configuration for the trial `name`; None if all have been drawn."""
+        for trial in self._ask():
+            drawn = _draw(self._space, trial)
+            if (key := json.dumps(drawn)) not in self._drawn:
+                self._drawn.add(key)
+                self._trials[name] = trial
+                return drawn
+            self._study.tell(trial, state=TrialState.FAIL)
+        return None
+
+    def tell(self, name: str, score: float | None) -> None:
+        """Notes the score of a trial that ended, once; None if it has none."""
+        state = TrialState.FAIL if score is None else TrialState.COMPLETE
+        if trial := self._trials.pop(name, None):
+            self._study.tell(trial, score, state=state)
+
+    def _ask(self) -> Iterator[optuna.Trial]:
+        """Yields what the sampler wants, and then whatever else there is."""
+        if self._config.search is not Search.GRID:
+            for _ in range(REDRAWS):
+                yield self._study.ask()
+        for fixed in self._others():
+            self._study.enqueue_trial(fixed)
+            yield self._study.ask()
+
+    def _others(self) -> Iterator[Drawn]:
+        size, done = self._space.size, len(self._drawn)
+        if size is None:
+            endless = (a for a in self._space.model if self._space.count(a) is None)
+            yield from ({ARCHITECTURE: architecture} for architecture in endless)
+        elif done < size:
+            start = done if self._config.search is Search.GRID else self._random.randrange(size)
+            yield from (combination(self._space, (start + at) % size) for at in range(size))
 
 
-def first_points(space: SearchSpace) -> list[Drawn]:
-    """Returns the fixed part of the first draws, so that each architecture is tried once."""
-    return [{ARCHITECTURE: architecture} for architecture in space.model]
+def combination(space: SearchSpace, index: int) -> Drawn:
+    """Returns configuration `index`, from 0, of a space that has an end; the first keys turn first.
 
-
-def sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
-    """Returns the sampler of `search`; TPE learns which keys go with which architecture."""
-    if search is Search.TPE:
-        return optuna.samplers.TPESampler(seed=seed)
-    return optuna.samplers.RandomSampler(seed=seed)
+    Raises:
+        IndexError: the space has fewer.
+    """
+    for architecture in space.model:
+        count = space.count(architecture) or 0
+        if index < count:
+            drawn: Drawn = {ARCHITECTURE: architecture}
+            for name, domain in space.domains(architecture).items():
+                values = domain.values or ()
+                index, place = divmod(index, len(values))
+                drawn[name] = values[place]
+            return drawn
+        index -= count
+    raise IndexError
 
 
 def rungs(config: TuneConfig) -> tuple[int, ...]:
@@ -46,11 +104,11 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
     if config.training.judge_at_restarts and "cosine_restarts" in _values(config, "schedule"):
         cycle = math.lcm(*map(int, _values(config, "restart_epochs")))
         first = -(-first // cycle) * cycle
-    found: list[int] = []
+    stops: list[int] = []
     while first < config.training.epochs:
-        found.append(first)
+        stops.append(first)
         first *= config.reduction_factor
-    return tuple(found)
+    return tuple(stops)
 
 
 def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
@@ -86,16 +144,27 @@ def _values(config: TuneConfig, key: str) -> Sequence[Any]:
     return range(int(low), int(high) + 1)
 
 
-def _domains(space: SearchSpace, architecture: str) -> dict[str, Domain]:
-    model = {f"{architecture}.{key}": domain for key, domain in space.model[architecture].items()}
-    return model | {f"training.{key}": domain for key, domain in space.training.items()}
+def _sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
+    """Returns the sampler of `search`; TPE learns which keys go with which architecture."""
+    if config.search is Search.TPE:
+        return optuna.samplers.TPESampler(seed=config.seed)
+    return optuna.samplers.RandomSampler(seed=config.seed)
 
 
-def _suggest(trial: optuna.trial.BaseTrial, name: str, domain: Domain) -> Scalar:
-    if domain.choice is not None:
-        return trial.suggest_categorical(name, domain.choice)
+def _draw(space: SearchSpace, trial: optuna.Trial) -> Drawn:
+    architectures: list[Architecture] = list(space.model)
+    architecture = trial.suggest_categorical(ARCHITECTURE, architectures)
+    drawn: Drawn = {ARCHITECTURE: architecture}
+    for name, domain in space.domains(architecture).items():
+        drawn[name] = _suggest(trial, name, domain)
+    return drawn
+
+
+def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Scalar:
     if domain.integer is not None:
         return trial.suggest_int(name, *domain.integer)
+    if domain.values is not None:
+        return trial.suggest_categorical(name, domain.values)
     return trial.suggest_float(name, *domain.bounds, log=domain.log_uniform is not None)
 
 

@@ -97,14 +97,14 @@ def _sweep(config: BenchmarkConfig, model: ModelConfig, run: Run) -> TuneConfig:
         key: {"choice": [value]}
         for key, value in model.model_dump(mode="json", exclude={"architecture"}).items()
     }
+    seeds = {"choice": list(range(config.rounds))}
     return TuneConfig.model_validate(
         {
             "storage": run.uri,
             "name": "sweep",
-            "space": {"model": {model.architecture: fixed}},
-            "search": Search.RANDOM,
+            "space": {"model": {model.architecture: fixed}, "training": {"seed": seeds}},
+            "search": Search.GRID,
             "stop_early": False,
-            "trials": config.rounds,
             "concurrent": CONCURRENT,
             "data": config.data,
             "training": ONE_EPOCH,

@@ -1,16 +1,51 @@
-"""Schedulers of a sweep's trials: all to their end, or the best by rungs."""
+"""What Ray Tune asks of a sweep: which trial comes next, and which one is stopped."""
 
+import pickle
+from pathlib import Path
 from typing import Any
 
+import optuna
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
-from raylab.arc.search import rungs
+from raylab.arc.search import Draws, rungs
 from raylab.config.jobs import TuneConfig
+from raylab.grid_metrics import mode_of
 from raylab.log import log_line
 
 DRAWN = "drawn"
 """Key of what was drawn for a trial, in Tune's configuration of it."""
+SCORE = "score"
+"""Key of the best value so far of what is monitored: by it trials are stopped, drawn and ranked."""
+
+
+class DrawsOfTune(Searcher):
+    """The draws of a sweep as Ray Tune asks for them."""
+
+    def __init__(self, config: TuneConfig) -> None:
+        super().__init__(SCORE, mode_of(config.training.monitor))
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._draws = Draws(config)
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        """Returns the values of a trial, or the word that there are no more."""
+        drawn = self._draws.draw(trial_id)
+        return Searcher.FINISHED if drawn is None else {DRAWN: drawn}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Notes what came of a trial."""
+        self._draws.tell(trial_id, None if error or result is None else result[SCORE])
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the draws so far."""
+        Path(checkpoint_path).write_bytes(pickle.dumps(self._draws))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads what `save` wrote."""
+        self._draws = pickle.loads(Path(checkpoint_path).read_bytes())
 
 
 def scheduler_of(config: TuneConfig) -> TrialScheduler:

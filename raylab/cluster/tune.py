@@ -7,18 +7,16 @@ from collections import Counter
 from functools import partial
 from typing import Any, cast
 
-import optuna
 import psutil
 import ray
 import ray.tune
 from pydantic import ValidationError
-from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import read_start
 from raylab.arc.records import Epoch, TrainingMetrics
-from raylab.arc.search import draw, first_points, sampler, trial_config
+from raylab.arc.search import trial_config
 from raylab.arc.sweep import (
     Drawn,
     SweepMetrics,
@@ -28,14 +26,14 @@ from raylab.arc.sweep import (
     rank_trials,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
-from raylab.cluster.schedulers import DRAWN, scheduler_of
+from raylab.cluster.schedulers import DRAWN, SCORE, DrawsOfTune, scheduler_of
 from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
 from raylab.cluster.train import fit, measure_epoch
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.search import SearchSpace
+from raylab.config.search import Search
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import mode_of, worst
@@ -102,9 +100,9 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     places = trainings_at_a_time(config.cluster, config.concurrent)
     log_line(
-        f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
-        f"-> {run}",
-        trials=config.trials,
+        f"{config.trial_count} trials{_reason_of_count(config)}, {places} at a time of "
+        f"{config.cluster.workers} worker(s) each -> {run}",
+        trials=config.trial_count,
         concurrent=places,
         uri=run.uri,
     )
@@ -123,11 +121,11 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
     return ray.tune.Tuner(
         trainable,
         tune_config=ray.tune.TuneConfig(
-            metric=config.training.monitor,
+            metric=SCORE,
             mode=mode_of(config.training.monitor),
-            num_samples=config.trials,
+            num_samples=config.trial_count,
             max_concurrent_trials=places,
-            search_alg=_searcher(config),
+            search_alg=DrawsOfTune(config),
             scheduler=scheduler_of(config),
             # Imports take longer than a small trial.
             reuse_actors=True,
@@ -155,19 +153,13 @@ def _restarts(cluster: ClusterConfig) -> int:
     return (TRIAL_RESTARTS if cluster.workers > 1 else cluster.max_failures) + 1
 
 
-def _searcher(config: TuneConfig) -> OptunaSearch:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return OptunaSearch(
-        partial(_draw, config.space),
-        metric=config.training.monitor,
-        mode=mode_of(config.training.monitor),
-        sampler=sampler(config.search, config.seed),
-        points_to_evaluate=first_points(config.space),
-    )
-
-
-def _draw(space: SearchSpace, trial: Any) -> dict[str, Any]:
-    return {DRAWN: draw(space, trial)}
+def _reason_of_count(config: TuneConfig) -> str:
+    """Says where a space that has an end decides how many trials there are."""
+    if config.search is Search.GRID:
+        return ", all combinations of the space"
+    if config.trial_count == config.space.size:
+        return ", one of each configuration: the space has no more"
+    return ""
 
 
 def _trial(
@@ -188,10 +180,8 @@ def _trial(
     except (RaylabError, ValidationError) as error:
         failure = TrialFailure(kind=type(error).__name__, message=str(error))
         Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
-        monitor = config.training.monitor
-        ray.tune.report(
-            {monitor: worst(monitor), "epoch": config.training.epochs, FAILURE: str(error)}
-        )
+        score = worst(config.training.monitor)
+        ray.tune.report({SCORE: score, "epoch": config.training.epochs, FAILURE: str(error)})
 
 
 _memory_of_first_trial: int | None = None
@@ -225,7 +215,8 @@ def _train_trial(
     def report(metrics: TrainingMetrics) -> None:
         nonlocal reported
         reported = True
-        ray.tune.report(metrics.last.row())
+        score = metrics.best.row()[config.training.monitor]
+        ray.tune.report({**metrics.last.row(), SCORE: score})
 
     metrics = _fit(training, run, report, within=Run.at(uri), sides=sides)
     if not reported:
@@ -259,7 +250,7 @@ class _Progress(ray.tune.Callback):
     """Callback on the driver that logs and records each epoch and the end of each trial."""
 
     def __init__(self, config: TuneConfig, run: str) -> None:
-        self.epochs, self.trials = config.training.epochs, config.trials
+        self.epochs, self.trials = config.training.epochs, config.trial_count
         self.monitor = config.training.monitor
         self.meters = Meters(run)
 
@@ -276,7 +267,7 @@ class _Progress(ray.tune.Callback):
             reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
-        epoch, score = Epoch.of_row(result), result[self.monitor]
+        epoch, score = Epoch.of_row(result), result[SCORE]
         log_line(
             f"trial {name} {epoch_line(epoch, self.epochs)}",
             trial=name,
@@ -286,8 +277,8 @@ class _Progress(ray.tune.Callback):
         )
         # Tune stores the last results of this trial only after this call.
         best = max if mode_of(self.monitor) == "max" else min
-        known = (other.metric_analysis.get(self.monitor, {}) for other in trials)
-        self.meters.set(BEST_SCORE, best([score, *(of[best.__name__] for of in known if of)]))
+        others = [other.last_result or {} for other in trials if other is not trial]
+        self.meters.set(BEST_SCORE, best([score, *(o[SCORE] for o in others if SCORE in o)]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)

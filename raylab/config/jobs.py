@@ -66,6 +66,11 @@ class TrainConfig(JobConfig):
     its name under `storage` or its directory."""
 
 
+DEFAULT_TRIALS = 20
+GRID_TRIALS = 10_000
+"""Most combinations of a grid."""
+
+
 class TuneConfig(JobConfig):
     """`jobs/tune.py`."""
 
@@ -73,9 +78,10 @@ class TuneConfig(JobConfig):
 
     space: SearchSpace
     search: Search = Search.TPE
-    """Tree-structured Parzen estimator, or random search."""
-    trials: PositiveInt = 20
-    """Number of trials."""
+    """Tree-structured Parzen estimator, random search, or all combinations; no configuration is
+    drawn twice."""
+    trials: PositiveInt | None = None
+    """Most trials, fewer if the space has no more configurations; null is 20, for `grid` all."""
     concurrent: PositiveInt | None = None
     """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
@@ -90,6 +96,35 @@ class TuneConfig(JobConfig):
     training: TrainingConfig = TrainingConfig()
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
+
+    @property
+    def trial_count(self) -> int:
+        """The number of trials."""
+        wanted = GRID_TRIALS if self.search is Search.GRID else self.trials or DEFAULT_TRIALS
+        return min(wanted, self.space.size or wanted)
+
+    @model_validator(mode="after")
+    def _grid_has_an_end(self) -> "TuneConfig":
+        if self.search is not Search.GRID:
+            return self
+        if endless := self.space.endless:
+            raise ValueError(
+                f"search=grid trains all combinations, and {', '.join(endless)} have no end of "
+                f"values: list some with choice, delete each ('~{endless[0]}'), or draw with "
+                "search=random"
+            )
+        size = self.space.size or 0
+        if size > GRID_TRIALS:
+            raise ValueError(
+                f"search=grid would train {size:,} combinations, at most {GRID_TRIALS:,}: list "
+                "fewer values, or draw with search=random"
+            )
+        if self.trials not in (None, size):
+            raise ValueError(
+                f"search=grid trains all {size} combinations, not {self.trials}: leave out trials, "
+                "or draw with search=random"
+            )
+        return self
 
     @model_validator(mode="after")
     def _rungs_compare_one_schedule(self) -> "TuneConfig":

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -28,23 +29,38 @@ class Domain(Strict):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Domain":
-        given = [key for key, value in self if value is not None]
-        if len(given) != 1:
+        kinds = [key for key, value in self if value is not None]
+        if len(kinds) != 1:
             raise ValueError(
                 f"needs exactly one of {', '.join(Domain.model_fields)}, has "
-                f"{', '.join(given) or 'none'}: set the others to null"
+                f"{', '.join(kinds) or 'none'}: set the others to null"
             )
         if self.choice is None and self.bounds[0] >= self.bounds[1]:
             low, high = self.bounds
-            raise ValueError(f"{given[0]}: {low} should be less than {high}")
+            raise ValueError(f"{kinds[0]}: {low} should be less than {high}")
         return self
+
+    @property
+    def values(self) -> Sequence[Scalar] | None:
+        """All values in order, each once; None between two numbers, where there is no end."""
+        if self.choice is not None:
+            # 1 and true are equal in Python.
+            return tuple({json.dumps(value): value for value in self.choice}.values())
+        return None if self.integer is None else range(self.integer[0], self.integer[1] + 1)
+
+    @property
+    def count(self) -> int | None:
+        """The number of `values`."""
+        if self.integer is not None:
+            return self.integer[1] - self.integer[0] + 1
+        return None if self.values is None else len(self.values)
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The least and the greatest number of a numeric domain."""
-        found = self.uniform or self.log_uniform or self.integer
-        assert found is not None
-        return found
+        bounds = self.uniform or self.log_uniform or self.integer
+        assert bounds is not None
+        return bounds
 
     @property
     def extremes(self) -> tuple[Scalar, ...]:
@@ -70,6 +86,33 @@ class SearchSpace(Strict):
             _check_domains(MODEL_CONFIGS[architecture], domains, f"model.{architecture}")
         _check_domains(TrainingConfig, self.training, "training")
         return self
+
+    def domains(self, architecture: Architecture) -> dict[str, Domain]:
+        """Returns what is drawn with an architecture: `<architecture>.<key>`, `training.<key>`."""
+        own = {f"{architecture}.{key}": domain for key, domain in self.model[architecture].items()}
+        return own | {f"training.{key}": domain for key, domain in self.training.items()}
+
+    def count(self, architecture: Architecture) -> int | None:
+        """Returns the number of configurations of an architecture; None if there is no end."""
+        counts = [domain.count for domain in self.domains(architecture).values()]
+        return None if None in counts else math.prod(count or 0 for count in counts)
+
+    @property
+    def size(self) -> int | None:
+        """The number of all configurations; None if there is no end."""
+        counts = [self.count(architecture) for architecture in self.model]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def endless(self) -> list[str]:
+        """The keys, as on the command line, between whose values there is no end of others."""
+        model = {
+            f"space.model.{architecture}.{key}": domain
+            for architecture, domains in self.model.items()
+            for key, domain in domains.items()
+        }
+        training = {f"space.training.{key}": domain for key, domain in self.training.items()}
+        return [key for key, domain in (model | training).items() if domain.count is None]
 
 
 CHECKED_COMBINATIONS = 4096
@@ -114,3 +157,4 @@ class Search(StrEnum):
 
     TPE = "tpe"
     RANDOM = "random"
+    GRID = "grid"

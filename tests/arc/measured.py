@@ -28,14 +28,18 @@ def training_metrics(
     checkpoint: str | None = None,
     rules: RuleMetrics | None = None,
     test: HeldOut | None = None,
+    best: int = 0,
 ) -> TrainingMetrics:
-    """A training of these epochs, of which the last is the best."""
+    """A training of these epochs, of which that number, from 1, is the best, or the last."""
     history = epochs or (epoch(1, {"grid_accuracy": 0.5, "cell_accuracy": 0.75}),)
-    last = history[-1]
-    checkpoint = checkpoint or checkpoint_path(last.epoch)
-    best = BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint)
+    checkpoint = checkpoint or checkpoint_path(history[best - 1].epoch)
     return TrainingMetrics(
-        parameters=1234567, best=best, last=last, history=history, rules=rules or {}, test=test
+        parameters=1234567,
+        best=BestEpoch(**dict(history[best - 1]), groups=groups or {}, checkpoint=checkpoint),
+        last=history[-1],
+        history=history,
+        rules=rules or {},
+        test=test,
     )
 
 

@@ -1,8 +1,10 @@
-import optuna
+import itertools
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from raylab.arc.search import draw, first_points, rungs, sampler, trial_config
+from raylab.arc.search import Draws, rungs, trial_config
 from raylab.arc.sweep import Drawn, describe
 from raylab.config.jobs import TuneConfig
 from raylab.config.models import CustomConfig, DecoderOnlyConfig
@@ -26,11 +28,14 @@ def sweep(**changes: object) -> TuneConfig:
     return TuneConfig.model_validate({"space": SPACE, **changes})
 
 
-def draws(config: TuneConfig) -> list[Drawn]:
-    study = optuna.create_study(sampler=sampler(config.search, config.seed))
-    for point in first_points(config.space):
-        study.enqueue_trial(point)
-    return [draw(config.space, study.ask()) for _ in range(config.trials)]
+def draws(config: TuneConfig, count: int | None = None, score: float = 0.5) -> list[Drawn]:
+    """Returns what the trials of a sweep draw that all end with the same score."""
+    draws, drawn = Draws(config), list[Drawn]()
+    for number in range(count or config.trial_count):
+        if (each := draws.draw(str(number))) is not None:
+            draws.tell(str(number), score)
+            drawn.append(each)
+    return drawn
 
 
 def test_a_draw_holds_the_keys_of_its_architecture_alone():
@@ -64,6 +69,65 @@ def test_every_architecture_comes_once_before_chance_decides():
     assert [each["architecture"] for each in drawn] == ["champion", "decoder_only"]
     assert draws(sweep(trials=2)) == drawn
     assert draws(sweep(trials=2, seed=1)) != drawn
+
+
+FINITE: dict[str, Any] = {
+    "model": {
+        "champion": {},
+        "decoder_only": {"layers": {"integer": [1, 2]}},
+    },
+    "training": {"batch_size": {"choice": [8, 16, 8]}, "seed": {"choice": [1, 2, 3]}},
+}
+GRID = [
+    {"architecture": "champion", "training.batch_size": size, "training.seed": seed}
+    for seed, size in itertools.product((1, 2, 3), (8, 16))
+] + [
+    {
+        "architecture": "decoder_only",
+        "decoder_only.layers": layers,
+        "training.batch_size": size,
+        "training.seed": seed,
+    }
+    for seed, size, layers in itertools.product((1, 2, 3), (8, 16), (1, 2))
+]
+
+
+def test_a_grid_is_all_combinations_in_order():
+    config = sweep(space=FINITE, search="grid")
+    assert config.trial_count == len(GRID) == 18
+    assert draws(config, 20) == GRID
+
+
+@pytest.mark.parametrize("search", ["tpe", "random"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_configuration_is_drawn_twice_and_all_are_drawn(search: str, seed: int):
+    config = sweep(space=FINITE, search=search, seed=seed, trials=50)
+    assert config.trial_count == 18
+    drawn = draws(config, 20)
+    assert len(drawn) == 18
+    assert all(each in drawn for each in GRID)
+
+
+def test_an_architecture_without_keys_is_drawn_once_beside_another_without_end():
+    model = {"champion": {}, "decoder_only": {"dropout": {"uniform": [0.0, 0.2]}}}
+    drawn = draws(sweep(space={"model": model}, trials=30))
+    assert [each["architecture"] for each in drawn] == ["champion"] + 29 * ["decoder_only"]
+
+
+SEEDS = {"model": {"champion": {}}, "training": {"seed": {"integer": [1, 10**9]}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, r"space\.model\.decoder_only\.dropout, space\.training\.lr have no end"),
+        ({"space": SEEDS}, "10,000: list fewer"),
+        ({"space": FINITE, "trials": 6}, "all 18 combinations, not 6"),
+    ],
+)
+def test_a_grid_needs_an_end(changes: dict[str, Any], reason: str):
+    with pytest.raises(ValidationError, match=reason):
+        sweep(search="grid", **changes)
 
 
 def sweep_of(restarts: object, **changes: object) -> TuneConfig:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from raylab.arc.records import TrainingMetrics
+from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
+from raylab.cluster.schedulers import DrawsOfTune
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
@@ -17,6 +18,7 @@ from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 
+SCORES = (0.25, 0.5, 0.125, 0.375)
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS = {
     "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
@@ -49,8 +51,10 @@ class Session:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
-        for epoch in range(1, config.training.epochs + 1):
-            on_epoch(training_metrics(epoch_of(epoch, {"dense_grid_objective": 0.5})))
+        epochs: list[Epoch] = []
+        for score in SCORES:
+            epochs.append(epoch_of(len(epochs) + 1, {"dense_grid_objective": score}))
+            on_epoch(training_metrics(*epochs, best=2 if len(epochs) > 1 else 1))
         return training_metrics()
 
     def run(self, trial: str) -> list[int]:
@@ -72,11 +76,35 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
+def test_the_score_of_a_trial_is_its_best_epoch_so_far_as_trials_are_ranked(session: Session):
+    assert session.run("aa_01") == [1, 2, 3, 4]
+    assert [report["score"] for report in session.reports] == [0.25, 0.5, 0.5, 0.5]
+    last = [report["val_dense_grid_objective"] for report in session.reports]
+    assert last == list(SCORES)
+
+
+def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
+    domains = {"demonstrations": {"choice": [1, 2]}, "heads": {"choice": [2, 4]}}
+    space = {"model": {"champion": domains}}
+    config = TuneConfig.model_validate({"space": space, "search": "random", "trials": 4})
+    before, after = DrawsOfTune(config), DrawsOfTune(config)
+    drawn = [before.suggest("a"), before.suggest("b")]
+    before.on_trial_complete("a", {"score": 0.5})
+    before.save(str(tmp_path / "draws"))
+    after.restore(str(tmp_path / "draws"))
+    after.on_trial_complete("b", error=True)
+    drawn += [after.suggest("c"), after.suggest("d")]
+    # One that died and is tried again has been told before.
+    after.on_trial_complete("b", {"score": 0.5})
+    assert len({str(each) for each in drawn}) == 4
+    assert after.suggest("e") == DrawsOfTune.FINISHED
+
+
 def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):
     session.error = NonFiniteLossError("loss is nan")
     assert session.run("aa_01") == [4]
     assert session.reports[0]["failure"] == "loss is nan"
-    assert session.reports[0]["val_dense_grid_objective"] == 0.0
+    assert session.reports[0]["score"] == 0.0
     failure = Run.at(f"{session.path}/sweep/trials/aa_01").read_record(TrialFailure)
     assert failure == TrialFailure(kind="NonFiniteLossError", message="loss is nan")
 
@@ -109,14 +137,13 @@ def test_a_process_that_has_grown_takes_no_further_trial(
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_exports_the_states_of_trials_and_the_best_score():
-    monitor = "val_dense_grid_objective"
     row = epoch_of(1, dict.fromkeys(("cell_accuracy", "grid_accuracy", "solve_rate"), 0.5)).row()
 
     def trial(name: str, status: str, best: float, **last: Any) -> SimpleNamespace:
-        known = {monitor: {"max": best}}
+        last = {"score": best, **last}
         drawn = {"drawn": DRAWN}
         return SimpleNamespace(
-            trial_id=name, status=status, last_result=last, metric_analysis=known, config=drawn,
+            trial_id=name, status=status, last_result=last, config=drawn,
             is_finished=lambda: status in ("TERMINATED", "ERROR"),
         )  # fmt: skip
 
@@ -130,11 +157,11 @@ def test_ray_exports_the_states_of_trials_and_the_best_score():
     ]
     progress = tune_module._Progress(TuneConfig.model_validate(SETTINGS), "swept")
     progress.on_trial_start(0, trials, now)
-    progress.on_trial_result(1, trials, now, {**row, monitor: 0.75})
+    progress.on_trial_result(1, trials, now, {**row, "score": 0.75})
     found = exported("swept", {"ray_raylab_trials": 5, "ray_raylab_trials_best": 0.75})
     states = {labels["state"]: value for labels, value in found["ray_raylab_trials"] if value}
     assert states == {"running": 1, "pending": 1, "ended": 1, "failed": 1, "died": 1}
     # Tune says so before it calls the trial ended itself.
     progress.on_trial_complete(2, trials, now)
-    progress.on_trial_result(3, trials, now, {**row, monitor: 0.125})
+    progress.on_trial_result(3, trials, now, {**row, "score": 0.125})
     exported("swept", {"ray_raylab_trials": 5, "ray_raylab_trials_best": 0.5})
