@@ -1,5 +1,6 @@
 """The records of a sweep: its trials by rank, and the failures."""
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
@@ -17,6 +18,8 @@ from raylab.runs.run import METRICS, TRIALS, Run
 from raylab.runs.run_record import RunRecord
 
 ARCHITECTURE = "architecture"
+NAME_CHARACTERS = 100
+"""Most characters of what was searched in the name of a run."""
 
 Drawn = dict[str, Scalar]
 """The values that a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
@@ -27,6 +30,12 @@ def describe(drawn: Drawn) -> str:
     keys = [key for key in drawn if key != ARCHITECTURE]
     values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
     return " ".join([str(drawn[ARCHITECTURE]), *values])
+
+
+def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
+    """Returns the name of a trial's run: the id that Ray Tune gives it, and what was searched."""
+    words = re.sub(r"[^A-Za-z0-9._]+", "-", describe(space.searched(drawn)))
+    return f"{trial}-{words[:NAME_CHARACTERS]}"
 
 
 class TrialFailure(Record):
@@ -63,7 +72,7 @@ class Trial(Part):
     trial: str
     """Name of its run, below the sweep's trials."""
     drawn: Drawn | None
-    """The drawn values; None if the trial was not begun."""
+    """The values of what was searched; None if the trial was not begun."""
     trained: Trained | None
     """The result; None if it failed or finished no epoch."""
     failure: str | None
@@ -97,14 +106,14 @@ def trial_runs(run: Run) -> list[Run]:
 
 
 def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetrics:
-    """Returns all runs of the trials `ids`, best first and failed ones last.
+    """Returns the trials `ids`, best first and failed ones last.
 
     Raises:
         RunError: A file of a trial cannot be used.
         DataError: A file cannot be read.
     """
     wanted = set(ids)
-    runs = [trial for trial in trial_runs(run) if trial.name in wanted]
+    runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
     monitor = config.training.monitor
     trials = sorted((_trial(config, trial) for trial in runs), key=partial(_rank, monitor=monitor))
     best = next((trial.trial for trial in trials if trial.trained), None)
@@ -159,11 +168,12 @@ def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
     model, training = (
         flat(part.model_dump(mode="json")) for part in (config.model, config.training)
     )
-    return {
+    drawn = {
         ARCHITECTURE: architecture,
         **{f"{architecture}.{key}": model[key] for key in space.model[architecture]},
         **{f"training.{key}": training[key] for key in space.training},
     }
+    return space.searched(drawn)
 
 
 def _short(value: Scalar) -> str:

@@ -23,6 +23,7 @@ from raylab.arc.sweep import (
     TrialFailure,
     describe,
     history_of,
+    name_trial,
     rank_trials,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
@@ -42,7 +43,7 @@ from raylab.memory import give_back
 from raylab.report.charts import learning_curves_png
 from raylab.report.models import comparison_table, epoch_line
 from raylab.report.page import PAGE, write_page
-from raylab.report.sweep import sweep_page, sweep_table
+from raylab.report.sweep import curve_names, sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.training.held_out import with_test
@@ -172,7 +173,7 @@ def _trial(
     """
     _refuse_grown_process()
     drawn = cast("Drawn", values[DRAWN])
-    name = ray.tune.get_context().get_trial_id()
+    name = name_trial(ray.tune.get_context().get_trial_id(), drawn, config.space)
     try:
         _train_trial(config, drawn, uri, name, sides)
     except (WorkersLostError, RunError):
@@ -251,18 +252,19 @@ class _Progress(ray.tune.Callback):
 
     def __init__(self, config: TuneConfig, run: str) -> None:
         self.epochs, self.trials = config.training.epochs, config.trial_count
-        self.monitor = config.training.monitor
+        self.monitor, self.space = config.training.monitor, config.space
         self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
-        log_line(f"trial {trial.trial_id}: {describe(drawn)}", trial=trial.trial_id, drawn=drawn)
+        name = self._name(trial)
+        log_line(f"trial {name}: {describe(drawn)}", trial=name, drawn=drawn)
         self._count(trials)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        name = trial.trial_id
+        name = self._name(trial)
         if FAILURE in result:
             reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
@@ -282,9 +284,10 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)
+        name = self._name(trial)
         log_line(
-            f"trial {trial.trial_id} ended, {ended} of {self.trials} done",
-            trial=trial.trial_id,
+            f"trial {name} ended, {ended} of {self.trials} done",
+            trial=name,
             done=ended,
             total=self.trials,
         )
@@ -292,9 +295,12 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         reason = str(trial.get_error()).strip().rpartition("\n")[2]
-        name = trial.trial_id
+        name = self._name(trial)
         log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
         self._count(trials)
+
+    def _name(self, trial: Any) -> str:
+        return name_trial(trial.trial_id, trial.config[DRAWN], self.space)
 
     def _count(self, trials: list[Any], ended: Any = None) -> None:
         """Records the trials by state; for one that just `ended`, Tune's own state lags behind."""
@@ -332,7 +338,9 @@ def _conclude(
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
     (run / BEST).write(yaml.encode())
-    (run / CURVES).write(learning_curves_png(histories, monitor))
+    names = curve_names(metrics)
+    drawn = {names[trial]: history for trial, history in histories.items()}
+    (run / CURVES).write(learning_curves_png(drawn, monitor))
     run.write_record(metrics)
     write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
     _tell_outcome(run, metrics, config)
@@ -347,9 +355,9 @@ def _conclude(
 def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
     if metrics is None or (best := metrics.trials[0].trained) is None:
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
-    winner = metrics.trials[0].trial
-    trained = Run.at(run / TRIALS / winner).read_record(TrainingMetrics)
-    beside = [] if trained is None else [comparison_table({winner: trained})]
+    winner = metrics.trials[0]
+    trained = Run.at(run / TRIALS / winner.trial).read_record(TrainingMetrics)
+    beside = [] if trained is None else [comparison_table({winner.description: trained})]
     print_tables(
         sweep_table(metrics, config.training.monitor),
         *beside,

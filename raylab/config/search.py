@@ -97,6 +97,11 @@ class SearchSpace(Strict):
         counts = [domain.count for domain in self.domains(architecture).values()]
         return None if None in counts else math.prod(count or 0 for count in counts)
 
+    def searched(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Returns the architecture, and those values of a draw that another one may differ in."""
+        domains = self.domains(str(drawn["architecture"]))
+        return {k: v for k, v in drawn.items() if k not in domains or domains[k].count != 1}
+
     @property
     def size(self) -> int | None:
         """The number of all configurations; None if there is no end."""

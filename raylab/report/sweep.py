@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.sweep import SweepMetrics
-from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill
+from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
 from raylab.report.charts import History
 from raylab.report.page import Block, Page, Section, block, curves, provenance
 from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, pluralize
@@ -44,11 +44,17 @@ def sweep_page(
 
 
 def _curves(sweep: SweepMetrics, histories: Mapping[str, History], monitor: str) -> Iterator[Block]:
-    trained = [trial.trial for trial in sweep.trials if trial.trained]
-    drawn = {trial: histories[trial] for trial in trained[:SHOWN_CURVES]}
-    yield curves(drawn, monitor)
-    if len(drawn) < len(trained):
-        yield f"Of {len(trained)} trials the first {len(drawn)} are drawn."
+    names = curve_names(sweep)
+    shown = list(names)[:SHOWN_CURVES]
+    yield curves({names[trial]: histories[trial] for trial in shown}, monitor)
+    if len(shown) < len(names):
+        yield f"Of {len(names)} trials the first {len(shown)} are drawn."
+
+
+def curve_names(sweep: SweepMetrics) -> dict[str, str]:
+    """Returns rank and drawn values of each trained trial, best first, by its name."""
+    trained = (trial for trial in sweep.trials if trial.trained)
+    return {trial.trial: f"{rank}. {trial.description}" for rank, trial in enumerate(trained, 1)}
 
 
 def _best(uri: str, best: str) -> list[Block]:
@@ -61,19 +67,19 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
     label = label_of(monitor)
     notes = f"{label} of each trial at its best epoch, in [0, 1]."
-    trial, drawn = Column("trial", text=True), Column("drawn", text=True)
+    trial, run = Column("trial", text=True), Column("run", text=True, page_only=True)
     figures = ("solved, free-running", label, "skill", "at epoch", "epochs", "parameters")
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
     if best := best_rule(sweep.rules, monitor):
         notes += " In the column skill, 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")
         free = percent(None if solved is None else solved[1])
-        rows.append(["-", "best rule", free, f"{best[1]:.4f}", *["-"] * 4, best[0]])
+        rows.append(["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5])
     if len(sweep.trials) > SHOWN_TRIALS:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)}."
     return Table(
         f"Trials by {monitor} at their best epoch, on the validation tasks",
-        ["rank", trial, *figures, drawn],
+        ["rank", trial, *figures, run],
         rows,
         notes,
     )
@@ -83,19 +89,29 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
     trial = sweep.trials[place]
     if (trained := trial.trained) is None:
         reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-        return ["-", trial.trial, "-", Cell("failed", look=MISSING), *["-"] * 4, reason]
+        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.trial]
     over = skill(trained.score, sweep.rules, monitor)
     return [
         str(place + 1),
-        trial.trial,
+        trial.description,
         percent(trained.solve_rate),
-        Cell(f"{trained.score:.4f}", look="" if place else BEST),
+        Cell(
+            f"{trained.score:.4f}", look=BEST if place == 0 and _stands_out(sweep, monitor) else ""
+        ),
         "-" if over is None else f"{over:+.3f}",
         str(trained.epoch),
         str(trained.epochs),
         f"{trained.parameters:,}",
-        trial.description,
+        trial.trial,
     ]
+
+
+def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
+    """Returns whether the first trial has learnt anything: it beats 0 and the best rule."""
+    trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
+    if trained is None or trained.score == worst(monitor):
+        return False
+    return rule is None or trained.score > rule[1]
 
 
 def _summarize(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
@@ -117,8 +133,9 @@ def _summarize_best(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
     if best.trained is None:
         yield "No trial was trained."
         return
+    first = "The best" if _stands_out(sweep, monitor) else "No trial has learnt enough: the first"
     yield (
-        f"The best of {pluralize(len(sweep.trials), 'trial')} reached a {label_of(monitor)} of "
+        f"{first} of {pluralize(len(sweep.trials), 'trial')} reached a {label_of(monitor)} of "
         f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."
     )
     if best.trained.solve_rate is not None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from raylab.arc.search import trial_config
-from raylab.arc.sweep import Drawn, rank_trials
+from raylab.arc.sweep import Drawn, name_trial, rank_trials
 from raylab.config.compose import as_yaml, load_config
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.runs.run import Run
@@ -20,15 +20,18 @@ def test_trials_of_a_model_of_ones_own_are_ranked_by_the_options_that_were_drawn
         "custom.options.width": 96,
     }
     sweep = Run.named(config, config.job)
-    trial = trial_config(config, drawn, storage=f"{sweep}/trials", name="abc")
+    trial = trial_config(
+        config, drawn, storage=f"{sweep}/trials", name=name_trial("abc", drawn, config.space)
+    )
     run = Run.named(trial, trial.job)
+    assert run.name == "abc-custom-width-96"
     run.write_record(RunRecord.of(trial, trial.job, run.name))
     metrics = {"dense_grid_objective": 0.5, "grid_accuracy": 0.5, "cell_accuracy": 0.75}
     run.write_record(training_metrics(epoch(1, metrics)))
     (ranked,) = rank_trials(config, sweep, ["abc"]).trials
-    assert (
-        ranked.drawn == drawn and ranked.description == "custom target=mymodels:TwoLayers width=96"
-    )
+    # All have the same target, so it was not searched.
+    assert ranked.drawn == {"architecture": "custom", "custom.options.width": 96}
+    assert ranked.description == "custom width=96"
 
     best = tmp_path / "best.yaml"
     best.write_text(as_yaml(trial, exclude={"storage", "name", "resume", "log", "cluster"}))

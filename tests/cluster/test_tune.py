@@ -18,6 +18,7 @@ from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 
+NAME = "aa_01-encoder_decoder-lr-0.001"
 SCORES = (0.25, 0.5, 0.125, 0.375)
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS = {
@@ -105,7 +106,7 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.run("aa_01") == [4]
     assert session.reports[0]["failure"] == "loss is nan"
     assert session.reports[0]["score"] == 0.0
-    failure = Run.at(f"{session.path}/sweep/trials/aa_01").read_record(TrialFailure)
+    failure = Run.at(f"{session.path}/sweep/trials/{NAME}").read_record(TrialFailure)
     assert failure == TrialFailure(kind="NonFiniteLossError", message="loss is nan")
 
 
@@ -114,7 +115,7 @@ def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
     with pytest.raises(WorkersLostError):
         session.run("aa_01")
     assert not session.reports
-    assert not (session.path / "sweep/trials/aa_01/failure.json").exists()
+    assert not (session.path / f"sweep/trials/{NAME}/failure.json").exists()
 
 
 def test_a_process_that_has_grown_takes_no_further_trial(
@@ -131,7 +132,7 @@ def test_a_process_that_has_grown_takes_no_further_trial(
     assert session.run("aa_01") == session.run("bb_02") == [1, 2, 3, 4]
     with pytest.raises(WorkersLostError, match="starts in a new one"):
         session.run("cc_03")
-    assert [config.name for config in session.trained] == ["aa_01", "bb_02"]
+    assert [config.name for config in session.trained] == [NAME, NAME.replace("aa_01", "bb_02")]
 
 
 @pytest.mark.ray

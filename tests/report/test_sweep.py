@@ -1,9 +1,19 @@
 import re
 
+import pytest
+
 from raylab.arc.records import HeldOut
 from raylab.arc.sweep import SweepMetrics, Trial
+from raylab.grid_metrics import RuleMetrics
 from raylab.report.page import render as render_page
-from raylab.report.sweep import SHOWN_CURVES, SHOWN_TRIALS, sweep_page
+from raylab.report.sweep import (
+    SHOWN_CURVES,
+    SHOWN_TRIALS,
+    curve_names,
+    sweep_page,
+    sweep_table,
+)
+from raylab.report.table import BEST
 from tests.arc.measured import held_out, trained
 from tests.report.pages import Page
 from tests.runs.records import run_record
@@ -22,9 +32,9 @@ def history(score: float) -> list[dict[str, float]]:
     return [{"epoch": epoch, MONITOR: score * epoch / 100} for epoch in range(1, 101)]
 
 
-def render(*trials: Trial, test: HeldOut | None = None) -> str:
+def render(*trials: Trial, test: HeldOut | None = None, rules: RuleMetrics = RULES) -> str:
     histories = {each.trial: history(each.trained.score) for each in trials if each.trained}
-    sweep = SweepMetrics(trials=trials, rules=RULES, test=test)
+    sweep = SweepMetrics(trials=trials, rules=rules, test=test)
     record = run_record(job="tune", name="night", config={"trials": len(trials)})
     best = "training:\n  lr: 0.1\n"
     return render_page(sweep_page("/runs/night", record, sweep, histories, MONITOR, best))
@@ -35,14 +45,44 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
     assert "1 trial failed; the table says why." in page.text
     ends = ["2", "3", "1,234,567"]
-    assert ["1", "a", "12.50 %", "0.5000", "+0.375", *ends, "champion lr=a"] in page.rows
-    assert ["2", "b", "12.50 %", "0.2500", "+0.062", *ends, "champion lr=b"] in page.rows
-    assert ["-", "c", "-", "failed", "-", "-", "-", "-", "champion lr=c: no memory"] in page.rows
-    rule = ["-", "best rule", "0.00 %", "0.2000", "-", "-", "-", "-", "copy the source"]
+    assert ["1", "champion lr=a", "12.50 %", "0.5000", "+0.375", *ends, "a"] in page.rows
+    assert ["2", "champion lr=b", "12.50 %", "0.2500", "+0.062", *ends, "b"] in page.rows
+    assert ["-", "champion lr=c: no memory", "-", "failed", "-", "-", "-", "-", "c"] in page.rows
+    rule = ["-", "best rule: copy the source", "0.00 %", "0.2000", "-", "-", "-", "-", "-"]
     assert rule in page.rows
     assert "The best rule that learns nothing, copy the source, reaches 0.2000." in page.text
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
+
+
+@pytest.mark.parametrize(
+    ("scores", "rules", "green"),
+    [
+        ((0.5, 0.25), RULES, True),
+        ((0.1, 0.0), RULES, False),
+        ((0.2, 0.0), RULES, False),
+        ((0.0, 0.0, 0.0), {}, False),
+        ((0.1, 0.0), {}, True),
+    ],
+)
+def test_a_trial_that_learnt_nothing_is_no_best_one(
+    scores: tuple[float, ...], rules: RuleMetrics, green: bool
+):
+    trials = tuple(trial(f"t{place}", score) for place, score in enumerate(scores))
+    sweep = SweepMetrics(trials=trials, rules=rules)
+    rows = sweep_table(sweep, MONITOR).bodies[0]
+    assert [any(cell.look == BEST for cell in row) for row in rows[: len(trials)]] == [
+        green,
+        *[False] * (len(trials) - 1),
+    ]
+    text = Page(render(*trials, rules=rules)).text
+    assert ("The best of" in text) is green
+    assert ("No trial has learnt enough: the first of" in text) is not green
+
+
+def test_curves_are_named_by_rank_and_what_was_searched():
+    sweep = SweepMetrics(trials=(trial("x", 0.5), trial("y", 0.25), trial("z", None)))
+    assert curve_names(sweep) == {"x": "1. champion lr=x", "y": "2. champion lr=y"}
 
 
 def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
