@@ -1,11 +1,9 @@
 """Families that change or choose colours where they stand."""
 
-from collections import Counter
-
 import numpy as np
 
 from raylab.arc.data.curriculum.dice import NONZERO, Dice
-from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rows, Rule
+from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rule
 from raylab.arc.data.tasks import COLOURS
 
 
@@ -37,22 +35,12 @@ def _draw_recolour(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, table[grid]
 
 
-def _recoloured(rows: Rows, rule: Rule) -> Rows:
-    new = dict(zip(rule[::2], rule[1::2], strict=True))
-    return [[new.get(cell, cell) for cell in row] for row in rows]
-
-
 def _draw_swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = dice.cells(level.side(dice), level.side(dice), (*rule, *palette(dice, 2, rule)))
     dice.scatter(grid, rule)
     table = np.arange(COLOURS, dtype=np.uint8)
     table[list(rule)] = rule[::-1]
     return grid, table[grid]
-
-
-def _swapped(rows: Rows, rule: Rule) -> Rows:
-    # The two add up to the same whichever of them it is.
-    return [[sum(rule) - cell if cell in rule else cell for cell in row] for row in rows]
 
 
 def _draw_keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
@@ -64,10 +52,6 @@ def _draw_keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
     if counts[others].max() <= counts[rule[0]]:
         return None
     return grid, np.where(grid == rule[0], grid, 0)
-
-
-def _kept(rows: Rows, rule: Rule) -> Rows:
-    return [[cell if cell in rule else 0 for cell in row] for row in rows]
 
 
 def _draw_common(dice: Dice, level: Level, _: Rule) -> Drawn:
@@ -82,11 +66,6 @@ def _draw_common(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, np.full((1, 1), most, np.uint8)
 
 
-def _commonest(rows: Rows, _: Rule) -> Rows:
-    ((colour, _count),) = Counter(cell for row in rows for cell in row).most_common(1)
-    return [[colour]]
-
-
 def _draw_border(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = dice.cells(level.side(dice), level.side(dice), (0, *palette(dice, 3, rule)))
     framed = np.full_like(grid, rule[0])
@@ -94,31 +73,16 @@ def _draw_border(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, framed
 
 
-def _framed(rows: Rows, rule: Rule) -> Rows:
-    line = [rule[0]] * len(rows[0])
-    return [line, *([rule[0], *row[1:-1], rule[0]] for row in rows[1:-1]), line]
-
-
 FAMILIES = (
     Family(
         "recolour",
         "A colour becomes another; at level 2 two do, at level 3 three.",
         _draw_recolour,
-        _recoloured,
         _exchanges,
         "the old and the new colours",
     ),
-    Family(
-        "swap", "Two colours change places.", _draw_swap, _swapped, _two_colours, "the two colours"
-    ),
-    Family("keep", "One colour remains.", _draw_keep, _kept, one_colour, "the colour"),
-    Family("common", "The commonest colour, in one cell.", _draw_common, _commonest),
-    Family(
-        "border",
-        "The edge is painted.",
-        _draw_border,
-        _framed,
-        one_colour,
-        "the colour of the edge",
-    ),
+    Family("swap", "Two colours change places.", _draw_swap, _two_colours, "the two colours"),
+    Family("keep", "One colour remains.", _draw_keep, one_colour, "the colour"),
+    Family("common", "The commonest colour, in one cell.", _draw_common),
+    Family("border", "The edge is painted.", _draw_border, one_colour, "the colour of the edge"),
 )

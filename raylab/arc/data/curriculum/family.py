@@ -1,4 +1,4 @@
-"""Families of tasks: a generator of pairs, an independent verifier, and the rules of its tasks."""
+"""Families of tasks: a generator of pairs, and the rules of its tasks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from raylab.errors import DataError
 
 Rule = tuple[int, ...]
 """What tells the tasks of a family apart, such as a colour or a direction; empty if nothing."""
-Rows = list[list[int]]
 TOLD_BY = 2
 """The first numbers of a rule, which tell it from the others of its family."""
 RULE_DRAWS = 1000
@@ -54,7 +53,6 @@ class Family:
         name: Lower-case letters and underscores.
         says: What its tasks ask for, in a sentence.
         draw: Draws a pair that shows the rule, of sides of a level.
-        verify: Returns the output for the rows of an input, by another algorithm than `draw`.
         draw_rule: Draws the rule of a task; None if there is one task a level.
         rule: What the rule is, in words.
     """
@@ -62,7 +60,6 @@ class Family:
     name: str
     says: str
     draw: Callable[[Dice, Level, Rule], Drawn]
-    verify: Callable[[Rows, Rule], Rows]
     draw_rule: Callable[[Dice, Level], Rule] | None = None
     rule: str = ""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from raylab.arc.data.curriculum.dice import NONZERO, Dice
-from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rows, Rule
+from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rule
 from raylab.arc.data.tasks import COLOURS, Grid
 
 
@@ -24,32 +24,6 @@ def _moved(move: Callable[[Grid], Grid]) -> Callable[[Dice, Level, Rule], Drawn]
         return (grid, move(grid)) if len(views) == 8 else None
 
     return draw
-
-
-def _placed(height: int, width: int, cell: Callable[[int, int], int]) -> Rows:
-    return [[cell(y, x) for x in range(width)] for y in range(height)]
-
-
-def _flipped_columns(rows: Rows, _: Rule) -> Rows:
-    return [list(reversed(row)) for row in rows]
-
-
-def _flipped_rows(rows: Rows, _: Rule) -> Rows:
-    return list(reversed(rows))
-
-
-def _quarter(rows: Rows, _: Rule) -> Rows:
-    height, width = len(rows), len(rows[0])
-    return _placed(width, height, lambda y, x: rows[height - 1 - x][y])
-
-
-def _half_turn(rows: Rows, _: Rule) -> Rows:
-    height, width = len(rows), len(rows[0])
-    return _placed(height, width, lambda y, x: rows[height - 1 - y][width - 1 - x])
-
-
-def _transposed(rows: Rows, _: Rule) -> Rows:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def either(dice: Dice, _: Level) -> Rule:
@@ -71,12 +45,6 @@ def _draw_shift(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, np.roll(grid, STEPS[rule[0]], axis=(0, 1))
 
 
-def _shifted(rows: Rows, rule: Rule) -> Rows:
-    height, width = len(rows), len(rows[0])
-    down, right = STEPS[rule[0]]
-    return _placed(height, width, lambda y, x: rows[(y - down) % height][(x - right) % width])
-
-
 def _draw_crop(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws a box that is not in the corner where a copy of the input would show it."""
     grid = np.zeros((level.side(dice), level.side(dice)), np.uint8)
@@ -89,19 +57,9 @@ def _draw_crop(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, box
 
 
-def _cropped(rows: Rows, _: Rule) -> Rows:
-    kept = [row for row in rows if any(row)]
-    columns = [column for column in zip(*kept, strict=True) if any(column)]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
 def _draw_double(dice: Dice, level: Level, _: Rule) -> Drawn:
     grid = _picture(dice, level.half(dice), level.half(dice))
     return grid, np.kron(grid, np.ones((2, 2), np.uint8))
-
-
-def _doubled(rows: Rows, _: Rule) -> Rows:
-    return _placed(2 * len(rows), 2 * len(rows[0]), lambda y, x: rows[y // 2][x // 2])
 
 
 def _draw_beside(second: Callable[[Grid], Grid]) -> Callable[[Dice, Level, Rule], Drawn]:
@@ -118,24 +76,10 @@ def _draw_beside(second: Callable[[Grid], Grid]) -> Callable[[Dice, Level, Rule]
     return draw
 
 
-def _tiled(rows: Rows, rule: Rule) -> Rows:
-    return rows + rows if rule[0] else [row + row for row in rows]
-
-
-def _unfolded(rows: Rows, rule: Rule) -> Rows:
-    return rows + rows[::-1] if rule[0] else [row + row[::-1] for row in rows]
-
-
 def _draw_half(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = _picture(dice, level.side(dice), level.even(dice))
     right = grid[:, grid.shape[1] // 2 :]
     return (grid.T, right.T) if rule[0] else (grid, right)
-
-
-def _halved(rows: Rows, rule: Rule) -> Rows:
-    if rule[0]:
-        return rows[len(rows) // 2 :]
-    return [row[len(row) // 2 :] for row in rows]
 
 
 def _draw_symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
@@ -151,45 +95,27 @@ def _draw_symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return (hidden.T, grid.T) if rule[0] else (hidden, grid)
 
 
-def _completed(rows: Rows, rule: Rule) -> Rows:
-    height, width = len(rows), len(rows[0])
-
-    def mirrored(y: int, x: int) -> int:
-        return rows[height - 1 - y][x] if rule[0] else rows[y][width - 1 - x]
-
-    return _placed(height, width, lambda y, x: rows[y][x] or mirrored(y, x))
-
-
 DIRECTIONS = "to the right, down, to the left or up"
 
 FAMILIES = (
-    Family("flip_columns", "Left and right change places.", _moved(np.fliplr), _flipped_columns),
-    Family("flip_rows", "Top and bottom change places.", _moved(np.flipud), _flipped_rows),
+    Family("flip_columns", "Left and right change places.", _moved(np.fliplr)),
+    Family("flip_rows", "Top and bottom change places.", _moved(np.flipud)),
     Family(
         "quarter_turn",
         "The grid turns by 90 degrees, clockwise.",
         _moved(lambda grid: np.rot90(grid, -1)),
-        _quarter,
     ),
+    Family("half_turn", "The grid turns by 180 degrees.", _moved(lambda g: np.rot90(g, 2))),
+    Family("transpose", "Rows become columns.", _moved(np.transpose)),
     Family(
-        "half_turn", "The grid turns by 180 degrees.", _moved(lambda g: np.rot90(g, 2)), _half_turn
+        "shift", "All cells move by one, and around the edge.", _draw_shift, direction, DIRECTIONS
     ),
-    Family("transpose", "Rows become columns.", _moved(np.transpose), _transposed),
-    Family(
-        "shift",
-        "All cells move by one, and around the edge.",
-        _draw_shift,
-        _shifted,
-        direction,
-        DIRECTIONS,
-    ),
-    Family("crop", "The box alone remains.", _draw_crop, _cropped),
-    Family("double", "Each cell becomes two by two cells.", _draw_double, _doubled),
+    Family("crop", "The box alone remains.", _draw_crop),
+    Family("double", "Each cell becomes two by two cells.", _draw_double),
     Family(
         "tile",
         "The grid stands there twice.",
         _draw_beside(lambda grid: grid),
-        _tiled,
         either,
         "beside or below each other",
     ),
@@ -197,16 +123,14 @@ FAMILIES = (
         "unfold",
         "The grid and its mirror image.",
         _draw_beside(np.fliplr),
-        _unfolded,
         either,
         "beside or below each other",
     ),
-    Family("half", "One half remains.", _draw_half, _halved, either, "the right or the lower one"),
+    Family("half", "One half remains.", _draw_half, either, "the right or the lower one"),
     Family(
         "symmetry",
         "What is hidden of a symmetric pattern appears.",
         _draw_symmetry,
-        _completed,
         either,
         "left and right or top and bottom are alike",
     ),

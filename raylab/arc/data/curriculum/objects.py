@@ -7,8 +7,8 @@ import numpy as np
 
 from raylab.arc.data.curriculum.colours import one_colour, palette
 from raylab.arc.data.curriculum.dice import NONZERO, Dice
-from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rows, Rule
-from raylab.arc.data.curriculum.geometry import DIRECTIONS, STEPS, direction
+from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rule
+from raylab.arc.data.curriculum.geometry import DIRECTIONS, direction
 from raylab.arc.data.tasks import Grid
 
 TRIES = 10
@@ -60,16 +60,6 @@ def _draw_gravity(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, np.rot90(np.take_along_axis(rightwards, order, axis=1), -rule[0])
 
 
-def _fallen(rows: Rows, rule: Rule) -> Rows:
-    down, right = STEPS[rule[0]]
-    lines = rows if right else [list(line) for line in zip(*rows, strict=True)]
-    fallen: Rows = []
-    for line in lines:
-        cells, empty = [cell for cell in line if cell], [0] * line.count(0)
-        fallen.append(empty + cells if down + right > 0 else cells + empty)
-    return fallen if right else [list(line) for line in zip(*fallen, strict=True)]
-
-
 def _draw_fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws rings; at level 2 and 3 some have a gap in a side, and stay empty.
 
@@ -94,27 +84,6 @@ def _draw_fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return None if filled.all() else (grid, filled)
 
 
-def _filled(rows: Rows, rule: Rule) -> Rows:
-    """Fills what no path of empty cells connects with the edge."""
-    height, width = len(rows), len(rows[0])
-    outside: set[tuple[int, int]] = set()
-    reached = [
-        (y, x)
-        for y in range(height)
-        for x in range(width)
-        if y in (0, height - 1) or x in (0, width - 1)
-    ]
-    while reached:
-        y, x = reached.pop()
-        if 0 <= y < height and 0 <= x < width and not rows[y][x] and (y, x) not in outside:
-            outside.add((y, x))
-            reached += [(y + down, x + right) for down, right in STEPS]
-    return [
-        [cell if cell or (y, x) in outside else rule[0] for x, cell in enumerate(row)]
-        for y, row in enumerate(rows)
-    ]
-
-
 def _draw_connect(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws pairs of points of a colour, and single points, all in lines of their own.
 
@@ -135,20 +104,6 @@ def _draw_connect(dice: Dice, level: Level, _: Rule) -> Drawn:
     return (grid.T, joined.T) if dice.below(2) else (grid, joined)
 
 
-def _connected(rows: Rows, _: Rule) -> Rows:
-    joined = [list(row) for row in rows]
-    places: dict[int, list[tuple[int, int]]] = {}
-    for y, row in enumerate(rows):
-        for x, cell in enumerate(row):
-            places.setdefault(cell, []).append((y, x))
-    for colour in places.keys() - {0}:
-        (top, left), (bottom, right) = places[colour][0], places[colour][-1]
-        for y in range(top, bottom + 1):
-            for x in range(left, right + 1):
-                joined[y][x] = colour
-    return joined
-
-
 def _draw_ray(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws points in lines of their own, none at the end of its line."""
     grid = _empty(dice, level)
@@ -158,18 +113,6 @@ def _draw_ray(dice: Dice, level: Level, rule: Rule) -> Drawn:
         x, colour = dice.below(width - 1), dice.one(NONZERO)
         grid[y, x] = rays[y, x:] = colour
     return np.rot90(grid, -rule[0]), np.rot90(rays, -rule[0])
-
-
-def _shot(rows: Rows, rule: Rule) -> Rows:
-    down, right = STEPS[rule[0]]
-    shot = [list(row) for row in rows]
-    for y, row in enumerate(rows):
-        for x, colour in enumerate(row):
-            at_y, at_x = y, x
-            while colour and 0 <= at_y < len(rows) and 0 <= at_x < len(row):
-                shot[at_y][at_x] = colour
-                at_y, at_x = at_y + down, at_x + right
-    return shot
 
 
 def _draw_outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
@@ -186,16 +129,6 @@ def _draw_outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, outlined
 
 
-def _outlined(rows: Rows, rule: Rule) -> Rows:
-    def beside(y: int, x: int) -> bool:
-        return any(any(row[max(0, x - 1) : x + 2]) for row in rows[max(0, y - 1) : y + 2])
-
-    return [
-        [rule[0] if not cell and beside(y, x) else cell for x, cell in enumerate(row)]
-        for y, row in enumerate(rows)
-    ]
-
-
 def _draw_largest(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws boxes of which one has more cells than each other."""
     grid = _empty(dice, level)
@@ -209,34 +142,19 @@ def _draw_largest(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, np.where(grid == colours[-1], grid, 0)
 
 
-def _largest(rows: Rows, _: Rule) -> Rows:
-    counts = [0] * 10
-    for row in rows:
-        for cell in row:
-            counts[cell] += 1
-    most = max(range(1, 10), key=lambda colour: counts[colour])
-    return [[cell if cell == most else 0 for cell in row] for row in rows]
-
-
 FAMILIES = (
-    Family("gravity", "All cells fall.", _draw_gravity, _fallen, direction, DIRECTIONS),
+    Family("gravity", "All cells fall.", _draw_gravity, direction, DIRECTIONS),
     Family(
         "fill",
         "The inside of closed rings is painted.",
         _draw_fill,
-        _filled,
         one_colour,
         "the colour of the inside",
     ),
-    Family("connect", "Two points of a colour are joined.", _draw_connect, _connected),
-    Family("ray", "Points shoot to the edge.", _draw_ray, _shot, direction, DIRECTIONS),
+    Family("connect", "Two points of a colour are joined.", _draw_connect),
+    Family("ray", "Points shoot to the edge.", _draw_ray, direction, DIRECTIONS),
     Family(
-        "outline",
-        "Boxes get an outline.",
-        _draw_outline,
-        _outlined,
-        one_colour,
-        "the colour of the outline",
+        "outline", "Boxes get an outline.", _draw_outline, one_colour, "the colour of the outline"
     ),
-    Family("largest", "The largest box remains.", _draw_largest, _largest),
+    Family("largest", "The largest box remains.", _draw_largest),
 )

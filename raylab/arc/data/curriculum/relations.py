@@ -1,12 +1,10 @@
 """Families that count, sort or compare."""
 
-from collections import Counter
-
 import numpy as np
 
 from raylab.arc.data.curriculum.colours import palette
 from raylab.arc.data.curriculum.dice import NONZERO, Dice
-from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rows, Rule
+from raylab.arc.data.curriculum.family import Drawn, Family, Level, Rule
 from raylab.arc.data.curriculum.geometry import either
 
 LINE = 5
@@ -25,12 +23,6 @@ def _draw_bars(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, bars
 
 
-def _counted(rows: Rows, _: Rule) -> Rows:
-    ranked = Counter(cell for row in rows for cell in row if cell).most_common()
-    longest = ranked[0][1]
-    return [[colour] * count + [0] * (longest - count) for colour, count in ranked]
-
-
 def _draw_sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws as many columns as rows at most, so that all heights can differ."""
     height = level.side(dice)
@@ -42,12 +34,6 @@ def _draw_sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
     before = np.where(rows <= heights, colours, 0)
     after = np.where(rows <= heights[order], colours[:, order], 0)
     return before.astype(np.uint8), after.astype(np.uint8)
-
-
-def _sorted(rows: Rows, rule: Rule) -> Rows:
-    by_empty = {column.count(0): column for column in zip(*rows, strict=True)}
-    ordered = [by_empty[empty] for empty in sorted(by_empty, reverse=not rule[0])]
-    return [list(row) for row in zip(*ordered, strict=True)]
 
 
 def _operation(dice: Dice, _: Level) -> Rule:
@@ -68,16 +54,6 @@ def _draw_logic(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid.astype(np.uint8), (chosen * rule[1]).astype(np.uint8)
 
 
-def _combined(rows: Rows, rule: Rule) -> Rows:
-    operation, colour = rule
-    width = len(rows[0]) // 2
-    wanted = ((2,), (1, 2), (1,), (0,))[operation]
-    return [
-        [colour if (row[x] > 0) + (row[x + width + 1] > 0) in wanted else 0 for x in range(width)]
-        for row in rows
-    ]
-
-
 def _draw_overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws two halves with each case: either covers the other, and both are empty or differ."""
     height, width = level.side(dice), level.even(dice)
@@ -89,30 +65,15 @@ def _draw_overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
     return np.hstack((left, right)), np.where(left > 0, left, right)
 
 
-def _overlaid(rows: Rows, _: Rule) -> Rows:
-    width = len(rows[0]) // 2
-    return [[row[x] or row[x + width] for x in range(width)] for row in rows]
-
-
 FAMILIES = (
-    Family(
-        "bars", "The cells of each colour become a bar, the longest first.", _draw_bars, _counted
-    ),
-    Family(
-        "sort",
-        "Columns are sorted by height.",
-        _draw_sort,
-        _sorted,
-        either,
-        "rising or falling",
-    ),
+    Family("bars", "The cells of each colour become a bar, the longest first.", _draw_bars),
+    Family("sort", "Columns are sorted by height.", _draw_sort, either, "rising or falling"),
     Family(
         "logic",
         "The halves beside the line are compared, cell by cell.",
         _draw_logic,
-        _combined,
         _operation,
         "cells in both halves, in one or both, in one alone or in neither, and their colour",
     ),
-    Family("overlay", "The left half lies over the right one.", _draw_overlay, _overlaid),
+    Family("overlay", "The left half lies over the right one.", _draw_overlay),
 )
