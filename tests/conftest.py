@@ -84,8 +84,11 @@ def ray_cluster(object_storage: ObjectStorage) -> Iterator[None]:
     """A local Ray of two CPUs, whose workers reach the object storage and have a key."""
     import ray
 
+    from raylab.cluster.session import SETTINGS
+
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (object_storage.environment | {KEY_VARIABLE: KEY}).items():
+        environment = object_storage.environment | {KEY_VARIABLE: KEY} | SETTINGS
+        for name, value in environment.items():
             patch.setenv(name, value)
         ray.init(
             "local",

@@ -2,8 +2,12 @@
 
 import os
 
-# Read once, when ray is imported. More idle actors than CPUs is expected.
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")
+# Read in this process alone, when ray is imported. More idle actors than CPUs are expected, and
+# Ray Train's watcher of preemptions is not restarted, which Ray tells as an error of each training.
+os.environ.setdefault(
+    "RAY_DEDUP_LOGS_SKIP_REGEX",
+    "PYTHON worker processes have been started|class name: 'PreemptionWatcher'",
+)
 
 from collections.abc import Generator
 from contextlib import contextmanager

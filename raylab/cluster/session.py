@@ -1,17 +1,20 @@
 """The Ray cluster of a job: joining or starting it, its nodes, and the results of its tasks."""
 
+import importlib
 import importlib.util
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import ray
 from pydantic import BaseModel, ConfigDict, Field
-from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -28,6 +31,13 @@ SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/
 LOOPBACK = "127.0.0.1"
 TOKEN_FILE = Path("~/.ray/auth_token")
 """The token of all clusters for which the environment names no other."""
+SETTINGS = {
+    # Ray Train collects reports once per poll. At the default of 2 s, short epochs wait for it, and
+    # a checkpoint that is written but not yet collected is lost with its worker.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+}
+"""Variables of the processes that Ray starts for a job; those that the user sets go before."""
+JOIN_SECONDS = 5.0
 
 
 class Node(BaseModel):
@@ -170,24 +180,69 @@ def _connect(address: str | None) -> None:
 def _start() -> None:
     """Starts a Ray that no other account and no other machine can use."""
     if os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token():
-        # Ray would write a token to TOKEN_FILE, for every account to read.
+        # Ray would write a token to TOKEN_FILE, for every account to read. It stays, because Ray
+        # in this process reads it for each of its connections.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    # Ray replaces a loopback address by one of the network, unless clusters are switched off.
-    clusters = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
+    # The processes of a Ray inherit what is set as it starts.
+    with _loopback_kept(), _variables(**SETTINGS):
         # Without an address Ray would join any cluster that it finds on the machine.
         _init("local", _node_ip_address=LOOPBACK)
+    if (address := ray.util.get_node_ip_address()) != LOOPBACK:
+        logger.warning(
+            "this Ray listens on %s, not on loopback alone as with the version in constraints.txt: "
+            "other machines are kept out by its token",
+            address,
+        )
+
+
+@contextmanager
+def _loopback_kept() -> Generator[None]:
+    """Keeps Ray from replacing a loopback address by one of the network, as far as it lets us."""
+    # It does not where clusters are switched off, for which it has no public switch.
+    try:
+        constants = importlib.import_module("ray._private.ray_constants")
+    except ImportError:
+        constants = SimpleNamespace()
+    clusters = getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        constants.ENABLE_RAY_CLUSTER = clusters
 
 
 def _join(address: str) -> None:
     if os.environ.get("RAY_AUTH_MODE") == "token" and not _environment_has_token():
         _require_private(TOKEN_FILE.expanduser())
+    _require_listener(address)
+    # A variable that is set here is one of a submitted job, or Ray Train hands it on.
+    settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
     # Ray tries twenty times by default, for 40 seconds each.
-    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
-    _init(address)
+    with _variables(RAY_gcs_server_port_wait_time_s="1"):
+        _init(address, runtime_env={"env_vars": settings})
+
+
+def _require_listener(address: str) -> None:
+    """Tells within seconds that nothing listens there, for which Ray takes most of a minute.
+
+    Raises:
+        OSError: Nothing does.
+    """
+    url = urlsplit(address if "://" in address else f"//{address}")
+    if url.scheme in ("", "ray") and url.hostname and url.port:
+        socket.create_connection((url.hostname, url.port), JOIN_SECONDS).close()
+
+
+@contextmanager
+def _variables(**values: str) -> Generator[None]:
+    """Sets environment variables that are not set, while in use."""
+    new = values.keys() - os.environ.keys()
+    os.environ.update({name: values[name] for name in new})
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
 
 
 def _environment_has_token() -> bool:

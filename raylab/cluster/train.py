@@ -1,7 +1,6 @@
 """Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
 
 import logging
-import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -44,24 +43,8 @@ from raylab.training.listeners import (
 )
 from raylab.training.outcome import report_training
 
-try:
-    # Ray Train has no public name for a worker failure that the worker's code did not cause.
-    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
-except ImportError as error:
-    raise ImportError(
-        f"ray {ray.__version__} has no WorkerHealthCheckFailedError, by which raylab tells lost "
-        "workers from failed ones: install the version of ray in constraints.txt"
-    ) from error
-
 logger = logging.getLogger("raylab")
 
-TRAIN_SETTINGS = {
-    # Reports are collected once per poll. At the default of 2 s, short epochs wait for it, and
-    # a checkpoint that is written but not yet collected is lost with its worker.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
-    # Read by Ray Train's controller; on nodes that are not spot it only logs errors.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
 SILENT_SECONDS = 2 * HEARTBEAT_SECONDS
 CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
@@ -110,8 +93,6 @@ def fit(
     """
     if metrics := ended_metrics(run):
         return metrics
-    for name, value in TRAIN_SETTINGS.items():
-        os.environ.setdefault(name, value)
     gpu = uses_gpu(config.cluster)
     resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
     meters = Meters((within or run).name)
@@ -158,8 +139,9 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
     """Returns True if the workers were lost with the cluster and did not fail themselves."""
     if not isinstance(error, ray.train.WorkerGroupError):
         return True
-    lost = RayActorError, WorkerHealthCheckFailedError
-    return any(isinstance(cause, lost) for cause in error.worker_failures.values())
+    # Ray Train wraps the death of a worker in an error that has no public name.
+    causes = (getattr(e, "health_check_failure", e) for e in error.worker_failures.values())
+    return any(isinstance(cause, RayActorError) for cause in causes)
 
 
 @contextmanager

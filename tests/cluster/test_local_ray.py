@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from raylab.errors import ConfigError
 
 pytestmark = pytest.mark.ray
 
+RAYS_OWN = set[str]()
+"""What Ray sets in the process that starts it."""
 SCRIPT = """
 import json, os, time
 import psutil, ray
@@ -23,7 +26,7 @@ from raylab.config.base import ClusterConfig
 
 class Actor:
     def work(self):
-        return os.environ["RAY_AUTH_MODE"]
+        return os.environ["RAY_AUTH_MODE"], os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"]
 
 def listening():
     own = psutil.Process()
@@ -35,8 +38,9 @@ def listening():
 with session(ClusterConfig()):
     restarting = ray.remote(Actor).options(max_restarts=-1, max_task_retries=-1)
     actors = [restarting.remote() for _ in range(2)]
-    mode, _ = ray.get([actor.work.remote() for actor in actors])
-    print(json.dumps({"mode": mode, "listening": list(listening())}))
+    theirs, _ = ray.get([actor.work.remote() for actor in actors])
+    here = [name for name in os.environ if name.startswith("RAY_")]
+    print(json.dumps({"theirs": theirs, "here": here, "listening": list(listening())}))
     end_actors(actors)
     # Ray reports a retry within this time.
     time.sleep(2)
@@ -56,7 +60,10 @@ def test_a_local_ray_is_private_and_ends_in_silence(tmp_path: Path) -> None:
     seen = json.loads(done.stdout.splitlines()[0])
     assert {ip for _, ip in seen["listening"]} == {"127.0.0.1"}
     assert {"gcs_server", "raylet"} <= {name for name, _ in seen["listening"]}
-    assert seen["mode"] == "token"
+    assert seen["theirs"] == ["token", "0.25"]
+    # Only what Ray reads in the process of the user.
+    own = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS_SKIP_REGEX"}
+    assert set(seen["here"]) <= own | RAYS_OWN
     assert not (tmp_path / ".ray" / "auth_token").exists()
     assert done.stdout.count("\n") == 1 and done.stderr == ""
 
@@ -78,3 +85,31 @@ def test_a_token_that_others_can_read_joins_no_cluster(
         session(ClusterConfig(address="127.0.0.1:1")),
     ):
         pass
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_listens_is_told_within_seconds(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    begun = time.monotonic()
+    with (
+        pytest.raises(ConfigError, match=r"no Ray cluster at .*127\.0\.0\.1:1 \(.*refused\): start"),
+        session(ClusterConfig(address=f"{scheme}127.0.0.1:1")),
+    ):
+        pass
+    assert time.monotonic() - begun < 5
+
+
+def test_a_ray_whose_private_switch_is_gone_starts_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    # As if Ray had renamed it.
+    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", None)
+    monkeypatch.setattr("ray.init", lambda *_, **__: None)
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.5")
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    with session(ClusterConfig()):
+        assert "this Ray listens on 10.0.0.5, not on loopback alone" in caplog.text

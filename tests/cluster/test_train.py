@@ -80,14 +80,16 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> threadin
     return thread
 
 
-def train_worker_pids() -> list[int]:
+def actors_of(name: str) -> list[Any]:
     from ray.util.state import list_actors
 
     # Named, since other Rays may run on this machine.
     here = ray.get_runtime_context().gcs_address
-    wanted = [("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")]
-    actors = list_actors(address=here, filters=cast("Any", wanted))
-    return [cast("Any", actor).pid for actor in actors]
+    return list_actors(address=here, filters=[("class_name", "=", name)])
+
+
+def train_worker_pids() -> list[int]:
+    return [actor.pid for actor in actors_of("RayTrainWorker") if actor.state == "ALIVE"]
 
 
 EPOCHS = 6
@@ -126,6 +128,7 @@ def test_a_run_leaves_what_one_here_does_and_ray_exports_its_last_epoch(finished
     }
     samples = exported("base", series)
     assert [samples[name][0][0]["training"] for name in series] == ["base"] * 3
+    assert actors_of("PreemptionWatcher")
 
 
 def test_finished_run_is_not_trained_again(
