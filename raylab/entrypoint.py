@@ -21,7 +21,7 @@ from raylab.config.base import JobConfig, require_trackers
 from raylab.config.compose import as_yaml, compose_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
-from raylab.log import PrintableFormatter, json_lines, log_line, structured
+from raylab.log import PrintableFormatter, details, json_lines, log_line, structured
 from raylab.working_directory import refuse_keys
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -97,6 +97,8 @@ def _status(
         if (config := _configure(kind, doc, argv)) is not None:
             if config.log == "json" and not structured():
                 output.enter_context(json_lines(kind.job))
+            if config.log == "debug":
+                output.enter_context(details())
             require_trackers(getattr(config, "tracking", ()))
             refuse_keys(Path.cwd())
             run(config)

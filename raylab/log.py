@@ -25,6 +25,7 @@ PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Failures to write that may pass."""
 
 LOGGER = logging.getLogger(__name__)
+ALL = logging.getLogger("raylab")
 
 
 def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
@@ -59,6 +60,21 @@ def console() -> Console:
 def structured() -> bool:
     """Returns True if this process prints JSON."""
     return bool(_active())
+
+
+@contextmanager
+def details() -> Generator[None]:
+    """Prints what Ray's processes say as well while in use, for sessions that begin meanwhile."""
+    ALL.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        ALL.setLevel(logging.NOTSET)
+
+
+def detailed() -> bool:
+    """Returns True if this process prints what Ray's processes say."""
+    return ALL.isEnabledFor(logging.DEBUG)
 
 
 def bind_run(run: str, run_id: str | None) -> None:

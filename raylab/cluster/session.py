@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -22,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.log import structured
+from raylab.log import detailed, structured
 from raylab.runs.run import RECORD, Run
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,39 @@ class Node(BaseModel):
     address: str = Field(alias="NodeManagerAddress")
     alive: bool = Field(alias="Alive")
     resources: dict[str, float] = Field({}, alias="Resources")
+    labels: dict[str, str] = Field({}, alias="Labels")
 
     @property
     def cpus(self) -> int:
         """CPUs that Ray may use there."""
         return int(self.resources.get("CPU", 0))
+
+    def suits(self, config: ClusterConfig) -> bool:
+        """Returns True if it has the accelerator and the labels that a configuration asks for."""
+        accelerator = config.accelerator_type
+        if accelerator is not None and f"accelerator_type:{accelerator}" not in self.resources:
+            return False
+        return all(
+            _matches(self.labels.get(label), wanted)
+            for label, wanted in config.label_selector.items()
+        )
+
+
+def _matches(label: str | None, wanted: str) -> bool:
+    """Returns True if Ray takes a node with this label for a selector's value."""
+    values = wanted.removeprefix("!")
+    if values.startswith("in("):
+        matches = label in re.split(", ?", values[3:-1])
+    else:
+        matches = label == values
+    return matches != wanted.startswith("!")
+
+
+def placement(config: ClusterConfig) -> dict[str, Any]:
+    """Returns what Ray takes for the nodes that a configuration asks for: of tasks and of Train."""
+    selector = {"label_selector": config.label_selector} if config.label_selector else {}
+    accelerator = config.accelerator_type
+    return selector | ({"accelerator_type": accelerator} if accelerator else {})
 
 
 @contextmanager
@@ -199,6 +228,7 @@ def _start() -> None:
 def _loopback_kept() -> Generator[None]:
     """Keeps Ray from replacing a loopback address by one of the network, as far as it lets us."""
     # It does not where clusters are switched off, for which it has no public switch.
+    constants: Any
     try:
         constants = importlib.import_module("ray._private.ray_constants")
     except ImportError:
@@ -264,11 +294,17 @@ def _require_private(token: Path) -> None:
 
 
 def _init(address: str, **options: Any) -> None:
-    # Warnings and progress of workers reach the driver as results, not through Ray's log stream.
+    # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
     job = JobConfig()
     if structured():
         _log_in_json(job)
-    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, job_config=job, **options)
+    ray.init(
+        address,
+        log_to_driver=detailed(),
+        logging_level=logging.ERROR,
+        job_config=job,
+        **options,
+    )
 
 
 def _log_in_json(job: JobConfig) -> None:
@@ -329,25 +365,26 @@ def uses_gpu(config: ClusterConfig) -> bool:
     Raises:
         ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
     """
-    gpus = int(ray.cluster_resources().get("GPU", 0))
+    gpus = _gpus(config)
     if config.use_gpu and not gpus:
         raise ConfigError("cluster.use_gpu=true, but the cluster has no GPU: leave it unset")
-    return gpus >= config.workers if config.use_gpu is None else config.use_gpu
+    return gpus >= config.fewest_workers if config.use_gpu is None else config.use_gpu
 
 
 def cpus_per_worker(config: ClusterConfig) -> int:
     """Returns the CPUs of each worker: as configured, or the largest even share that fits.
 
+    The share is that of the fewest workers, so that more find room on nodes that join.
     Too few CPUs cause a warning, not an error, because the cluster may still be growing.
     """
-    nodes = _cpus_of_nodes()
+    nodes = _cpus_of_nodes(config)
     total = sum(nodes)
-    wanted = config.cpus_per_worker or even_share(nodes, config.workers)
-    if sum(cpus // wanted for cpus in nodes) < config.workers:
+    wanted = config.cpus_per_worker or even_share(nodes, config.fewest_workers)
+    if sum(cpus // wanted for cpus in nodes) < config.fewest_workers:
         logger.warning(
-            "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster: "
-            "waiting for nodes to join",
-            config.workers,
+            "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster that "
+            "suit: waiting for nodes to join",
+            config.fewest_workers,
             wanted,
             total,
         )
@@ -369,18 +406,22 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
             waiting for workers of another.
     """
     cpus = cpus_per_worker(config)
-    places = sum(node // cpus for node in _cpus_of_nodes())
+    places = sum(node // cpus for node in _cpus_of_nodes(config))
     if uses_gpu(config):
-        places = min(places, int(ray.cluster_resources()["GPU"]))
-    fit = places // config.workers
+        places = min(places, _gpus(config))
+    fit = places // config.most_workers
     if fit < (wanted or 1):
         raise ConfigError(
-            f"{wanted or 1} training(s) at a time of cluster.workers={config.workers} with "
+            f"{wanted or 1} training(s) at a time of cluster.workers={config.most_workers} with "
             f"{cpus} CPU(s) each do not fit on this cluster, {fit} would: lower concurrent, "
             "cluster.workers or cluster.cpus_per_worker, or add nodes"
         )
     return wanted or fit
 
 
-def _cpus_of_nodes() -> list[int]:
-    return [node.cpus for node in _nodes() if node.cpus]
+def _cpus_of_nodes(config: ClusterConfig) -> list[int]:
+    return [node.cpus for node in _nodes() if node.cpus and node.suits(config)]
+
+
+def _gpus(config: ClusterConfig) -> int:
+    return int(sum(node.resources.get("GPU", 0) for node in _nodes() if node.suits(config)))

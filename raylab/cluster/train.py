@@ -19,7 +19,7 @@ from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
-from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
+from raylab.cluster.session import cpus_per_worker, placement, session, this_node, uses_gpu
 from raylab.cluster.train_entry import SETTINGS, work
 from raylab.cluster.train_messages import (
     Forward,
@@ -32,7 +32,7 @@ from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.grid_metrics import mode_of
-from raylab.log import log_line
+from raylab.log import detailed, log_line
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
 from raylab.training.listeners import (
@@ -102,7 +102,10 @@ def fit(
             train_loop_config={SETTINGS: WorkerSettings(config, run, sides, ray.put(start), queue)},
             torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
             scaling_config=ScalingConfig(
-                num_workers=config.cluster.workers, use_gpu=gpu, resources_per_worker=resources
+                num_workers=config.cluster.workers,
+                use_gpu=gpu,
+                resources_per_worker=resources,
+                **placement(config.cluster),
             ),
             run_config=RunConfig(
                 name=CHECKPOINTS,
@@ -117,7 +120,7 @@ def fit(
                     checkpoint_score_order=mode_of(config.training.monitor),
                 ),
                 callbacks=[Forward(queue, config.cluster.max_failures)],
-                logging_config=LoggingConfig(log_level="CRITICAL"),
+                logging_config=LoggingConfig(log_level="INFO" if detailed() else "CRITICAL"),
             ),
         )
         try:

@@ -143,7 +143,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
 
 def _resources(cluster: ClusterConfig) -> dict[str, float]:
     """Returns what the process of a trial reserves."""
-    if cluster.workers > 1:
+    if cluster.most_workers > 1:
         # It waits for its workers, so a CPU for it would be missing for them.
         return {"node:__internal_head__": 0.001}
     return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
@@ -151,7 +151,7 @@ def _resources(cluster: ClusterConfig) -> dict[str, float]:
 
 def _restarts(cluster: ClusterConfig) -> int:
     """Returns the deaths of its process that a trial survives; one more for one that outgrew it."""
-    return (TRIAL_RESTARTS if cluster.workers > 1 else cluster.max_failures) + 1
+    return (TRIAL_RESTARTS if cluster.most_workers > 1 else cluster.max_failures) + 1
 
 
 def _reason_of_count(config: TuneConfig) -> str:
@@ -236,7 +236,7 @@ def _fit(
 ) -> TrainingMetrics:
     """Trains in this process if one worker is enough, and otherwise by Ray Train."""
     start = read_start(config)
-    if config.cluster.workers > 1:
+    if config.cluster.most_workers > 1:
         return fit(config, run, sides, start, report, within=within)
     # Only the processes of trials need Lightning, which takes seconds to import.
     from raylab.training import local

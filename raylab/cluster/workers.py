@@ -8,7 +8,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import COUNTERS, Meters
-from raylab.cluster.session import cpus_per_worker, result_of, uses_gpu
+from raylab.cluster.session import cpus_per_worker, placement, result_of, uses_gpu
 from raylab.config.base import ClusterConfig
 from raylab.workers import Key, R, Workers, WorkersHere
 
@@ -29,7 +29,7 @@ class RayWorkers:
         alone = {"workers": 1, "cpus_per_worker": cluster.cpus_per_worker or 1}
         share = cluster.model_copy(update=alone)
         self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})
-        self._at_once = cluster.workers if cluster.workers > 1 else None
+        self._at_once = cluster.most_workers if cluster.most_workers > 1 else None
         self._meters = Meters(run)
 
     def put(self, value: Any) -> Any:
@@ -43,6 +43,7 @@ class RayWorkers:
         task = cast("Any", ray.remote(function)).options(
             num_cpus=cpus_per_worker(self.share),
             num_gpus=int(bool(self.share.use_gpu)),
+            **placement(self.share),
             max_retries=self.share.max_failures,
             retry_exceptions=[OSError],
         )

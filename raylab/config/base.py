@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -115,8 +115,25 @@ LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_p
 """An absolute path like `Location`, where URIs are refused."""
 IpNetwork = Annotated[Text, AfterValidator(_ip_network)]
 """An IP address, or a network."""
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+LabelSelector = Annotated[Text, Field(pattern=rf"^!?({LABEL}|in\({LABEL}(, ?{LABEL})*\))$")]
+"""What Ray compares a node's label with: a value, `in(a,b)`, or either after a `!`."""
 ModelName = Annotated[Text, AfterValidator(_without_secret)]
 """A run name, a path or a URI of trained models."""
+
+
+def _fewest_and_most(value: object) -> object:
+    pair: Sequence[Any] = value if isinstance(value, list | tuple) else (value, value)
+    numbers = [n for n in pair if isinstance(n, int) and not isinstance(n, bool) and n > 0]
+    if not len(pair) == len(numbers) == 2 or numbers[0] > numbers[1]:
+        raise ValueError("should be a number above 0, or the fewest and the most, as in [2,8]")
+    return numbers[0] if numbers[0] == numbers[1] else tuple(numbers)
+
+
+WorkerCount = Annotated[
+    PositiveInt | tuple[PositiveInt, PositiveInt], BeforeValidator(_fewest_and_most)
+]
+"""A number of workers, or the fewest and the most."""
 
 
 class ClusterConfig(Strict):
@@ -124,15 +141,31 @@ class ClusterConfig(Strict):
 
     address: str | None = None
     """Ray address; null joins the cluster of RAY_ADDRESS, or starts a local one without it."""
-    workers: PositiveInt = 1
+    workers: WorkerCount = 1
     """Processes that train one model together, and tasks of `evaluate` and `quality` at a time. One
-    works in the process of the job, or, on a cluster, as many tasks as it has room for."""
+    works in the process of the job, or, on a cluster, as many tasks as it has room for. Two
+    numbers, such as [2,8], are the fewest and the most: a training starts with as many as there
+    is room for, and goes on with fewer or more as nodes leave and join."""
     cpus_per_worker: PositiveInt | None = None
     """CPUs that Ray reserves for each; null divides those of the cluster evenly."""
     use_gpu: bool | None = None
     """One GPU per worker; null uses GPUs if the cluster has enough."""
+    accelerator_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    """Accelerator that the nodes of all workers and tasks have, by Ray's name, such as A100."""
+    label_selector: dict[str, LabelSelector] = {}
+    """Labels that the nodes of all workers and tasks have; values such as a, !a, in(a,b)."""
     max_failures: NonNegativeInt = 3
     """Worker deaths to recover from before the run fails."""
+
+    @property
+    def fewest_workers(self) -> int:
+        """The workers without which a training does not start."""
+        return self.workers if isinstance(self.workers, int) else self.workers[0]
+
+    @property
+    def most_workers(self) -> int:
+        """The workers that a training takes if there is room."""
+        return self.workers if isinstance(self.workers, int) else self.workers[1]
 
     @property
     def joined(self) -> str | None:
@@ -147,7 +180,7 @@ class ClusterConfig(Strict):
     @property
     def is_this_process(self) -> bool:
         """True if one worker on this machine does the work, which needs no Ray."""
-        return self.workers == 1 and self.joined is None
+        return self.most_workers == 1 and self.joined is None
 
 
 def _as_override(value: str) -> str:
@@ -178,8 +211,8 @@ class JobConfig(Strict):
     """Run name; null derives it from the configuration."""
     resume: bool = False
     """Continue the run of this name; start it if it does not exist."""
-    log: Literal["text", "json"] = "text"
-    """Output: text for people, or one JSON object per line."""
+    log: Literal["text", "json", "debug"] = "text"
+    """Output: text for people, one JSON object per line, or text with what Ray's processes say."""
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,15 @@ class TuneConfig(JobConfig):
         return self
 
     @model_validator(mode="after")
+    def _trials_are_of_one_size(self) -> "TuneConfig":
+        if not isinstance(self.cluster.workers, int):
+            raise ValueError(
+                "cluster.workers is one number in a sweep: a trial that grew would take the places "
+                "of others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rungs_compare_one_schedule(self) -> "TuneConfig":
         drawn = self.space.training.get("schedule")
         if self.stop_early and drawn is not None and len(drawn.extremes) > 1:

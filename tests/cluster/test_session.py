@@ -5,7 +5,14 @@ import pytest
 import ray
 from ray.exceptions import RayTaskError
 
-from raylab.cluster.session import even_share, result_of, trainings_at_a_time
+from raylab.cluster.session import (
+    cpus_per_worker,
+    even_share,
+    result_of,
+    trainings_at_a_time,
+    uses_gpu,
+)
+from raylab.cluster.workers import RayWorkers
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RunError
 
@@ -33,6 +40,39 @@ def test_trainings_share_the_cluster_and_more_than_fit_are_refused():
         message = rf"^{wanted or 1} training\(s\) at a time .* {fit} would: lower concurrent"
         with pytest.raises(ConfigError, match=message):
             at_a_time(workers, wanted)
+
+
+@pytest.mark.parametrize(
+    ("selector", "accelerator", "suits"),
+    [
+        ({}, None, True),
+        ({"pool": "spot"}, None, True),
+        ({"pool": "!spot"}, None, False),
+        ({"pool": "in(spot, large)"}, "T4", True),
+        ({"pool": "!in(spot,large)"}, None, False),
+        ({"zone": "!east"}, None, True),
+        ({"pool": "spot", "zone": "east"}, None, False),
+        ({}, "A100", False),
+    ],
+)
+def test_shares_are_of_the_nodes_that_have_the_labels_and_the_accelerator(
+    selector: dict[str, str], accelerator: str | None, suits: bool, monkeypatch: pytest.MonkeyPatch
+):
+    resources = {"CPU": 8.0, "GPU": 2.0, "accelerator_type:T4": 1.0}
+    node = {"NodeID": "1", "NodeManagerAddress": "10.0.0.1", "Alive": True, "Resources": resources}
+    monkeypatch.setattr("ray.nodes", lambda: [node | {"Labels": {"pool": "spot"}}])
+    config = ClusterConfig(workers=(2, 4), accelerator_type=accelerator, label_selector=selector)
+    # Of the fewest workers.
+    assert cpus_per_worker(config) == (4 if suits else 1)
+    assert uses_gpu(config) is suits
+
+
+def test_tasks_run_on_the_nodes_that_have_the_labels():
+    def double(number: int) -> int:
+        return 2 * number
+
+    cluster = ClusterConfig(workers=2, label_selector={"pool": "!spot"})
+    assert dict(RayWorkers(cluster, "run").run(double, {"one": (1,)})) == {"one": 2}
 
 
 def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():

@@ -4,10 +4,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import ray
@@ -26,7 +27,7 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import ConfigError, NonFiniteLossError, WorkersLostError
-from raylab.log import json_lines
+from raylab.log import details, json_lines
 from raylab.runs.run import Run
 from raylab.training import local
 from tests.cluster.scrape import exported
@@ -188,6 +189,30 @@ def test_workers_that_die_too_often_are_told_as_lost(
     told = capfd.readouterr().out
     assert re.search(r"no sign of the workers for 1 s: .* of 2 CPUs are free", told)
     assert "worker 0 failed (" in told and "start again" not in told
+
+
+def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_log_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Taken(BaseException):
+        pass
+
+    options: dict[str, Any] = {}
+
+    def take(work: object, **given: Any) -> None:
+        options.update(given)
+        raise Taken
+
+    monkeypatch.setattr("raylab.cluster.train.TorchTrainer", take)
+    nodes = {"accelerator_type": "A100", "label_selector": {"pool": "in(a,b)"}}
+    cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
+    for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):
+        with output, pytest.raises(Taken):
+            run(config(tmp_path, name, cluster=cluster))
+        assert options["run_config"].logging_config.log_level == level
+    scaling = options["scaling_config"]
+    assert (scaling.num_workers, scaling.use_gpu) == ((1, 2), False)
+    assert (scaling.accelerator_type, scaling.label_selector) == tuple(nodes.values())
 
 
 def test_an_error_of_one_worker_is_told_by_all(tmp_path: Path):

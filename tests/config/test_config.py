@@ -184,6 +184,17 @@ def test_a_cluster_is_joined_by_address_or_environment(
     assert ClusterConfig(address=address).joined == (address or "10.0.0.1:6379")
 
 
+def test_the_fewest_and_the_most_workers_are_two_numbers_but_not_in_a_sweep() -> None:
+    pair, fixed = (
+        load_config(TrainConfig, [f"cluster.workers={workers}"]).cluster
+        for workers in ("[1,8]", "[3,3]")
+    )
+    assert (pair.fewest_workers, pair.most_workers) == (1, 8) and not pair.is_this_process
+    assert fixed.workers == 3
+    assert load_config(TrainConfig, ["cluster.label_selector.pool='in(a,b)'"])
+    assert "one number in a sweep" in refusal(TuneConfig, "cluster.workers=[1,8]")
+
+
 def test_arc_prizes_scoring_is_of_the_published_tasks_unless_others_are_named() -> None:
     chosen = ["models=[x]", "scoring=arc"]
     assert load_config(EvaluateConfig, chosen).generations == ("published",)
@@ -231,6 +242,11 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     TrainConfig: [
         ("training.lrr=3", "training.lrr: unknown key; did you mean training.lr?"),
         ("lr=3", "lr: unknown key; did you mean training.lr?"),
+        *(
+            (f"cluster.workers={workers}", "cluster.workers: should be a number above 0, or the")
+            for workers in ("[8,2]", "[2]", "[0,2]", "0", "many")
+        ),
+        ("cluster.label_selector={pool:-x}", "cluster.label_selector.pool: given"),
         ("trainning.lr=3", "trainning: unknown key; did you mean training?"),
         ("model.d_modle=3", "model.d_modle: unknown key; did you mean model.d_model?"),
         ("training.objective.qqq=1", "keys of training.objective: w_cell, w_tol, w_ex"),
