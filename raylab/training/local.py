@@ -86,9 +86,12 @@ def fit(
     with epoch_listeners(config, run) as own:
         told = Listeners({**own, **listeners})
         recorder = _train(config, run, sides, start, told, threads)
-        told.finish()
-    metrics = recorder.metrics.model_copy(update={"ended": True})
-    run.write_record(metrics)
+        metrics = recorder.metrics.model_copy(update={"ended": True})
+        try:
+            told.finish()
+        finally:
+            # What could not be told makes no epoch come again.
+            run.write_record(metrics)
     return metrics
 
 

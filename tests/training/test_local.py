@@ -22,7 +22,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.report import table
 from raylab.runs.run import Run
-from raylab.training import held_out, local, progress
+from raylab.training import held_out, listeners, local, progress
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit, train
 
@@ -125,12 +125,12 @@ def test_the_first_steps_tell_how_long_all_of_them_take(monkeypatch: pytest.Monk
 def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader of its output goes away before the test, and again after it."""
+    """The reader of its output goes away in an epoch, again before the test, and after it."""
     settings = config(tmp_path)
     run = Run.at(tmp_path / "run")
-    for module in (held_out, table):
+    for module in (listeners, held_out, table):
         with monkeypatch.context() as closed:
-            closed.setattr(module, "log_line" if module is held_out else "log_tables", close)
+            closed.setattr(module, "log_tables" if module is table else "log_line", close)
             with pytest.raises(BrokenPipeError):
                 train(read_inputs(settings))
         assert run.finished is (module is table)
