@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from raylab.arc.search import Draws, trial_config
+from raylab.arc.sweep import best_yaml
 from raylab.config.compose import load_config
-from raylab.config.jobs import JobConfig
+from raylab.config.jobs import JobConfig, TrainConfig, TuneConfig
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
@@ -100,6 +102,26 @@ def test_every_command_is_accepted(command: str, files: dict[str, Path]) -> None
         file = files[Path(arguments[place + 1]).name]
         del arguments[place : place + 2]
     load_config(KINDS[job], [a for a in arguments if a not in ("--help", "--cfg", "job")], file)
+
+
+@pytest.mark.parametrize("command", sorted({c for c in documented() if c.startswith("tune")}))
+def test_the_best_of_every_sweep_is_a_training(
+    command: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    arguments = shlex.split(command)[1:]
+    file = None
+    if "--config" in arguments:
+        file = files[arguments[arguments.index("--config") + 1]]
+        arguments = arguments[2:]
+    config = load_config(TuneConfig, arguments, file)
+    draws = Draws(config)
+    for number in range(6):
+        if drawn := draws.draw(str(number)):
+            trial = trial_config(config, drawn, storage=str(tmp_path), name="t")
+            (tmp_path / "best.yaml").write_text(best_yaml(trial))
+            best = load_config(TrainConfig, [], tmp_path / "best.yaml")
+            parts = ("model", "data", "training", "init_from")
+            assert [getattr(best, p) for p in parts] == [getattr(trial, p) for p in parts]
 
 
 @pytest.mark.parametrize("command", sorted(set(variants())))

@@ -66,8 +66,9 @@ class Draws:
     def _others(self) -> Iterator[Drawn]:
         size, done = self._space.size, len(self._drawn)
         if size is None:
-            endless = (a for a in self._space.model if self._space.count(a) is None)
-            yield from ({ARCHITECTURE: architecture} for architecture in endless)
+            for architecture in self._space.model:
+                if self._space.count(architecture) is None:
+                    yield {ARCHITECTURE: architecture}
         elif done < size:
             start = done if self._config.search is Search.GRID else self._random.randrange(size)
             yield from (combination(self._space, (start + at) % size) for at in range(size))

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.base import Scalar
+from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.schema import flat
 from raylab.config.search import SearchSpace
@@ -36,6 +37,11 @@ def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
     """Returns the name of a trial's run: the id that Ray Tune gives it, and what was searched."""
     words = re.sub(r"[^A-Za-z0-9._]+", "-", describe(space.searched(drawn)))
     return f"{trial}-{words[:NAME_CHARACTERS]}"
+
+
+def best_yaml(config: TrainConfig) -> str:
+    """Returns the `best.yaml` of a trial: what is trained, but not where and under which name."""
+    return as_yaml(config, exclude={"storage", "name", "resume", "log", "cluster"})
 
 
 class TrialFailure(Record):

@@ -28,7 +28,7 @@ class DrawsOfTune(Searcher):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._draws = Draws(config)
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
+    def suggest(self, trial_id: str) -> Any:
         """Returns the values of a trial, or the word that there are no more."""
         drawn = self._draws.draw(trial_id)
         return Searcher.FINISHED if drawn is None else {DRAWN: drawn}

@@ -21,6 +21,7 @@ from raylab.arc.sweep import (
     Drawn,
     SweepMetrics,
     TrialFailure,
+    best_yaml,
     describe,
     history_of,
     name_trial,
@@ -32,7 +33,6 @@ from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time
 from raylab.cluster.train import fit, measure_epoch
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
-from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.search import Search
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
@@ -334,7 +334,7 @@ def _conclude(
     shared = ray.get(sides) if chosen.cluster.is_this_process else sides
     tested = with_test(chosen, own, trained, shared, workers_of(chosen.cluster, run.name))
     metrics = metrics.model_copy(update={"test": tested.test})
-    yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
+    yaml = best_yaml(chosen)
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
     (run / BEST).write(yaml.encode())

@@ -24,9 +24,12 @@ from raylab.arc.models.custom import model_class
 from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
+from raylab.arc.search import Draws, trial_config
 from raylab.arc.seen import Seen, TaskSet
-from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
-from raylab.config.jobs import EvaluateConfig, TrainConfig
+from raylab.arc.sweep import best_yaml
+from raylab.config.arc import DataConfig, ScoringConfig
+from raylab.config.compose import load_config
+from raylab.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, RecursiveConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.runs.run import Run
@@ -34,9 +37,8 @@ from raylab.training.local import train
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 QUERIES = [0, 7, 13, 21]
-EXAMPLE = re.search(
-    r"```python\n(.*?)```", (Path(__file__).parents[2] / "jobs/README.md").read_text(), re.S
-)
+GUIDE = (Path(__file__).parents[2] / "jobs/README.md").read_text()
+EXAMPLE = re.search(r"```python\n(.*?)```", GUIDE, re.S)
 
 
 class Certain(ParallelModel):
@@ -179,14 +181,27 @@ def mymodels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CustomConfig:
     return CustomConfig(target="mymodels:TwoLayers", options={"width": 8}, demonstrations=0)
 
 
-def test_a_model_of_ones_own_is_trained_and_scored(
+def best_of_the_documented_sweep(tmp_path: Path) -> Path:
+    """The `best.yaml` that the sweep of the documents leaves, were its first trial the best."""
+    sweep = re.search(r"say `mysweep.yaml`.*?```yaml\n(.*?)```", GUIDE, re.S)
+    assert sweep is not None
+    (tmp_path / "mysweep.yaml").write_text(sweep[1])
+    config = load_config(TuneConfig, [], tmp_path / "mysweep.yaml")
+    drawn = Draws(config).draw("a")
+    assert drawn is not None
+    best = tmp_path / "best.yaml"
+    best.write_text(best_yaml(trial_config(config, drawn, storage=str(tmp_path), name="a")))
+    return best
+
+
+def test_a_model_of_ones_own_is_trained_by_the_best_of_a_sweep_and_scored(
     tmp_path: Path, mymodels: CustomConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = DataConfig(every=60)
     storage = str(tmp_path / "runs")
-    config = TrainConfig(
-        storage=storage, name="mine", model=mymodels, data=data, training=TrainingConfig(epochs=1)
-    )
+    changes = [f"storage={storage}", "name=mine", "data.every=60", "training.epochs=1"]
+    config = load_config(TrainConfig, changes, best_of_the_documented_sweep(tmp_path))
+    assert isinstance(config.model, CustomConfig) and config.model.options["width"] in (64, 96)
     inputs = read_inputs(config)
     train(inputs)
     metrics = Run.at(f"{storage}/mine").read_record(TrainingMetrics)

@@ -2,8 +2,7 @@ from pathlib import Path
 
 from raylab.arc.search import trial_config
 from raylab.arc.sweep import Drawn, name_trial, rank_trials
-from raylab.config.compose import as_yaml, load_config
-from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.jobs import TuneConfig
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from tests.arc.measured import epoch, training_metrics
@@ -32,7 +31,3 @@ def test_trials_of_a_model_of_ones_own_are_ranked_by_the_options_that_were_drawn
     # All have the same target, so it was not searched.
     assert ranked.drawn == {"architecture": "custom", "custom.options.width": 96}
     assert ranked.description == "custom width=96"
-
-    best = tmp_path / "best.yaml"
-    best.write_text(as_yaml(trial, exclude={"storage", "name", "resume", "log", "cluster"}))
-    assert load_config(TrainConfig, [], best).model == trial.model
