@@ -105,7 +105,7 @@ def build_experiment(
         config.training,
         task_ids=store.task_ids,
         groups=sides.groups,
-        group_of_task=torch.from_numpy(sides.group_of_task),
+        group_of_task=torch.tensor(sides.group_of_task),
         seen=sides.seen,
         epoch_steps=len(steps),
         run_id=run_id,

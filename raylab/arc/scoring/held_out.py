@@ -36,7 +36,7 @@ def measure_test(
     """
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.store, config.training.objective.model_dump()
-    group_of_task = torch.from_numpy(sides.group_of_task)
+    group_of_task = torch.tensor(sides.group_of_task)
     metrics = GridMetrics(sides.groups, weights, group_of_task=group_of_task).to(device)
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
 
