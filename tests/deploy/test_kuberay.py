@@ -107,7 +107,7 @@ def test_a_job_finds_the_workers_it_needs_on_shared_storage(
     assert Path(config.storage).is_relative_to(shared)
     cpus_of_a_node = 4
     workers = int(gpus) if config.cluster.use_gpu else cpus_of_a_node * int(cpus)
-    assert workers >= config.cluster.workers
+    assert workers >= config.cluster.most_workers
 
 
 def test_a_job_has_the_standing_cluster_but_for_the_number_of_workers() -> None:
