@@ -64,23 +64,6 @@ def contents_of(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
     return {task.id: tuple(next(numbers) for _ in task.pairs) for task in tasks}
 
 
-def is_known(
-    task: str, pairs: Collection[int], ids: Collection[str], known: frozenset[int]
-) -> bool:
-    """Returns True for a task that is among known ones.
-
-    Args:
-        task: its id.
-        pairs: fingerprints of its pairs.
-        ids: ids of the known tasks.
-        known: fingerprints of their pairs.
-    """
-    distinct = {*pairs}
-    return any(id_ in ids for id_ in ids_of(task)) or (
-        bool(distinct) and 2 * len(distinct & known) >= len(distinct)
-    )
-
-
 def ids_of(task: str) -> frozenset[str]:
     """Returns all ids under which a task was published, its own among them."""
     return next((twins for twins in TWINS if task in twins), frozenset({task}))

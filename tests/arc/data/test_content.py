@@ -9,12 +9,12 @@ from raylab.arc.data.content import (
     TWINS,
     contents_of,
     ids_of,
-    is_known,
     same_tasks,
 )
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.seen import TaskSet
 from raylab.config.arc import DataConfig, Subset, TaskSource
 from tests.arc.conftest import RandomTasks, fingerprint, least_form
 
@@ -126,12 +126,12 @@ def test_published_twins_are_the_same_whatever_their_pairs() -> None:
 
 
 def test_a_task_is_known_by_id_twin_or_content() -> None:
-    ids, pairs = frozenset({"40853293", "x"}), frozenset({1, 2})
-    assert is_known("x", (), ids, pairs)
-    assert is_known("070dd51e", (9,), ids, pairs)
-    assert is_known("y", (1, 5), ids, pairs)
-    assert not is_known("y", (1, 1, 5, 6), ids, pairs)
-    assert not is_known("y", (), ids, pairs)
+    tasks = TaskSet(frozenset({"40853293", "x"}), frozenset({1, 2}))
+    assert tasks.holds("x", ())
+    assert tasks.holds("070dd51e", (9,))
+    assert tasks.holds("y", (1, 5))
+    assert not tasks.holds("y", (1, 1, 5, 6))
+    assert not tasks.holds("y", ())
 
 
 def test_a_task_of_no_colour_and_one_cell() -> None:

@@ -103,9 +103,9 @@ def test_the_sides_of_a_single_task() -> None:
     assert store.demonstrations[0].tolist() == sides.train.tolist()
     assert sides.tasks_of(sides.test) == ["0520fde7"]
     seen = sides.seen
-    assert seen.trained_on.pairs == {sides.contents[pair] for pair in sides.train}
-    assert seen.chosen_on.pairs == {sides.contents[pair] for pair in sides.val}
-    tested = {sides.contents[pair] for pair in sides.test}
+    assert seen.trained_on.pairs == {*sides.contents[sides.train].tolist()}
+    assert seen.chosen_on.pairs == {*sides.contents[sides.val].tolist()}
+    tested = {*sides.contents[sides.test].tolist()}
     assert not tested & (seen.trained_on.pairs | seen.chosen_on.pairs)
     both = load_sides(config.model_copy(update={"select_on_test": True}))
     assert both.val.tolist() == both.test.tolist() and len(both.train) == 3

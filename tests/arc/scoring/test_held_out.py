@@ -73,7 +73,7 @@ def test_held_out_pairs_of_trained_tasks() -> None:
     model = SMALL_MODELS["champion"]
     data = DataConfig(tasks=("007bbfb7", "0520fde7"), split_by="pair", test_fraction=0.5)
     sides = load_sides(data)
-    tested = [sides.contents[pair] for pair in sides.test]
+    tested = sides.contents[sides.test].tolist()
     weights = small_model(model, noise=0.3).state_dict()
     config = TrainConfig(model=model, data=data)
 

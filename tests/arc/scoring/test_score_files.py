@@ -131,7 +131,7 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path, tr
     assert len(sides.test) == 4
     scoring = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree)
     assert scoring.plan.units.keys() == {"007bbfb7", "0520fde7"}
-    tested = {sides.contents[pair] for pair in sides.test}
+    tested = {*sides.contents[sides.test].tolist()}
     assert not tested & scoring.seen
     for generation in ("published", "seed-1"):
         tasks = load_tasks(scoring.data(generation, scoring.plan.units))

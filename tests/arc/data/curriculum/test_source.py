@@ -140,7 +140,7 @@ def every_side(sides: Sides) -> list[Indices]:
 
 
 def contents(sides: Sides, side: Indices) -> set[int]:
-    return {sides.contents[pair] for pair in side.tolist()}
+    return {*sides.contents[side].tolist()}
 
 
 def names(sides: Sides, side: Indices) -> set[TaskName]:
