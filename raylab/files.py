@@ -196,20 +196,6 @@ class Place:
         with self._errors_as("written", RunError), write as file:
             yield file
 
-    def sync(self, top: "Place") -> None:
-        """Waits until a local disk has stored the file, whoever wrote it; a missing one is skipped.
-
-        Args:
-            top: Directory above it; the names in it and below it are stored as well.
-        """
-        if not self.is_local:
-            return
-        file = Path(self.path)
-        above = [path for path in file.parents if path.is_relative_to(top.path)]
-        with self._errors_as("written", RunError), contextlib.suppress(FileNotFoundError):
-            for path in (file, *above):
-                _sync(path)
-
     def remove(self) -> None:
         """Removes a directory with all that is in it; a missing one is skipped."""
         with self._errors_as("removed", RunError), contextlib.suppress(FileNotFoundError):

@@ -97,18 +97,6 @@ def test_a_durable_write_stores_new_directories_the_file_and_then_its_name(
     assert stored[2:] == [f"{tmp_path}/runs/r/a", "renamed", f"{tmp_path}/runs/r"]
 
 
-def test_files_of_others_are_stored_with_their_directories(
-    tmp_path: Path, stored: list[str]
-) -> None:
-    run = Place.at(tmp_path) / "run"
-    file = run / "checkpoints/epoch-0001/checkpoint.ckpt"
-    os.makedirs(file.parent.path)
-    Path(file.path).write_bytes(b"x")
-    file.sync(top=run)
-    (run / "checkpoints/removed").sync(top=run)
-    assert stored == [file.path, file.parent.path, file.parent.parent.path, run.path]
-
-
 def test_a_filesystem_that_cannot_store_directories_is_used_but_no_failing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.checkpoints import OTHER, Training, checkpoint_path, read_training
+from raylab.arc.checkpoints import OTHER, Checkpoint, Training, checkpoint_path, read_training
 from raylab.arc.comparators.rules import count_on, rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
@@ -76,6 +76,7 @@ class Experiment:
 def build_experiment(
     config: TrainConfig,
     sides: Sides,
+    start: Checkpoint | None = None,
     *,
     run_id: str | None = None,
     rank: int = 0,
@@ -83,8 +84,17 @@ def build_experiment(
 ) -> Experiment:
     """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
 
+    Args:
+        config: Configuration of the training.
+        sides: Its pairs.
+        start: The weights that it starts from; None for new ones.
+        run_id: Id of its run, which its checkpoints carry.
+        rank: Number of the worker, from 0.
+        world: Number of workers.
+
     Raises:
-        ConfigError: there are fewer pairs than workers.
+        ConfigError: There are fewer pairs than workers.
+        CheckpointError: The weights of `start` do not fit the model.
     """
     store = sides.store
     batches = {
@@ -111,6 +121,8 @@ def build_experiment(
         run_id=run_id,
         config_hash=config_hash(config),
     )
+    if start is not None:
+        module.start_from(start)
     data = PlannedData(
         steps,
         BatchPlan(store, sides.val, **batches),

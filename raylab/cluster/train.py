@@ -1,7 +1,7 @@
 """Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -9,29 +9,28 @@ from typing import Any
 import ray
 import ray.train
 from ray.exceptions import RayActorError, RayError
-from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
 
-from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, checkpoint_path
+from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, placement, session, this_node, uses_gpu
-from raylab.cluster.train_entry import SETTINGS, work
-from raylab.cluster.train_messages import (
-    Forward,
+from raylab.cluster.train_entry import (
+    SETTINGS,
+    ForwardFailures,
     LogMessage,
     WorkerFailure,
     WorkerSettings,
-    of_report,
+    work,
 )
 from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
-from raylab.grid_metrics import mode_of
 from raylab.log import detailed, log_line
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
@@ -114,12 +113,7 @@ def fit(
                     max_failures=config.cluster.max_failures,
                     controller_failure_limit=CONTROLLER_FAILURES,
                 ),
-                checkpoint_config=CheckpointConfig(
-                    num_to_keep=config.training.keep_checkpoints,
-                    checkpoint_score_attribute=config.training.monitor,
-                    checkpoint_score_order=mode_of(config.training.monitor),
-                ),
-                callbacks=[Forward(queue, config.cluster.max_failures)],
+                callbacks=[ForwardFailures(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="INFO" if detailed() else "CRITICAL"),
             ),
         )
@@ -132,9 +126,8 @@ def fit(
             ) from error
     if isinstance(result.return_value, RaylabError):
         raise result.return_value
-    assert result.metrics is not None
-    metrics = of_report(result.metrics).model_copy(update={"ended": True})
-    run.write_record(metrics)
+    metrics = run.read_record(TrainingMetrics)
+    assert metrics is not None and metrics.ended
     return metrics
 
 
@@ -151,7 +144,7 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
 def _listener(
     config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> Generator[Queue]:
-    """Yields a queue whose messages the driver logs, records and writes into the run.
+    """Yields a queue whose messages the driver logs and gives to the listeners of epochs.
 
     Raises:
         RunError: a file of the run could not be written after any epoch, nor at the end.
@@ -169,7 +162,9 @@ def _listen(
     queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> None:
     with epoch_listeners(config, run) as own:
-        listeners = _all_listeners(config, run, own, on_epoch, meters)
+        measure = partial(measure_epoch, config, run.name, meters)
+        reports = {} if on_epoch is None else {"report": on_epoch}
+        listeners = Listeners[TrainingMetrics]({**own, "metrics": measure, **reports})
         _take_messages(queue, run.name, listeners, meters)
         listeners.finish()
 
@@ -191,30 +186,6 @@ def _take_messages(
                 listeners.tell(message)
             case _:
                 raise TypeError(f"no message of a training: {message}")
-
-
-def _all_listeners(
-    config: TrainConfig,
-    run: Run,
-    own: Mapping[str, EpochListener],
-    on_epoch: EpochListener | None,
-    meters: Meters,
-) -> Listeners[TrainingMetrics]:
-    """Returns what is done after each epoch, in order."""
-
-    def sync_checkpoints(metrics: TrainingMetrics) -> None:
-        # Ray leaves it to the system when the disk stores what it has written.
-        for checkpoint in {metrics.best.checkpoint, checkpoint_path(metrics.last.epoch)}:
-            (run / checkpoint).sync(top=run)
-
-    listeners = {
-        CHECKPOINTS: sync_checkpoints,
-        **own,
-        "metrics": partial(measure_epoch, config, run.name, meters),
-    }
-    if on_epoch is not None:
-        listeners["report"] = on_epoch
-    return Listeners(listeners)
 
 
 def measure_epoch(

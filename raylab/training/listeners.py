@@ -29,7 +29,7 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
 
 @contextmanager
 def epoch_listeners(config: TrainConfig, run: Run) -> Generator[dict[str, EpochListener]]:
-    """Returns what is done after each epoch, in order: the record, the curves, a line.
+    """Returns what follows the record of each epoch, in order: the trackers, a line.
 
     Raises:
         ConfigError: The package of a tracker is not installed.
@@ -44,7 +44,6 @@ def epoch_listeners(config: TrainConfig, run: Run) -> Generator[dict[str, EpochL
 
     with tracking(config.tracking, config, run) as trackers:
         yield {
-            TrainingMetrics.file: run.write_record,
             **{name: follow(tracker) for name, tracker in trackers.items()},
             "progress": tell,
         }

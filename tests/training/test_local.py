@@ -22,7 +22,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.report import table
 from raylab.runs.run import Run
-from raylab.training import held_out, listeners, local, progress
+from raylab.training import held_out, listeners, loop, progress
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit, train
 
@@ -134,7 +134,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
             with pytest.raises(BrokenPipeError):
                 train(read_inputs(settings))
         assert run.finished is (module is table)
-        monkeypatch.setattr(local, "fit_on", close)
+        monkeypatch.setattr(loop, "fit_on", close)
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.test is not None and len(metrics.history) == EPOCHS
     ended = run.record.finished
