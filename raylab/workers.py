@@ -19,10 +19,14 @@ class Workers(Protocol):
 
     Attributes:
         share: What each call may use: its CPUs, and a GPU or none.
+        places: The calls that are made at the same time, at least 1.
     """
 
     @property
     def share(self) -> ClusterConfig: ...
+
+    @property
+    def places(self) -> int: ...
 
     def put(self, value: Any) -> Any:
         """Returns what stands for a value among the arguments of many calls."""
@@ -72,6 +76,8 @@ def listening(listen: Callable[[float], object]) -> Generator[None]:
 
 class WorkersHere:
     """The process that calls; it makes one call after the other."""
+
+    places = 1
 
     def __init__(self, share: ClusterConfig) -> None:
         """Takes what calls may use; by default the GPU or all CPUs of this machine."""

@@ -1,8 +1,11 @@
 import pickle
 from collections.abc import Iterator
 
+from typing import Any
+
 from raylab import errors
 from raylab.annotation.reviews import UndecidedError
+from raylab.arc.data.documents import MalformedTaskError
 from raylab.errors import RaylabError
 
 MESSAGE = "the file x is broken: mend it"
@@ -17,7 +20,11 @@ def kinds(base: type[RaylabError]) -> Iterator[type[RaylabError]]:
 def test_an_error_crosses_processes_as_itself() -> None:
     every = [*kinds(RaylabError)]
     assert {UndecidedError, errors.NonFiniteLossError} <= {*every}
+    arguments: dict[type[RaylabError], Any] = {
+        UndecidedError: {"code": MESSAGE},
+        MalformedTaskError: [MESSAGE],
+    }
     for kind in every:
-        error = kind({"code": MESSAGE}) if kind is UndecidedError else kind(MESSAGE)
+        error = kind(arguments.get(kind, MESSAGE))
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again)) == (kind, MESSAGE)

@@ -144,7 +144,7 @@ WITHOUT_RAY: list[Stage] = [
     ),
 ]
 WITH_RAY: list[Stage] = [
-    (["raylab.cluster.train_entry"], {"torch", "pytorch_lightning"}),
+    (["raylab.cluster.train_messages"], {"torch", "pytorch_lightning"}),
     (["raylab.cluster.pipeline", "raylab.cluster.tune"], {"pytorch_lightning"}),
 ]
 

@@ -405,18 +405,21 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
         ConfigError: the cluster holds none, or fewer than wanted: they would deadlock, each
             waiting for workers of another.
     """
-    cpus = cpus_per_worker(config)
-    places = sum(node // cpus for node in _cpus_of_nodes(config))
-    if uses_gpu(config):
-        places = min(places, _gpus(config))
-    fit = places // config.most_workers
+    fit = count_places(config) // config.most_workers
     if fit < (wanted or 1):
         raise ConfigError(
             f"{wanted or 1} training(s) at a time of cluster.workers={config.most_workers} with "
-            f"{cpus} CPU(s) each do not fit on this cluster, {fit} would: lower concurrent, "
-            "cluster.workers or cluster.cpus_per_worker, or add nodes"
+            f"{cpus_per_worker(config)} CPU(s) each do not fit on this cluster, {fit} would: lower "
+            "concurrent, cluster.workers or cluster.cpus_per_worker, or add nodes"
         )
     return wanted or fit
+
+
+def count_places(config: ClusterConfig) -> int:
+    """Returns how many workers or tasks of this share the cluster has room for at a time."""
+    cpus = cpus_per_worker(config)
+    places = sum(node // cpus for node in _cpus_of_nodes(config))
+    return min(places, _gpus(config)) if uses_gpu(config) else places
 
 
 def _cpus_of_nodes(config: ClusterConfig) -> list[int]:

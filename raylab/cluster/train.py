@@ -20,13 +20,12 @@ from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, placement, session, this_node, uses_gpu
-from raylab.cluster.train_entry import (
-    SETTINGS,
+from raylab.cluster.train_entry import SETTINGS, work
+from raylab.cluster.train_messages import (
     ForwardFailures,
     LogMessage,
     WorkerFailure,
     WorkerSettings,
-    work,
 )
 from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig

@@ -16,7 +16,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import Experiment, build_experiment
-from raylab.cluster.train_entry import LogMessage, WorkerSettings
+from raylab.cluster.train_messages import LogMessage, WorkerSettings
 from raylab.errors import RaylabError, RunError
 from raylab.training.loop import train_epochs
 

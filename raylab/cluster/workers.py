@@ -1,5 +1,6 @@
 """Workers that make each call as a Ray task, in the current session."""
 
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -8,7 +9,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import COUNTERS, Meters
-from raylab.cluster.session import cpus_per_worker, placement, result_of, uses_gpu
+from raylab.cluster.session import count_places, cpus_per_worker, placement, result_of, uses_gpu
 from raylab.config.base import ClusterConfig
 from raylab.workers import Key, R, Workers, WorkersHere
 
@@ -18,6 +19,7 @@ class RayWorkers:
 
     Attributes:
         share: The CPUs of a task, one by default, and whether it has a GPU.
+        places: The tasks that the cluster has room for, `cluster.workers` at most.
     """
 
     def __init__(self, cluster: ClusterConfig, run: str) -> None:
@@ -30,6 +32,7 @@ class RayWorkers:
         share = cluster.model_copy(update=alone)
         self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})
         self._at_once = cluster.most_workers if cluster.most_workers > 1 else None
+        self.places = max(1, min(count_places(self.share), self._at_once or sys.maxsize))
         self._meters = Meters(run)
 
     def put(self, value: Any) -> Any:

@@ -19,8 +19,8 @@ from raylab.runs.run import Run
 from raylab.tracking import track
 from raylab.workers import Workers
 
-PARTS = 128
-"""Enough for an even load on many CPUs, few enough that starting them costs nothing."""
+PARTS_PER_PLACE = 4
+"""Enough for an even load, few enough that starting them costs little."""
 UNITS_PER_PART = 64
 """Most units per part, so that large trees show progress."""
 
@@ -79,7 +79,9 @@ def measure_trees(
 def _read_parts(
     units: Sequence[Unit], config: QualityConfig, workers: Workers
 ) -> list[list[UnitScores]]:
-    count = min(len(units), max(PARTS, math.ceil(len(units) / UNITS_PER_PART)))
+    count = min(
+        len(units), max(PARTS_PER_PLACE * workers.places, math.ceil(len(units) / UNITS_PER_PART))
+    )
     calls = {part: (units[part::count], config) for part in range(count)}
     parts: list[list[UnitScores]] = []
     ends = workers.run(read_units, calls)

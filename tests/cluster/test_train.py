@@ -20,7 +20,7 @@ from raylab.arc.data.sides import load_sides
 from raylab.arc.inputs import read_inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.cluster.train import fit
-from raylab.cluster.train_entry import WorkerSettings
+from raylab.cluster.train_messages import WorkerSettings
 from raylab.cluster.train_worker import _prepare
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig

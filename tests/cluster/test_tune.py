@@ -20,6 +20,7 @@ from tests.cluster.scrape import exported
 
 NAME = "aa_01-encoder_decoder-lr-0.001"
 SCORES = (0.25, 0.5, 0.125, 0.375)
+MEASURED = ("dense_grid_objective", "cell_accuracy", "grid_accuracy", "solve_rate")
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS = {
     "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
@@ -138,7 +139,7 @@ def test_a_process_that_has_grown_takes_no_further_trial(
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_exports_the_states_of_trials_and_the_best_score():
-    row = epoch_of(1, dict.fromkeys(("cell_accuracy", "grid_accuracy", "solve_rate"), 0.5)).row()
+    row = epoch_of(1, dict.fromkeys(MEASURED, 0.5)).row()
 
     def trial(name: str, status: str, best: float, **last: Any) -> SimpleNamespace:
         last = {"score": best, **last}

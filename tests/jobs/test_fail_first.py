@@ -133,7 +133,7 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
         ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
         ("train", ["name=a", "data.tasks=[007bbfb7]"], 1, "needs 3 tasks or more, not 1"),
         ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt: name a checkpoint"),
-        ("train", ["name=a", "init_from=."], 1, "is a checkpoint (*.ckpt) or a run directory"),
+        ("train", ["name=a", "init_from=."], 1, r"is a checkpoint \(\*\.ckpt\) or a run directory"),
         *(
             ("review", ["name=gone", *order], 1, "runs/gone is no annotation run")
             for order in ([], ["export=open.jsonl"], ["import=open.jsonl"])

@@ -142,15 +142,20 @@ class MalformedTaskError(DataError):
     """A task that cannot be read, with its faults: each has file, task, pair, row and column."""
 
     def __init__(self, faults: Sequence[str]) -> None:
-        """Names the first `MOST_FAULTS` of the faults, at least one, and how many there are."""
-        listed = [*faults[:MOST_FAULTS]]
+        """Takes the faults, at least one."""
+        self.faults = tuple(faults)
+        # What pickling makes the error from.
+        super().__init__(self.faults)
+
+    def __str__(self) -> str:
+        """Names the first `MOST_FAULTS` of the faults, and how many there are."""
+        faults, listed = self.faults, [*self.faults[:MOST_FAULTS]]
         if len(faults) > len(listed):
             listed.append(f"and {len(faults) - len(listed)} more")
-        self.faults = tuple(faults)
         lines = "\n  ".join(listed)
         places = " (rows, columns and pairs count from 0)" if ", row " in lines else ""
         head = f"{len(faults)} faults{places}:\n  "
-        super().__init__(lines + places if len(faults) == 1 else head + lines)
+        return lines + places if len(faults) == 1 else head + lines
 
 
 def read_all(documents: Iterable[Document], read: Callable[[Document], _T]) -> list[_T]:
