@@ -1,6 +1,5 @@
 import pickle
 from collections.abc import Iterator
-
 from typing import Any
 
 from raylab import errors
