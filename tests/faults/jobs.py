@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 from raylab.archive.store import Archive
 from raylab.benchmarks.quality import write_tree
 from raylab.runs.run import Run
@@ -78,6 +80,10 @@ class Work(ABC):
         """What the finished job leaves, which no fault may change."""
         return json_of(self.run / "metrics.json")
 
+    def ends_as(self, outcome: Any) -> bool:
+        """Whether the finished job left what an undisturbed one did, to the last digit."""
+        return self.outcome() == outcome
+
     def stored(self) -> dict[Path, int]:
         """The files that hold what is done, with their times of change in ns."""
         return {path: path.stat().st_mtime_ns for path in self.storage.glob(self.files)}
@@ -105,12 +111,12 @@ class Work(ABC):
 class Train(Work):
     job, process, parts = "train", "ray::RayTrainWorker", "training workers"
     files, each = "runs/**/epoch-*/checkpoint.ckpt", ""
-    epochs = 24
+    epochs, workers = 24, "2"
 
     @property
     def order(self) -> list[str]:
         training = [f"training.epochs={self.epochs}", f"training.keep_checkpoints={self.epochs}"]
-        return [*self.where, *TINY, *training, "cluster.workers=2"]
+        return [*self.where, *TINY, *training, f"cluster.workers={self.workers}"]
 
     @property
     def runs(self) -> list[Path]:
@@ -144,6 +150,17 @@ class Train(Work):
             assert epoch == self._told[run] + 1
         before = f" and {len(repeated)} stored but not yet told" if repeated else ""
         return f"the epoch in flight{before}, of {self.epochs}{self.each}"
+
+
+class Elastic(Train):
+    epochs, workers, most = 200, "[1,3]", 3
+
+    def ends_as(self, outcome: Any) -> bool:
+        """Whether the losses are those of an undisturbed run, but for the order of sums."""
+        ours, theirs = (
+            [loss for _, loss, _ in history] for (history,) in (self.outcome(), outcome)
+        )
+        return ours == pytest.approx(theirs, rel=0.01)
 
 
 class Tune(Train):
@@ -193,7 +210,7 @@ class Evaluate(Work):
 
 
 class Quality(Work):
-    job, process, parts = "quality", "ray::_read", "reading tasks"
+    job, process, parts = "quality", "ray::read_units", "reading tasks"
     files = "runs/*/quality.json"
     # Four for each of three CPUs.
     whole, units = 12, "groups of directories"

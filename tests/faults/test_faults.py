@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.faults.conftest import ROW
-from tests.faults.jobs import JOBS, Work, write_inputs
+from tests.faults.jobs import JOBS, Elastic, Work, write_inputs
 
 pytestmark = [pytest.mark.fault, pytest.mark.ray, pytest.mark.slow]
 
@@ -133,7 +133,7 @@ def record(
     def put(job: Job, lost: str, redone: str) -> None:
         seconds = time.monotonic() - job.start
         outcome, whole = undisturbed(type(work))
-        assert work.outcome() == outcome
+        assert work.ends_as(outcome)
         record_property(ROW, [lost, redone, f"{seconds:.0f} s, undisturbed {whole:.0f} s"])
 
     return put
@@ -152,6 +152,26 @@ def test_lost_node(work: Work, nodes: Nodes, record: Any) -> None:
     assert "has been marked dead" in log or "will be retried" in log, log
     lost = f"a node with {at.count(max(at))} of {len(at)} {work.parts}"
     record(job, lost, work.done_again(job.tasks_tried_again()))
+
+
+@pytest.mark.parametrize("kind", [Elastic], ids=["train"])
+def test_resized(work: Elastic, nodes: Nodes, record: Any) -> None:
+    def wait_for_workers(count: int, time: int) -> None:
+        job.wait_until(lambda: job.log.count(f"{count} worker(s), ") == time)
+
+    job = Job.submit(nodes, work)
+    at = job.reach_the_middle()
+    wait_for_workers(work.most, 1)
+    nodes.kill(max(at))
+    try:
+        wait_for_workers(work.most - 1, 1)
+    finally:
+        nodes.join()
+    wait_for_workers(work.most, 2)
+    assert job.state["status"] == "RUNNING"
+    job.succeed()
+    lost = f"a node with 1 of {work.most} {work.parts}; another one joins later"
+    record(job, lost, work.done_again(0))
 
 
 @each_job
