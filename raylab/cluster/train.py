@@ -91,33 +91,11 @@ def fit(
     """
     if metrics := ended_metrics(run):
         return metrics
-    gpu = uses_gpu(config.cluster)
-    resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
     meters = Meters((within or run).name)
     with _listener(config, run, on_epoch, meters) as queue:
-        trainer = TorchTrainer(
-            work,
-            train_loop_config={SETTINGS: WorkerSettings(config, run, sides, ray.put(start), queue)},
-            torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
-            scaling_config=ScalingConfig(
-                num_workers=config.cluster.workers,
-                use_gpu=gpu,
-                resources_per_worker=resources,
-                **placement(config.cluster),
-            ),
-            run_config=RunConfig(
-                name=CHECKPOINTS,
-                storage_path=run.uri,
-                failure_config=FailureConfig(
-                    max_failures=config.cluster.max_failures,
-                    controller_failure_limit=CONTROLLER_FAILURES,
-                ),
-                callbacks=[ForwardFailures(queue, config.cluster.max_failures)],
-                logging_config=LoggingConfig(log_level="INFO" if detailed() else "CRITICAL"),
-            ),
-        )
+        settings = WorkerSettings(config, run, sides, ray.put(start), queue)
         try:
-            result = trainer.fit()
+            result = _trainer(settings).fit()
         except ray.train.TrainingFailedError as error:
             kind = WorkersLostError if _is_loss(error) else TrainingError
             raise kind(
@@ -128,6 +106,31 @@ def fit(
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.ended
     return metrics
+
+
+def _trainer(settings: WorkerSettings) -> TorchTrainer:
+    cluster, gpu = settings.config.cluster, uses_gpu(settings.config.cluster)
+    return TorchTrainer(
+        work,
+        train_loop_config={SETTINGS: settings},
+        torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
+        scaling_config=ScalingConfig(
+            num_workers=cluster.workers,
+            use_gpu=gpu,
+            resources_per_worker={"CPU": cpus_per_worker(cluster), "GPU": int(gpu)},
+            **placement(cluster),
+        ),
+        run_config=RunConfig(
+            # Ray Train notes there that all nodes see the storage.
+            name=CHECKPOINTS,
+            storage_path=settings.run.uri,
+            failure_config=FailureConfig(
+                max_failures=cluster.max_failures, controller_failure_limit=CONTROLLER_FAILURES
+            ),
+            callbacks=[ForwardFailures(settings.queue, cluster.max_failures)],
+            logging_config=LoggingConfig(log_level="INFO" if detailed() else "CRITICAL"),
+        ),
+    )
 
 
 def _is_loss(error: ray.train.TrainingFailedError) -> bool:

@@ -15,6 +15,7 @@ from raylab.arc.trained_models import last_checkpoint
 from raylab.arc.training import EpochRecorder, Experiment, build_trainer, fit_on
 from raylab.background import Listeners
 from raylab.config.jobs import TrainConfig
+from raylab.errors import RunError
 from raylab.grid_metrics import merit
 from raylab.runs.run import Run
 from raylab.training.listeners import EpochListener
@@ -84,13 +85,29 @@ class _Store(pl.Callback):
         metrics = self.recorder.metrics
         is_first = trainer.global_rank == 0
         if is_first:
-            self.run.require_own()
+            self._require_own(metrics)
         # All workers gather the state; the first one writes it.
         trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
         if is_first:
             self.listeners.tell(metrics)
             self._remove_all_but(metrics)
         self.meet(metrics)
+
+    def _require_own(self, metrics: TrainingMetrics) -> None:
+        """Refuses to store an epoch of a run that others hold.
+
+        Workers of a lost cluster live on for a minute, in which another one may resume the run.
+
+        Raises:
+            RunError: The run was removed or begun anew, or its record is ahead of this epoch.
+        """
+        self.run.require_own()
+        recorded = self.run.read_record(TrainingMetrics)
+        if recorded is not None and recorded.last.epoch > metrics.last.epoch:
+            raise RunError(
+                f"run {self.run} has epoch {recorded.last.epoch} in its record, past epoch "
+                f"{metrics.last.epoch} of this process, which stops: others go on with the run"
+            )
 
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes checkpoints but the best, the last, and those that the record on disk names."""

@@ -19,7 +19,7 @@ from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import CheckpointError, ConfigError
+from raylab.errors import CheckpointError, ConfigError, RunError
 from raylab.report import table
 from raylab.runs.run import Run
 from raylab.training import held_out, listeners, loop, progress
@@ -224,6 +224,22 @@ def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.last.epoch == 1
     assert {"epoch-0001", "epoch-0004"} <= checkpoints(run)
+
+
+def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
+    tmp_path: Path, sides: Sides, unbroken: tuple[Run, TrainingMetrics]
+) -> None:
+    settings, ahead = config(tmp_path), unbroken[1]
+
+    def go_on(metrics: TrainingMetrics) -> None:
+        if metrics.last.epoch == 2:
+            Run.at(tmp_path / "run").write_record(ahead)
+
+    with pytest.raises(RunError, match="epoch 4 in its record, past epoch 3 of this process"):
+        trained(settings, sides, others=go_on)
+    run = Run.at(tmp_path / "run")
+    assert run.read_record(TrainingMetrics) == ahead
+    assert "epoch-0003" not in checkpoints(run)
 
 
 def test_a_corrupt_checkpoint_is_told(tmp_path: Path, sides: Sides) -> None:
