@@ -546,7 +546,8 @@ def test_two_workers_with_unlike_shares_measure_what_one_does(tmp_path: Path) ->
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
+    # A process that is spawned would import torch first.
+    context = multiprocessing.get_context("fork")
     arguments = [(rank, port, str(tmp_path)) for rank in range(2)]
     workers = [context.Process(target=worker_measures, args=given) for given in arguments]
     for worker in workers:

@@ -859,6 +859,8 @@ def test_training_from_a_checkpoint_adds_its_tasks(
     chosen = TaskSet(frozenset({"chooser"}), frozenset({7}))
     module.seen = Seen(own, chosen)
     module.start_from(parent)
+    for name, tensor in module.model.state_dict().items():
+        assert torch.equal(tensor, parent.weights[name]), name
     kept = Checkpoints(tmp_path)
     fit(config, others, kept, module=module)
     trained_on = TaskSet(parent.seen.trained_on.ids | own.ids, PAIRS | {5})

@@ -30,6 +30,7 @@ from raylab.errors import ConfigError, NonFiniteLossError, WorkersLostError
 from raylab.log import details, json_lines
 from raylab.runs.run import Run
 from raylab.training import local
+from raylab.training.listeners import EpochListener
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of
 
@@ -175,20 +176,39 @@ def test_killed_worker_costs_at_most_the_epoch_in_flight(
     exported("killed", {"ray_raylab_training_worker_failures_total": len(failures)})
 
 
-def test_workers_that_die_too_often_are_told_as_lost(
+def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_are_lost(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
+    class Killed(BaseException):
+        pass
+
+    def die(metrics: TrainingMetrics) -> None:
+        raise Killed
+
+    def here(settings: TrainConfig, **listeners: EpochListener) -> TrainingMetrics:
+        opened = Run.open(settings, "train")
+        return local.fit(settings, opened, sides, listeners=listeners, threads=1)
+
+    sides = load_sides(DATA)
+    fields = {"cluster": ClusterConfig(cpus_per_worker=1, max_failures=0), "resume": True}
+    begun = config(tmp_path, "begun", training={"epochs": 12}, **fields)
+    with pytest.raises(Killed):
+        here(begun, last=die)
     monkeypatch.setattr("raylab.cluster.train.SILENT_SECONDS", 1)
-    cluster = ClusterConfig(cpus_per_worker=1, max_failures=0)
-    settings = config(tmp_path, "lost", cluster=cluster, training={"epochs": 100})
-    target = tmp_path / "lost" / "metrics.json"
-    killer = when(target.exists, lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL))
-    with pytest.raises(WorkersLostError, match=r"(?s)/lost failed: .*resume=true"):
-        run(settings)
+    killer = when(
+        lambda: len(metrics_in(tmp_path / "begun").history) > 1,
+        lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL),
+    )
+    with pytest.raises(WorkersLostError, match=r"(?s)/begun failed: .*resume=true"):
+        run(begun)
     killer.join(timeout=10)
     told = capfd.readouterr().out
     assert re.search(r"no sign of the workers for 1 s: .* of 2 CPUs are free", told)
     assert "worker 0 failed (" in told and "start again" not in told
+    assert 2 <= len(metrics_in(tmp_path / "begun").history) < 12
+    # To the last digit.
+    unbroken = config(tmp_path, "unbroken", training={"epochs": 12}, **fields)
+    assert losses(here(begun)) == losses(here(unbroken))
 
 
 def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_log_level(
@@ -228,46 +248,14 @@ def test_an_error_of_one_worker_is_told_by_all(tmp_path: Path):
         dist.destroy_process_group()
 
 
-def test_non_finite_loss_stops_the_run_without_retries(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_workers_start_from_given_weights_and_a_loss_that_is_no_number_stops_them_for_good(
+    finished: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
-    settings = config(tmp_path, "nan", training={"lr": 1e30, "gradient_clip": 1e30})
-    with pytest.raises(
-        NonFiniteLossError, match=r"at step \d+ .*learning rate 1e\+30, on tasks \w+"
-    ):
-        run(settings)
-    assert capfd.readouterr().out.count("training pairs in") == 1
-
-
-def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_path: Path):
     base = directory_of(finished)
     parent = read_checkpoint(base / metrics_in(base).best.checkpoint)
-    # Adam moves a weight by about lr a step at most: with 1e-12 nothing moves to be seen.
-    training = {"epochs": 1, "lr": 1e-12, "lr_min": 0.0}
-    data = DATA.model_copy(update={"split_seed": 1})
-    run(config(tmp_path, "tuned", data=data, init_from=str(base), training=training))
-    tuned = read_checkpoint(tmp_path / "tuned/checkpoints/epoch-0001/checkpoint.ckpt")
-    assert tuned.weights.keys() == parent.weights.keys()
-    for name, tensor in parent.weights.items():
-        torch.testing.assert_close(tuned.weights[name], tensor, rtol=0, atol=1e-9)
-    # Seven of the ten tasks each, and not the same seven.
-    assert parent.seen is not None and len(parent.seen.trained_on.ids) == 7
-    assert tuned.seen is not None and tuned.seen.trained_on.ids > parent.seen.trained_on.ids
-
-
-def test_a_run_of_one_process_goes_on_by_ray_train(tmp_path: Path):
-    class Killed(BaseException):
-        pass
-
-    def die(metrics: TrainingMetrics) -> None:
-        raise Killed
-
-    unbroken = config(tmp_path, "unbroken")
-    sides = load_sides(unbroken.data)
-    expected = local.fit(unbroken, Run.open(unbroken, "train"), sides, threads=1)
-    begun = config(tmp_path, "begun", resume=True)
-    with pytest.raises(Killed):
-        local.fit(begun, Run.open(begun, "train"), sides, listeners={"last": die}, threads=1)
-    assert losses(metrics_in(tmp_path / "begun")) == losses(expected)[:1]
-    # To the last digit.
-    assert losses(run(begun)) == losses(expected)
+    spoilt = {name: torch.full_like(tensor, torch.nan) for name, tensor in parent.weights.items()}
+    settings = config(tmp_path, "nan")
+    sides = ray.put(read_inputs(settings).sides)
+    with pytest.raises(NonFiniteLossError, match=r"at step 0 .*learning rate 0.0\d+, on tasks \w+"):
+        fit(settings, Run.open(settings, "train"), sides, replace(parent, weights=spoilt))
+    assert capfd.readouterr().out.count("training pairs in") == 1

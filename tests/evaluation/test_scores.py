@@ -1,7 +1,6 @@
 import json
 import re
 import shutil
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.evaluate import run as run_evaluate
-from raylab import workers
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.scoring import evaluation as evaluation_module
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError, RunError
 from raylab.log import json_lines
@@ -111,10 +108,7 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
 def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(work, "LINE_SECONDS", 0.01)
-    monkeypatch.setattr(
-        evaluation_module, "advance", lambda share: (workers.advance(share), time.sleep(0.05))
-    )
+    monkeypatch.setattr(work, "LINE_SECONDS", 0.0)
     config = evaluation(storage, "slow")
     scoring = config.scoring.model_copy(update={"batch_size": 1})
     run_evaluate(config.model_copy(update={"scoring": scoring}))

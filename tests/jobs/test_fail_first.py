@@ -15,6 +15,7 @@ from tests.report.runs import train
 ROOT = Path(__file__).parents[2]
 CODE = """
 import io, json, os, runpy, sys, traceback
+import matplotlib.figure, pandas, pyarrow.fs, scipy.stats, sqlalchemy
 import raylab.config.jobs, raylab.entrypoint
 SLOW = {"ray", "torch", "pytorch_lightning", "openai", "raylab.review.app"}
 for line in sys.stdin:
@@ -78,7 +79,6 @@ def run_job(jobs: "subprocess.Popen[str]", tmp_path: Path) -> RunJob:
 
 FILES = {
     "some.ckpt": "no checkpoint",
-    "empty/.hidden": "",
     "trees/full/g1/a.json": "{}",
     "trees/hidden/g1/.a.json": "{}",
     "trees/empty/g1/a.txt": "{}",
@@ -93,26 +93,17 @@ MODELS = [
 ]
 NO_KEY = "llm.endpoints.default.api_key_env=null"
 ENDPOINT = "llm.endpoints.default.base_url=http://"
-"""RFC 6761 reserves the name nowhere.invalid: it never resolves. At port 9 nothing listens."""
+"""RFC 6761 reserves the name nowhere.invalid: it never resolves."""
 
 
 @pytest.mark.parametrize(
     ("job", "arguments", "status", "problem"),
     [
-        ("evaluate", ["models=[gone]"], 1, "no model gone"),
         ("evaluate", ["models=[some.ckpt]"], 1, "some.ckpt"),
         ("quality", ["quality_eval_cfg.scores_root_dir=gone"], 1, "gone"),
-        ("quality", ["quality_eval_cfg.scores_root_dir=empty"], 1, "empty"),
         ("quality", ["quality_eval_cfg.scores_root_dir=trees"], 1, "model empty.*no score file"),
-        ("annotate", ["cases.path=gone.jsonl"], 1, "gone.jsonl"),
         ("annotate", ["cases.path=broken.jsonl"], 1, "line 1: description is missing"),
         ("annotate", [*MODELS], 2, "variable OPENAI_API_KEY, which is not set"),
-        (
-            "annotate",
-            [*MODELS, NO_KEY, f"{ENDPOINT}127.0.0.1:9/v1"],
-            1,
-            "endpoint default.*cannot be reached",
-        ),
         (
             "annotate",
             [*MODELS, NO_KEY, f"{ENDPOINT}nowhere.invalid/v1"],
@@ -125,19 +116,11 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
             for job in ("train", "tune", "pipeline")
             for name, problem in (("taken", "holds notes.txt"), ("free", "gone.zip"))
         ),
-        *(
-            (job, ["storage=some.ckpt"], 1, "some.ckpt is no directory")
-            for job in ("train", "tune")
-        ),
-        ("annotate", ["storage=some.ckpt", "cases.path=cases.jsonl"], 1, "is no directory"),
+        ("train", ["storage=some.ckpt"], 1, "some.ckpt is no directory"),
         ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
-        ("train", ["name=a", "data.tasks=[007bbfb7]"], 1, "needs 3 tasks or more, not 1"),
         ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt: name a checkpoint"),
-        ("train", ["name=a", "init_from=."], 1, r"is a checkpoint \(\*\.ckpt\) or a run directory"),
-        *(
-            ("review", ["name=gone", *order], 1, "runs/gone is no annotation run")
-            for order in ([], ["export=open.jsonl"], ["import=open.jsonl"])
-        ),
+        ("train", ["name=a", "init_from=."], 1, r"is a checkpoint \(\*\.ckpt\) or a run"),
+        ("review", ["name=gone"], 1, "runs/gone is no annotation run"),
         ("report", ["runs=[absent]"], 1, r"no run absent: .*/runs/absent/\S+ or \S+/absent/\S+"),
     ],
 )

@@ -12,6 +12,8 @@ from raylab.quality.intervals import (
 )
 
 RNG = np.random.default_rng(5)
+REPETITIONS = 100
+"""`make coverage` takes thousands."""
 
 
 def test_deviations_have_the_variance_of_the_mean():
@@ -59,19 +61,19 @@ def assert_holds(estimates: list[Estimated], truth: float, near_zero: bool) -> N
     """95 % of the intervals hold the truth, and the corrected figures lie on both sides of it."""
     ends = np.array([estimate.interval for estimate in estimates])
     held = (ends[:, 0] - 1e-9 <= truth) & (truth <= ends[:, 1] + 1e-9)
-    # Four standard errors of a share of 300 are .05; the noise is one sample of 400 too.
-    assert held.mean() >= 0.89
+    # Four standard errors of a share of 100 are .09; the noise is one sample of 200 too.
+    assert held.mean() >= 0.85
     below = np.mean([(estimate.corrected or 0.0) <= truth + 1e-9 for estimate in estimates])
-    assert below >= 0.3 and (near_zero or below <= 0.7)
+    assert below >= 0.25 and (near_zero or below <= 0.75)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 5.0])
 def test_spreads_are_held_and_corrected(spread: float):
     true = spread * np.linspace(-1, 1, 6)
     grid = spread * np.tile([-1.0, 0.0, 1.0], (6, 1))
-    noise = RNG.standard_normal((400, 6, 3))
+    noise = RNG.standard_normal((200, 6, 3))
     distances, moves = list[Estimated](), list[Estimated]()
-    for _ in range(300):
+    for _ in range(REPETITIONS):
         first = mean_distance(true + RNG.standard_normal(6), noise[..., 0], 100)
         second = mean_deviation(grid + RNG.standard_normal((6, 3)), noise)
         assert first is not None and second is not None
@@ -83,9 +85,9 @@ def test_spreads_are_held_and_corrected(spread: float):
 
 @pytest.mark.parametrize("moving", [1, 3])
 def test_the_moves_of_few_models_alone_are_held_and_corrected(moving: int):
-    noise = RNG.standard_normal((400, 10, 3))
+    noise = RNG.standard_normal((200, 10, 3))
     # Sample standard deviation 6 each.
     grid = np.zeros((10, 3))
     grid[:moving] = [-6.0, 0.0, 6.0]
-    moves = [mean_deviation(grid + RNG.standard_normal((10, 3)), noise) for _ in range(300)]
+    moves = [mean_deviation(grid + RNG.standard_normal((10, 3)), noise) for _ in range(REPETITIONS)]
     assert_holds([move for move in moves if move], 0.6 * moving, near_zero=False)

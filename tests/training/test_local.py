@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,7 +269,9 @@ def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
     started = read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=model))
     # Widths and layers are the first model's, what no weight depends on is its own.
     assert started.config.model == SMALL.model_copy(update={"dropout": 0.0})
-    assert started.config.init_from == str(run / metrics.best.checkpoint)
+    best = run / metrics.best.checkpoint
+    assert started.config.init_from == str(best)
+    assert started.start is not None and started.start.uri == str(best)
     wider = EncoderDecoderConfig(d_model=32)
     with pytest.raises(CheckpointError, match=r"d_model=16 \(here 32\)"):
         read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=wider))
@@ -302,18 +305,17 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
-def test_a_checkpoint_that_is_not_whole_is_refused(
-    tmp_path: Path, sides: Sides, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, sides: Sides) -> None:
     path = begun(tmp_path, sides) / checkpoint_path(1)
-    content = torch.load(io.BytesIO(path.read()), weights_only=True)
-    change(content)
-    file = io.BytesIO()
-    torch.save(content, file)
-    path.write(file.getvalue())
-    with pytest.raises(CheckpointError, match=rf"epoch-0001/checkpoint\.ckpt .*{message}"):
-        trained(config(tmp_path), sides)
+    whole = path.read()
+    for name, (change, message) in CHANGES.items():
+        content, file = torch.load(io.BytesIO(whole), weights_only=True), io.BytesIO()
+        change(content)
+        torch.save(content, file)
+        path.write(file.getvalue())
+        with pytest.raises(CheckpointError) as refused:
+            trained(config(tmp_path), sides)
+        assert re.search(rf"epoch-0001/checkpoint\.ckpt .*{message}", str(refused.value)), name
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, sides: Sides) -> None:
