@@ -27,6 +27,11 @@ class PatienceAtRestarts(EarlyStopping):
         )
         self.cycle = cycle
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stops a training that was killed after the epoch that used up its patience."""
+        if self.wait_count >= self.patience and not trainer.current_epoch % self.cycle:
+            trainer.should_stop = True
+
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Counts the validation, and stops only at the end of a cycle."""
         stopped = trainer.should_stop

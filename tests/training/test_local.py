@@ -208,6 +208,17 @@ def test_a_run_killed_before_its_record_repeats_the_epoch(
     assert checkpoints(run) == checkpoints(unbroken[0])
 
 
+def test_a_run_killed_where_it_stops_early_trains_no_further(tmp_path: Path, sides: Sides) -> None:
+    # Nothing learns at this rate, so the patience is used up soon.
+    options = {"patience": 1, "epochs": 40, "lr": 1e-9, "lr_min": 0.0}
+    _, expected = trained(config(tmp_path, "whole", **options), sides)
+    last = expected.last.epoch
+    assert last < 40
+    with pytest.raises(Killed):
+        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=last))
+    assert figures(trained(config(tmp_path, **options), sides)[1]) == figures(expected)
+
+
 def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
     tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
