@@ -108,6 +108,7 @@ def build_experiment(
         sides.train,
         augmentation=Augmentation.of(config.training, relabelled=config.model.colour_relabelling),
         seed=config.training.seed,
+        most_workers=max(world, config.cluster.most_workers),
         **batches,
     )
     module = ArcModule(

@@ -84,9 +84,10 @@ AS_THEY_ARE = Augmentation()
 class StepPlan(Sampler[tuple[Draw, ...]]):
     """The training steps of one worker; over all workers, every pair once per epoch.
 
-    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) alone: two
-    workers train the very steps of one, as long as each has a run of about `RUN_PAIRS` in every
-    step. Further workers take smaller runs. All have equally many runs in a step.
+    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) and on the
+    most workers that there may be: two train the very steps of one, as long as each has a run of
+    about `RUN_PAIRS` in every step. Further workers take smaller runs. All have equally many runs
+    in a step, or, while there are fewer than the most, some have one more than others.
     """
 
     def __init__(
@@ -100,23 +101,25 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
+        most_workers: int | None = None,
         batch_tokens: int | None = None,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`.
+        """Plans `pairs` for worker `rank` of `world`, of which there may come to be `most_workers`.
 
         A batch has at most `batch_tokens`; by default as many as pay on a GPU, if there is one.
 
         Raises:
             ConfigError: there are fewer pairs than workers.
         """
-        check_workers(pairs, world)
+        most_workers = most_workers or world
+        check_workers(pairs, most_workers)
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
         self.augmentation = augmentation
         self.rank, self.world, self.epoch = rank, world, 0
         most = GPU_BATCH_TOKENS if torch.cuda.is_available() else CPU_BATCH_TOKENS
         self.batch_tokens = most if batch_tokens is None else batch_tokens
-        own = min(-(-batch_size // (world * RUN_PAIRS)), len(pairs) // world)
-        self.step_runs = own * world
+        own = min(-(-batch_size // (most_workers * RUN_PAIRS)), len(pairs) // most_workers)
+        self.step_runs = own * most_workers
         """Runs of a step over all workers."""
         self.pairs, self.quanta = length_quanta(store, pairs)
         runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size / self.step_runs)

@@ -174,6 +174,16 @@ def test_two_workers_train_the_steps_of_one(store: PairStore) -> None:
     assert of_two_workers(store, augmentation=RELABELLED) == alone
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_fewer_workers_than_the_most_train_the_steps_of_all(store: PairStore, world: int) -> None:
+    def taken(world: int) -> list[Any]:
+        plans = workers(store, world, most_workers=5, augmentation=RELABELLED)
+        steps = [[draw for draws in step for draw in draws] for step in zip(*plans, strict=True)]
+        return samples(store, steps)
+
+    assert taken(world) == taken(5)
+
+
 def test_batches_hold_few_tokens_and_change_no_step(uneven: PairStore) -> None:
     options = {"augmentation": Augmentation("all", True, "batch"), "batch_size": 32}
     large = plan_of(uneven, batch_tokens=10**6, **options)
