@@ -155,6 +155,11 @@ class Train(Work):
 class Elastic(Train):
     epochs, workers, most = 200, "[1,3]", 3
 
+    @property
+    def order(self) -> list[str]:
+        # Each worker draws its own dropout.
+        return [*super().order, "model.dropout=0"]
+
     def ends_as(self, outcome: Any) -> bool:
         """Whether the losses are those of an undisturbed run, but for the order of sums."""
         ours, theirs = (
