@@ -3,15 +3,17 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from raylab.arc.data.batching import Batch, BatchDataset, Draw, demonstration_table
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
 from raylab.arc.models.base import GridModel, build_model
 from raylab.config.models import (
     ChampionConfig,
@@ -136,6 +138,17 @@ def small_model(config: ModelConfig, noise: float = 0.1) -> GridModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += noise * torch.randn_like(parameter)
+    return model
+
+
+def size_head(model: GridModel) -> nn.Linear:
+    return cast(Any, model).size_head.linear
+
+
+@torch.no_grad()
+def limit_sides(model: GridModel, longest: int) -> GridModel:
+    """Lets `model` predict sides up to `longest` alone; returns it."""
+    size_head(model).bias.view(2, MAX_SIDE)[:, longest:] -= 1e4
     return model
 
 

@@ -75,6 +75,7 @@ def test_a_model_that_is_larger_than_its_weights_is_never_built(
 
 
 SPREAD = torch.zeros(1).expand(10**6, 10**6)
+SPARSE = torch.ones(10).to_sparse()
 CRAFTED: dict[str, Any] = {
     "a list": [1, 2],
     "no state": {"raylab": {"model": {}}},
@@ -88,14 +89,15 @@ CRAFTED: dict[str, Any] = {
     "a weight spread out": content() | {"state_dict": {"model.output.bias": SPREAD}},
     "a weight without numbers": content()
     | {"state_dict": {"model.output.bias": torch.zeros(10, device="meta")}},
-    "a sparse weight": content()
-    | {"state_dict": {"model.output.bias": torch.zeros(10).to_sparse()}},
+    "a sparse weight": content() | {"state_dict": {"model.output.bias": SPARSE}},
+    "another architecture": content({"architecture": "perceptron"}),
+    "a negative width": content({"d_model": -1}),
     "no weights": content() | {"state_dict": OrderedDict()},
     "no tasks": content() | {"raylab": {"model": MODEL.model_dump(mode="json")}},
     **{
         f"pairs are {value}": content()
-        | {"raylab": content()["raylab"] | {"trained_on_pairs": torch.tensor([value])}}
-        for value in (torch.nan, torch.inf, 1j)
+        | {"raylab": content()["raylab"] | {"trained_on_pairs": value}}
+        for value in (*map(torch.tensor, ([torch.nan], [torch.inf], [1j])), SPARSE, [1, 2])
     },
 }
 

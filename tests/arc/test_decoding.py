@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids, pad_grids
 from raylab.arc.data.store import PairStore, store_pairs
@@ -13,7 +13,7 @@ from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
 from raylab.arc.scoring.batch import solved
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import RandomTasks, batch_of, small_model
+from tests.arc.conftest import RandomTasks, batch_of, limit_sides, size_head, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]
 
@@ -23,10 +23,6 @@ def store(random_tasks: RandomTasks) -> PairStore:
     return store_pairs(random_tasks(8))
 
 
-def size_head(model: GridModel) -> nn.Linear:
-    return cast(Any, model).size_head.linear
-
-
 @torch.no_grad()
 def centre(model: GridModel, batch: Batch) -> None:
     """Take from the logits their mean, so that no colour and no side is likeliest everywhere."""
@@ -34,12 +30,6 @@ def centre(model: GridModel, batch: Batch) -> None:
     inside = batch.target.cells != PAD
     cast(Any, model).output.bias -= prediction.cells[inside].mean(dim=0)
     size_head(model).bias -= prediction.sizes.mean(dim=0).flatten()
-
-
-@torch.no_grad()
-def limit_sides(model: GridModel, longest: int) -> None:
-    """Let `model` predict sides up to `longest` alone."""
-    size_head(model).bias.view(2, MAX_SIDE)[:, longest:] -= 1e4
 
 
 @torch.no_grad()

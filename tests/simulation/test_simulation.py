@@ -1,4 +1,4 @@
-"""The ledger in simulation: a thousand schedules, and bugs that they would find."""
+"""The ledger in simulation: hundreds of schedules, and bugs that they would find."""
 
 import os
 import subprocess
@@ -12,8 +12,10 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.simulator import failures_of, simulator
 
 ROOT = Path(__file__).parents[2]
-SCHEDULES = 1_000
-"""Every planted bug is found among them, most among fifty; `make schedules` runs ten times more."""
+SCHEDULES = 520
+"""Every planted bug is found among them, most among fifty; `make schedules` runs 10,000."""
+RAREST = 507
+"""The schedule that finds the bug which most of them miss."""
 
 
 @pytest.mark.slow
@@ -29,7 +31,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         for planted in PLANTS[bug]():
             stack.enter_context(planted)
         one = stack.enter_context(simulator())
-        assert any(one(seed).problem for seed in range(SCHEDULES))
+        assert any(one(seed).problem for seed in (0, RAREST, *range(SCHEDULES)))
 
 
 def test_a_seed_replays_its_schedule_in_another_process() -> None:

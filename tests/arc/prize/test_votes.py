@@ -22,7 +22,7 @@ from raylab.config.arc import VotesConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
 from raylab.runs.run import Run
-from tests.arc.conftest import RandomTasks, small_model
+from tests.arc.conftest import RandomTasks, limit_sides, small_model
 
 CPU = torch.device("cpu")
 A: GridRows = ((1,),)
@@ -165,7 +165,7 @@ def test_answers_do_not_depend_on_what_is_answered_together(
     random_tasks: RandomTasks, small_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ):
     tasks = random_tasks(3, longest_side=4, questions=2)
-    model = small_model(small_config, noise=0.3)
+    model = limit_sides(small_model(small_config, noise=0.3), 6)
 
     def answer(batch: Batch) -> Answers:
         return model.answers(batch)
@@ -192,7 +192,7 @@ def test_the_log_likelihood_is_that_of_the_teacher_forced_answer(
     random_tasks: RandomTasks, small_config: ModelConfig
 ):
     tasks = random_tasks(1, longest_side=4)
-    model = small_model(small_config, noise=0.3)
+    model = limit_sides(small_model(small_config, noise=0.3), 6)
     seen: list[tuple[Batch, Answers]] = []
 
     def answer(batch: Batch) -> Answers:

@@ -23,7 +23,7 @@ from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.runs.eval_logs import is_estimated
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, limit_sides, small_model
 
 CPU = torch.device("cpu")
 BY_TASK = ScoringConfig(batch_size=4)
@@ -44,7 +44,7 @@ def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
 
 @pytest.fixture
 def checkpoint(small_config: ModelConfig) -> Checkpoint:
-    return checkpoint_of(small_model(small_config, noise=0.3), small_config)
+    return checkpoint_of(limit_sides(small_model(small_config, noise=0.3), 6), small_config)
 
 
 def groups_of(tasks: tuple[Task, ...]) -> dict[str, str]:
@@ -216,7 +216,7 @@ def test_examples_show_the_first_test_pair(checkpoint: Checkpoint, tasks: tuple[
     for example, task in zip(examples, tasks, strict=False):
         assert rows(example.input) == task.questions[0].input.tolist()
         assert rows(example.target) == task.questions[0].output.tolist()
-        model = small_model(checkpoint.model, noise=0.3)
+        model = limit_sides(small_model(checkpoint.model, noise=0.3), 6)
         batch = batch_of(store_pairs([task]), [4], checkpoint.model.context_pairs)
         decoded = model.answers(batch).grids
         assert np.array(example.answer.grid).shape == tuple(decoded.sizes[0].tolist())
