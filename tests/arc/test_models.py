@@ -11,10 +11,11 @@ from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.loss import loss_sums
 from raylab.arc.models.autoregressive import AutoregressiveModel
-from raylab.arc.models.base import GridModel, Logits, build_model
+from raylab.arc.models.base import NETWORKS, GridModel, Logits, build_model
 from raylab.arc.models.layers import Dropout, Layer, Rotary, Stack
 from raylab.config.models import (
     ALL_MODELS,
+    MODEL_CONFIGS,
     ChampionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
@@ -87,6 +88,10 @@ def differ(a: Tensor, b: Tensor) -> bool:
 
 
 # Size
+
+
+def test_every_architecture_has_a_network() -> None:
+    assert NETWORKS.keys() == {*MODEL_CONFIGS.values()}
 
 
 @pytest.mark.parametrize("config", ALL_MODELS)

@@ -5,31 +5,30 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 
 from raylab.arc.data.documents import (
-    SIDES,
     TASKS_BYTES,
-    Colour,
+    Cells,
     Document,
     MalformedTaskError,
+    TestPair,
+    TrainPair,
     existing_place,
+    faults_in,
     file_documents,
-    grid_fault,
     kept_documents,
-    kind_of,
     limit_pairs,
     nothing_found,
-    pair_faults,
-    pairs_faults,
     parse,
     read_all,
     read_json,
     to_grid,
+    to_pairs,
 )
-from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
+from raylab.arc.data.tasks import Pair, Task
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
@@ -37,23 +36,12 @@ from raylab.files import Place
 
 logger = logging.getLogger(__name__)
 
-Row = Annotated[list[Colour], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
-Cells = Annotated[list[Row], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
-
-
-class _TrainPair(msgspec.Struct):
-    input: Cells
-    output: Cells
-
-
-class _TestPair(msgspec.Struct):
-    input: Cells
-    output: Cells | None = None
+FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 
 
 class _ArcTask(msgspec.Struct):
-    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
-    test: list[_TestPair]
+    train: Annotated[list[TrainPair], msgspec.Meta(min_length=1)]
+    test: list[TestPair]
 
 
 _arc_decoder = msgspec.json.Decoder(_ArcTask)
@@ -80,7 +68,7 @@ def load_arc_json(config: DataConfig) -> list[Task]:
     answers = _read_answers(solutions)
 
     def read(document: Document) -> Task:
-        task = replace(parse(document, _decode_arc_task, _task_faults), id=document.id)
+        task = replace(parse(document, _decode_arc_task, FORM), id=document.id)
         if document.id in answers:
             task = _answered(document, task, answers[document.id], solutions)
         return limit_pairs(task, config.pairs_per_task)
@@ -141,90 +129,44 @@ def _solutions_of(challenges: Place) -> Place | None:
 def _challenge_documents(file: Place) -> Iterator[Document]:
     """Yields the documents of `{id: {train, test}}`, or of a file that is one task itself."""
     raw = file.read(TASKS_BYTES)
-    content = parse_json(raw, str(file))
-    if not isinstance(content, dict):
-        raise DataError(
-            f"{file}: expected an object {{task id: {{train, test}}}}, found {kind_of(content)}"
-        )
+    with faults_in(str(file), "{task id: {train, test}}"):
+        content = msgspec.convert(parse_json(raw, str(file)), dict[str, object])
     if "train" in content or "test" in content:
         yield Document(file.stem, str(file), lambda: raw)
         return
     if not content:
         raise DataError(f"{file}: holds no task")
-    for id_, task in cast(dict[str, object], content).items():
+    for id_, task in content.items():
         yield Document(id_, str(file), partial(_dump_json, task))
 
 
 def _read_answers(solutions: Place | None) -> dict[str, object]:
     if solutions is None or not solutions.exists():
         return {}
-    content = read_json(solutions)
-    if not isinstance(content, dict):
-        raise DataError(
-            f"{solutions}: expected an object {{task id: [output grids]}}, found {kind_of(content)}"
-        )
-    return cast(dict[str, object], content)
+    with faults_in(str(solutions), "{task id: [output grids]}"):
+        return msgspec.convert(read_json(solutions), dict[str, object])
 
 
 def _answered(document: Document, task: Task, answers: object, solutions: Place | None) -> Task:
     """Returns the task with missing outputs taken from the solutions file."""
     where = f"{solutions}: task {document.id}"
-    if faults := [*_answers_faults(answers)]:
-        raise MalformedTaskError([f"{where}: {fault}" for fault in faults])
-    grids = cast(list[Cells], answers)
+    with faults_in(where, "a list of output grids"):
+        cells = msgspec.convert(answers, list[Cells])
+        grids = [to_grid(rows, f"[{index}]") for index, rows in enumerate(cells)]
     if len(grids) != len(task.questions):
         fault = f"{len(grids)} outputs for {len(task.questions)} test pairs in {document.file}"
         raise MalformedTaskError([f"{where}: {fault}"])
     questions = tuple(
-        pair if pair.is_answered else Pair(pair.input, to_grid(cells))
-        for pair, cells in zip(task.questions, grids, strict=True)
+        pair if pair.is_answered else Pair(pair.input, grid)
+        for pair, grid in zip(task.questions, grids, strict=True)
     )
     return replace(task, questions=questions)
 
 
 def _decode_arc_task(raw: bytes) -> Task:
     task = _arc_decoder.decode(raw)
-    return Task("", _pairs(task.train), _pairs(task.test))
-
-
-def _pairs(pairs: Sequence[_TrainPair | _TestPair]) -> tuple[Pair, ...]:
-    return tuple(
-        Pair(to_grid(pair.input), NO_OUTPUT if pair.output is None else to_grid(pair.output))
-        for pair in pairs
-    )
+    return Task("", tuple(to_pairs(task.train, "train")), tuple(to_pairs(task.test, "test")))
 
 
 def _dump_json(content: object) -> bytes:
     return json.dumps(content).encode()
-
-
-def _task_faults(content: object) -> Iterator[str]:
-    if isinstance(content, list):
-        yield "expected an object {train, test}, found a list; source re_arc reads lists of pairs"
-    elif not isinstance(content, dict):
-        yield f"expected an object {{train, test}}, found {kind_of(content)}"
-    else:
-        task = cast(dict[str, object], content)
-        yield from (f'the key "{key}" is missing' for key in ("train", "test") if key not in task)
-        if "train" in task:
-            yield from pairs_faults("train ", task["train"], SIDES)
-        if "test" in task:
-            yield from _test_pairs_faults(task["test"])
-
-
-def _test_pairs_faults(content: object) -> Iterator[str]:
-    if not isinstance(content, list):
-        yield f"test pairs: expected a list of {{input, output}}, found {kind_of(content)}"
-        return
-    for index, pair in enumerate(cast(list[object], content)):
-        for fault in pair_faults(pair, SIDES, output_needed=False):
-            yield f"test pair {index}{fault}"
-
-
-def _answers_faults(grids: object) -> Iterator[str]:
-    if not isinstance(grids, list):
-        yield f"expected a list of output grids, found {kind_of(grids)}"
-        return
-    for index, grid in enumerate(cast(list[object], grids)):
-        if fault := grid_fault(grid, SIDES):
-            yield f"test pair {index} output{fault}"

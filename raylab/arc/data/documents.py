@@ -1,19 +1,18 @@
 """Documents, each the JSON of one task: finding, selecting and parsing them, and their faults."""
 
 import codecs
-import json
 import platform
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
 
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid, Task
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, NO_OUTPUT, Grid, Pair, Task
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
@@ -24,11 +23,32 @@ TASKS_BYTES = 1 << 26
 """Longest file of tasks that is read."""
 MOST_FAULTS = 20
 """Most faults that an error names."""
-SIDES = range(1, MAX_SIDE + 1)
-ANY_SIDES = range(1, sys.maxsize)
 Colour = Annotated[int, msgspec.Meta(ge=0, le=COLOURS - 1)]
+Row = Annotated[list[Colour], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
+Cells = Annotated[list[Row], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
 AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
 AnyCells = Annotated[list[AnyRow], msgspec.Meta(min_length=1)]
+
+
+class TrainPair(msgspec.Struct):
+    """A demonstration of an ARC task."""
+
+    input: Cells
+    output: Cells
+
+
+class TestPair(msgspec.Struct):
+    """A test pair of an ARC task; its output may be unknown."""
+
+    input: Cells
+    output: Cells | None = None
+
+
+class AnyPair(msgspec.Struct):
+    """A pair of grids of any sides."""
+
+    input: AnyCells
+    output: AnyCells
 
 
 @dataclass(frozen=True)
@@ -153,7 +173,7 @@ class MalformedTaskError(DataError):
         if len(faults) > len(listed):
             listed.append(f"and {len(faults) - len(listed)} more")
         lines = "\n  ".join(listed)
-        places = " (rows, columns and pairs count from 0)" if ", row " in lines else ""
+        places = " (pairs, rows and columns count from 0)" if "]: " in lines else ""
         head = f"{len(faults)} faults{places}:\n  "
         return lines + places if len(faults) == 1 else head + lines
 
@@ -176,122 +196,71 @@ def read_all(documents: Iterable[Document], read: Callable[[Document], _T]) -> l
     return results
 
 
-def parse(
-    document: Document,
-    decode: Callable[[bytes], _T],
-    faults_of: Callable[[object], Iterable[str]],
-) -> _T:
+def parse(document: Document, decode: Callable[[bytes], _T], form: str) -> _T:
     """Returns the decoded document.
 
     Args:
         document: Document of one task.
-        decode: Decodes valid text fast; raises ValueError for any other.
-        faults_of: Describes the faults in the plain JSON.
+        decode: Decodes its text; raises ValueError for one that it cannot.
+        form: The form of such a document, for errors.
 
     Raises:
         MalformedTaskError: It cannot be decoded.
     """
-    raw = document.read()
-    try:
-        return decode(without_bom(raw))
-    except (ValueError, RecursionError) as error:
-        where = f"{document.file}: task {document.id}"
+    raw, where = document.read(), f"{document.file}: task {document.id}"
+    with faults_in(where, form):
         try:
-            faults = [*faults_of(parse_json(raw, where))]
-        except DataError as broken:
-            raise MalformedTaskError([str(broken)]) from None
-        raise MalformedTaskError([f"{where}: {fault}" for fault in faults or [error]]) from None
+            return decode(raw.removeprefix(codecs.BOM_UTF8))
+        except (ValueError, RecursionError):
+            # Text that is no JSON at all has its line and column named.
+            parse_json(raw, where)
+            raise
 
 
-def to_grid(cells: AnyCells) -> Grid:
+@contextmanager
+def faults_in(where: str, form: str) -> Generator[None]:
+    """Turns errors of what does not decode into those of a malformed task.
+
+    Args:
+        where: The file, and the task in it.
+        form: The form of what is decoded, for errors.
+
+    Raises:
+        MalformedTaskError: It cannot be decoded; the fault has its place.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise MalformedTaskError([str(error)]) from None
+    except (ValueError, RecursionError) as error:
+        what, _, path = str(error).partition(" - at `$")
+        place = path.rstrip("`").lstrip(".")
+        fault = f"{place}: {what}" if place else f"{what}; expected {form}"
+        raise MalformedTaskError([f"{where}: {fault}"]) from None
+
+
+def to_pairs(pairs: Iterable[TrainPair | TestPair | AnyPair], place: str) -> Generator[Pair]:
+    """Yields pairs of grids.
+
+    Raises:
+        ValueError: The rows of a grid differ in length; it has the pair's place in the list.
+    """
+    for index, pair in enumerate(pairs):
+        target = NO_OUTPUT
+        if pair.output is not None:
+            target = to_grid(pair.output, f"{place}[{index}].output")
+        yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
+
+
+def to_grid(cells: AnyCells, place: str) -> Grid:
     """Returns the rows as a grid.
 
     Raises:
-        ValueError: The rows differ in length.
+        ValueError: The rows differ in length; it has the `place` of the grid.
     """
-    # numpy refuses ragged rows with a ValueError.
-    return np.array(cells, dtype=np.uint8)
-
-
-def without_bom(raw: bytes) -> bytes:
-    """Returns the UTF-8 text without its byte order mark."""
-    return raw.removeprefix(codecs.BOM_UTF8)
-
-
-# Faults in plain JSON. msgspec and numpy read valid files fast; this only explains the others.
-
-
-def pairs_faults(part: str, content: object, sides: range) -> Iterator[str]:
-    """Yields the faults of a list of pairs, a grid's first. `part` names it in the faults."""
-    if not isinstance(content, list):
-        yield f"{part}pairs: expected a list of {{input, output}}, found {kind_of(content)}"
-    elif not content:
-        yield f"{part}pairs: the list is empty"
-    else:
-        for index, pair in enumerate(cast(list[object], content)):
-            for fault in pair_faults(pair, sides, output_needed=True):
-                yield f"{part}pair {index}{fault}"
-
-
-def pair_faults(content: object, sides: range, output_needed: bool) -> Iterator[str]:
-    """Yields the faults of a pair, a grid's first. A test pair may lack its output."""
-    if not isinstance(content, dict):
-        yield f": expected an object {{input, output}}, found {kind_of(content)}"
-        return
-    pair = cast(dict[str, object], content)
-    for side in ("input", "output"):
-        if side == "output" and not output_needed and pair.get(side) is None:
-            continue
-        if side not in pair:
-            yield f': the key "{side}" is missing'
-        elif fault := grid_fault(pair[side], sides):
-            yield f" {side}{fault}"
-
-
-def grid_fault(content: object, sides: range) -> str | None:
-    """Returns the fault of a grid whose sides must be in `sides`; None if it has none."""
-    if not isinstance(content, list):
-        return f": expected a list of rows, found {kind_of(content)}"
-    rows = cast(list[object], content)
-    if len(rows) not in sides:
-        return f": {len(rows)} rows, a grid has 1 to {MAX_SIDE}"
-    width = None
-    for index, row in enumerate(rows):
-        fault = _row_fault(row, width, sides)
-        if fault:
-            return f", row {index}{fault}"
-        width = len(cast(list[object], row))
-    return None
-
-
-def _row_fault(content: object, width: int | None, sides: range) -> str | None:
-    if not isinstance(content, list):
-        return f": expected a list of colours, found {kind_of(content)}"
-    row = cast(list[object], content)
-    if width is not None and len(row) != width:
-        return f": {len(row)} columns, the rows above have {width}"
-    if len(row) not in sides:
-        return f": {len(row)} columns, a grid has 1 to {MAX_SIDE}"
-    for column, cell in enumerate(row):
-        # type, not isinstance: True is an int.
-        if type(cell) is not int or not 0 <= cell < COLOURS:
-            value = json.dumps(cell)[:40]
-            return f", column {column}: {value} is no colour, an integer 0..{COLOURS - 1}"
-    return None
-
-
-def kind_of(content: object) -> str:
-    """Returns the JSON type of a value, in words."""
-    match content:
-        case None:
-            return "null"
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case str():
-            return "a string"
-        case bool():
-            return "a boolean"
-        case _:
-            return "a number"
+    try:
+        return np.array(cells, dtype=np.uint8)
+    except ValueError:
+        widths = sorted({len(row) for row in cells})
+        message = f"rows of {widths[0]} and of {widths[1]} cells - at `${place}`"
+        raise ValueError(message) from None

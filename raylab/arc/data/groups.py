@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterable
-from typing import cast
 
+import msgspec
 import numpy as np
 
-from raylab.arc.data.documents import read_json
+from raylab.arc.data.documents import faults_in, read_json
 from raylab.arc.data.tasks import COLOURS, Grid, Task
 from raylab.errors import DataError
 from raylab.files import Place
@@ -87,11 +87,8 @@ def _colours(grid: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 def _read_taxonomy(path: str) -> dict[str, str]:
     content = read_json(Place.at(path))
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected an object {{task id: group}}, found {content!r:.40}")
-    for task_id, group in cast(dict[str, object], content).items():
-        if not isinstance(group, str) or not group:
-            raise DataError(
-                f"{path}: task {task_id}: the group must be a non-empty string, found {group!r:.40}"
-            )
-    return cast(dict[str, str], content)
+    with faults_in(path, "{task id: group}"):
+        listed = msgspec.convert(content, dict[str, str])
+    if unnamed := [task for task, group in listed.items() if not group]:
+        raise DataError(f"{path}: task {unnamed[0]}: the group is an empty string")
+    return listed

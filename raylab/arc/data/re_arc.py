@@ -3,7 +3,7 @@
 import logging
 import zipfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -12,19 +12,17 @@ from typing import Annotated
 import msgspec
 
 from raylab.arc.data.documents import (
-    ANY_SIDES,
     TASKS_BYTES,
-    AnyCells,
+    AnyPair,
     Document,
     MalformedTaskError,
     existing_place,
     file_documents,
     kept_documents,
     nothing_found,
-    pairs_faults,
     parse,
     read_all,
-    to_grid,
+    to_pairs,
 )
 from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
 from raylab.bounded import opened_zip, read_member
@@ -37,12 +35,8 @@ LONGEST_NAME = 200
 """Most characters of a member's path that an error shows."""
 
 
-class _ReArcPair(msgspec.Struct):
-    input: AnyCells
-    output: AnyCells
-
-
-_re_arc_decoder = msgspec.json.Decoder(Annotated[list[_ReArcPair], msgspec.Meta(min_length=1)])
+FORM = "a list of pairs; data=arc_json reads {train, test}"
+_re_arc_decoder = msgspec.json.Decoder(Annotated[list[AnyPair], msgspec.Meta(min_length=1)])
 
 
 def load_re_arc(config: DataConfig) -> list[Task]:
@@ -59,7 +53,7 @@ def load_re_arc(config: DataConfig) -> list[Task]:
         left_out: Counter[str] = Counter()
 
         def read(document: Document) -> Task:
-            pairs, left_out[document.id] = parse(document, decode, _re_arc_faults)
+            pairs, left_out[document.id] = parse(document, decode, FORM)
             if not pairs:
                 fault = f"all pairs have a side over {MAX_SIDE}"
                 raise MalformedTaskError([f"{document.file}: task {document.id}: {fault}"])
@@ -106,18 +100,11 @@ def _decode_re_arc_pairs(raw: bytes, limit: int | None) -> tuple[tuple[Pair, ...
     """Returns the first `limit` pairs that are not too large, and the number skipped before."""
     pairs: list[Pair] = []
     too_large = 0
-    for drawn in _re_arc_decoder.decode(raw):
+    for pair in to_pairs(_re_arc_decoder.decode(raw), ""):
         if len(pairs) == limit:
             break
-        pair = Pair(to_grid(drawn.input), to_grid(drawn.output))
         if max(pair.input.shape + pair.output.shape) > MAX_SIDE:
             too_large += 1
         else:
             pairs.append(pair)
     return tuple(pairs), too_large
-
-
-def _re_arc_faults(content: object) -> Iterable[str]:
-    if isinstance(content, dict):
-        return ["expected a list of pairs, found an object; source arc_json reads {train, test}"]
-    return pairs_faults("", content, ANY_SIDES)

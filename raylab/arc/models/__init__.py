@@ -7,9 +7,5 @@ is imported, which registers its network.
 import importlib
 import pkgutil
 
-from raylab.arc.models.base import check_networks
-from raylab.config.models import MODEL_CONFIGS
-
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
-check_networks(MODEL_CONFIGS.values())

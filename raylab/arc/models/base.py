@@ -7,7 +7,7 @@ colours: padding is never an answer.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -120,44 +120,19 @@ class SizeHead(nn.Module):
         return self.linear(torch.cat((summary, known), dim=1)).view(-1, 2, MAX_SIDE)
 
 
-Build = Callable[[Any], GridModel]
-"""Makes a network from a configuration of its architecture."""
-B = TypeVar("B", bound=Build)
-NETWORKS: dict[type[AnyModelConfig], Build] = {}
-"""The builder of each configuration class's network."""
+B = TypeVar("B", bound=Callable[[Any], GridModel])
+NETWORKS: dict[type[AnyModelConfig], Callable[[Any], GridModel]] = {}
+"""What makes a network of each class of configurations."""
 
 
 def network_of(config: type[AnyModelConfig]) -> Callable[[B], B]:
-    """Registers the decorated class or function as the builder of a configuration's network.
-
-    Raises:
-        TypeError: The configuration already has a network.
-    """
+    """Registers the decorated class or function as what makes the networks of `config`."""
 
     def register(build: B) -> B:
-        if config in NETWORKS:
-            raise TypeError(
-                f"{config.__name__} has two networks, in {NETWORKS[config].__module__} and "
-                f"{build.__module__}: decorate only one of them with @network_of"
-            )
         NETWORKS[config] = build
         return build
 
     return register
-
-
-def check_networks(configs: Iterable[type[AnyModelConfig]]) -> None:
-    """Checks that every configuration class has a network.
-
-    Raises:
-        TypeError: A class has no network.
-    """
-    lacking = [config.__name__ for config in configs if config not in NETWORKS]
-    if lacking:
-        raise TypeError(
-            f"{', '.join(lacking)} has no network: decorate one in raylab/arc/models/ with "
-            "@network_of"
-        )
 
 
 def build_model(config: AnyModelConfig) -> GridModel:

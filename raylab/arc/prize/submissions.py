@@ -5,18 +5,24 @@ The list has an entry for each test input of the task, in order.
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import cast
 
-from raylab.arc.data.documents import SIDES, grid_fault, kind_of, read_json
+import msgspec
+
+from raylab.arc.data.documents import Cells, faults_in, read_json, to_grid
 from raylab.arc.data.tasks import Task
+from raylab.arc.prize.answering import as_rows
 from raylab.arc.prize.scores import attempts_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
-from raylab.arc.records import GridRows
 from raylab.errors import DataError
 from raylab.files import Place
 
 SUBMISSION = "submission.json"
 KEYS = ("attempt_1", "attempt_2")
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    attempt_1: Cells
+    attempt_2: Cells
 
 
 def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
@@ -37,59 +43,42 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
             attempt, row and column.
     """
     content = read_json(file)
-    if not isinstance(content, dict):
+    with faults_in(str(file), "{task id: [attempts]}"):
+        entries = msgspec.convert(content, dict[str, object])
+    posed = {task.id: task for task in tasks}
+    if unknown := sorted(entries.keys() - posed.keys()):
         raise DataError(
-            f"{file}: expected an object {{task id: [attempts]}}, found {kind_of(content)}"
-        )
-    entries = cast("dict[str, object]", content)
-    asked = {task.id: task for task in tasks}
-    if unknown := sorted(entries.keys() - asked.keys()):
-        raise DataError(
-            f"{file}: task {unknown[0]}{_and_more(unknown)} is not among the {len(asked)} tasks of "
+            f"{file}: task {unknown[0]}{_and_more(unknown)} is not among the {len(posed)} tasks of "
             "data=: name the tasks that the submission is of by data=, data.subset or data.path"
         )
-    if missing := sorted(asked.keys() - entries.keys()):
+    if missing := sorted(posed.keys() - entries.keys()):
         raise DataError(
             f"{file}: task {missing[0]}{_and_more(missing)} is missing: a submission answers all "
             "tasks of data=; name those that it is of by data.tasks"
         )
-    answers: dict[str, TaskAnswers] = {}
-    for id_, task in asked.items():
-        where = f"{file}: task {id_}"
-        questions = tuple(_questions(entries[id_], len(task.questions), where))
-        answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
-    return answers
-
-
-def _questions(content: object, inputs: int, where: str) -> Iterable[QuestionAnswers]:
-    if not isinstance(content, list):
-        raise DataError(
-            f"{where}: expected a list of {{{', '.join(KEYS)}}}, found {kind_of(content)}"
+    return {
+        id_: TaskAnswers(
+            task=id_,
+            questions=tuple(_questions(entries[id_], len(task.questions), f"{file}: task {id_}")),
+            seconds=0.0,
         )
-    given = cast("list[object]", content)
-    if len(given) != inputs:
-        raise DataError(f"{where}: attempts at {len(given)} test inputs, the task has {inputs}")
-    for index, entry in enumerate(given):
-        yield _question(entry, f"{where}: test input {index}")
+        for id_, task in posed.items()
+    }
 
 
-def _question(content: object, where: str) -> QuestionAnswers:
-    if not isinstance(content, dict):
-        raise DataError(
-            f"{where}: expected an object {{{', '.join(KEYS)}}}, found {kind_of(content)}"
-        )
-    entry = cast("dict[str, object]", content)
-    if unknown := sorted(entry.keys() - set(KEYS)):
-        raise DataError(f"{where}: {unknown[0]!r} is no attempt: there are {' and '.join(KEYS)}")
-    grids: list[tuple[GridRows, float]] = []
-    for key in KEYS:
-        if key not in entry:
-            raise DataError(f"{where}: {key} is missing")
-        if fault := grid_fault(entry[key], SIDES):
-            raise DataError(f"{where}: {key}{fault}")
-        rows = cast("list[list[int]]", entry[key])
-        grids.append((tuple(map(tuple, rows)), 0.0))
-    return QuestionAnswers.of(grids)
+def _questions(content: object, inputs: int, where: str) -> list[QuestionAnswers]:
+    with faults_in(where, f"a list of {{{', '.join(KEYS)}}}"):
+        entries = msgspec.convert(content, list[_Entry])
+        if len(entries) != inputs:
+            raise DataError(
+                f"{where}: attempts at {len(entries)} test inputs, the task has {inputs}"
+            )
+        return [
+            QuestionAnswers.of(
+                (as_rows(to_grid(getattr(entry, key), f"[{index}].{key}")), 0.0) for key in KEYS
+            )
+            for index, entry in enumerate(entries)
+        ]
 
 
 def _and_more(names: list[str]) -> str:

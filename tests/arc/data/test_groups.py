@@ -106,9 +106,9 @@ def test_complete_taxonomy_causes_no_warning(
     ("content", "fault"),
     [
         ('{"a": "S1",\n "b" "C1"}', "line 2 column 6"),
-        ('["a"]', "expected an object {task id: group}"),
-        ('{"a": "S1", "b": 3}', "task b: the group must be a non-empty string, found 3"),
-        ('{"a": "S1", "b": ""}', "task b: the group must be a non-empty string"),
+        ('["a"]', "expected {task id: group}"),
+        ('{"a": "S1", "b": 3}', "Expected `str`, got `int`"),
+        ('{"a": "S1", "b": ""}', "task b: the group is an empty string"),
         ('{"a": "S1", "a": "C1"}', "the key 'a' occurs twice"),
     ],
 )

@@ -104,25 +104,37 @@ def changed(**tasks: object) -> dict[str, object]:
     ("content", "message"),
     [
         ("[", "submission.json"),
-        ([], "expected an object"),
+        ([], "expected {task id: [attempts]}"),
         ({"a": VALID["a"]}, "task b is missing"),
         (changed(c=[]), "task c is not among the 2 tasks"),
-        (changed(a={}), "task a: expected a list"),
+        (changed(a={}), "task a: Expected `array`"),
         (changed(b=VALID["b"][:1]), "task b: attempts at 1 test inputs, the task has 2"),
-        (changed(a=[[]]), "task a: test input 0: expected an object"),
-        (changed(a=[{"attempt_1": [[0]]}]), "test input 0: attempt_2 is missing"),
-        (changed(a=[{**VALID["a"][0], "attempt_3": [[0]]}]), "'attempt_3' is no attempt"),
-        (changed(a=[{**VALID["a"][0], "attempt_2": []}]), "attempt_2: 0 rows"),
+        (changed(a=[[]]), "task a: [0]: Expected `object`"),
+        (changed(a=[{"attempt_1": [[0]]}]), "[0]: Object missing required field `attempt_2`"),
+        (
+            changed(a=[{**VALID["a"][0], "attempt_3": [[0]]}]),
+            "[0]: Object contains unknown field `attempt_3`",
+        ),
+        (
+            changed(a=[{**VALID["a"][0], "attempt_2": []}]),
+            "[0].attempt_2: Expected `array` of length >= 1",
+        ),
         (
             changed(a=[{**VALID["a"][0], "attempt_2": [[0, 1], [2]]}]),
-            "task a: test input 0: attempt_2, row 1: 1 columns, the rows above have 2",
+            "task a: [0].attempt_2: rows of 1 and of 2 cells",
         ),
         (
             changed(b=[VALID["b"][0], {"attempt_1": [[0], [10]], "attempt_2": [[0]]}]),
-            "task b: test input 1: attempt_1, row 1, column 0: 10 is no colour",
+            "task b: [1].attempt_1[1][0]: Expected `int` <= 9",
         ),
-        (changed(a=[{"attempt_1": [[True]], "attempt_2": [[0]]}]), "true is no colour"),
-        (changed(a=[{"attempt_1": [[0] * 31], "attempt_2": [[0]]}]), "31 columns"),
+        (
+            changed(a=[{"attempt_1": [[True]], "attempt_2": [[0]]}]),
+            "[0].attempt_1[0][0]: Expected `int`, got `bool`",
+        ),
+        (
+            changed(a=[{"attempt_1": [[0] * 31], "attempt_2": [[0]]}]),
+            "[0].attempt_1[0]: Expected `array` of length <= 30",
+        ),
     ],
 )
 def test_a_broken_submission_is_refused_with_its_place(
