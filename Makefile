@@ -34,7 +34,7 @@ test: venv
 	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
 	    --dist=loadscope --no-loadscope-reorder -m 'not fault and not coverage'
 
-# Ten thousand simulated schedules of the archive; `make test` has 520.
+# Ten thousand simulated schedules of the archive; `make test` has 300.
 schedules: venv
 	$(BIN)/python -m tests.simulation --schedules 10000
 

@@ -57,6 +57,17 @@ def tally_of(archive: ArchiveWriter, storage: Path, *cases: Case) -> Tally:
     return asyncio.run(annotate_all())
 
 
+def test_a_fresh_run_shares_its_calls_with_no_other(tmp_path: Path) -> None:
+    def key(run: str, fresh: str) -> str:
+        config = annotation(tmp_path, "http://127.0.0.1:9/v1", f"fresh={fresh}")
+        settings = protocol_settings(config, run, CODEBOOK)
+        return settings.evaluator.request((Message("user", "x"),), None, settings.salt).key
+
+    shared = key("a", "false")
+    assert shared == key("b", "false")
+    assert len({shared, key("a", "true"), key("b", "true")}) == 3
+
+
 def test_errors_of_the_run_and_faults_of_raylab_leave_their_cases_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Annotation on a local Ray against a scripted chat server: stops, generations, people, drift."""
+"""Annotation on a local Ray against a scripted chat server: budgets, errors, losses, figures."""
 
 import json
 import os
@@ -12,16 +12,9 @@ from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
 from raylab.cluster.annotation.actors import Annotator
 from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig, ReportConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.entrypoint import run_job
-from raylab.errors import (
-    ArchiveError,
-    BudgetError,
-    ConfigError,
-    EndpointError,
-    LlmError,
-)
-from raylab.report.drift import report_drift
+from raylab.errors import ArchiveError, BudgetError, ConfigError, LlmError
 from raylab.runs.run import Run
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
@@ -79,8 +72,8 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
         assert 0 < (spent.billed + spent.uncertain).tokens <= 30000
         assert archive.run("run").row().finished is None
     run = Run.at(tmp_path / "run")
-    # With new cases when it is finished, and with nothing left to do; its archive is its own.
-    for count in (12, 13, 13):
+    # With new cases when it is finished too; its archive is its own.
+    for count in (12, 13):
         annotate(count, "llm.budget.tokens=1000000", "resume=true")
         assert statuses(tmp_path, "lab.db") == {"accepted": count}
         report = json.loads((run / "report.json").read())
@@ -92,34 +85,15 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
     assert not (tmp_path / "archive.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "problem"),
-    [
-        (
-            [f"{ENDPOINT}.base_url=http://127.0.0.1:9/v1", f"{ENDPOINT}.limits.deadline=1e-9"],
-            EndpointError,
-            r"127\.0\.0\.1:9",
-        ),
-        (
-            [f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"],
-            ConfigError,
-            "environment variable RAYLAB_NO_SUCH_KEY",
-        ),
-    ],
-)
-def test_what_a_worker_cannot_reach_or_read_stops_the_run(
-    tmp_path: Path,
-    chat: str,
-    monkeypatch: pytest.MonkeyPatch,
-    change: list[str],
-    error: type[Exception],
-    problem: str,
+def test_a_key_that_a_worker_does_not_have_stops_the_run(
+    tmp_path: Path, chat: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The job trusts its workers with keys and addresses, as it does on a cluster.
     monkeypatch.setattr("raylab.cluster.annotate.require_endpoints", lambda *_: None)
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
-    with pytest.raises(error, match=problem):
-        run_annotate(config(tmp_path, chat, f"cases.path={cases}", *change))
+    change = f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"
+    with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}", change))
     assert statuses(tmp_path) == {}
 
 
@@ -146,11 +120,11 @@ def test_a_case_that_kills_its_process_stays_open_and_takes_no_other_along(
             return await super().annotate(chunk)
 
     monkeypatch.setattr("raylab.cluster.annotation.driver.Annotator", Mortal)
-    monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 1)
+    monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 0)
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
     # One actor with two chunks of one case each: what is beside the case that kills dies with it.
     beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]
-    told = r"^1 case is open, first c0: the process that ran it alone died 2 times: "
+    told = r"^1 case is open, first c0: the process that ran it alone died 1 times: "
     with pytest.raises(LlmError, match=told):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5}
@@ -210,15 +184,3 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     assert sums(found["ray_raylab_llm_attempts_total"], "outcome") == {"ok": usage["sent"]}
     tokens = sums(found["ray_raylab_llm_tokens_total"], "direction")
     assert tokens == {"prompt": usage["prompt_tokens"], "reply": usage["completion_tokens"]}
-
-
-def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
-    packaged = ["cases.packaged=gold", "cases.take=12", "fresh=true"]
-    run_annotate(config(tmp_path, chat, *packaged))
-    run_annotate(config(tmp_path, chat, *packaged, "name=later"))
-    report_drift(ReportConfig(storage=str(tmp_path), drift=True))
-    drift = json.loads((tmp_path / "drift.json").read_text())
-    assert [run["run"] for run in drift["runs"]] == ["run", "later"]
-    compared = [row for row in drift["comparisons"] if row["cases"]]
-    assert compared and all(row["cases"] == 12 and not row["result"]["lost"] for row in compared)
-    assert drift["alarms"] == []

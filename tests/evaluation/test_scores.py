@@ -109,12 +109,12 @@ def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(work, "LINE_SECONDS", 0.0)
-    config = evaluation(storage, "slow")
+    config = evaluation(storage, "slow", generations=("published",))
     scoring = config.scoring.model_copy(update={"batch_size": 1})
     run_evaluate(config.model_copy(update={"scoring": scoring}))
     out = capsys.readouterr().out
-    line = r"0 of 4 pairs of model and generation and \S+ % of the next after .*, ETA "
-    assert re.search(line, out.partition("[1/4]")[0])
+    line = r"0 of 2 pairs of model and generation and \S+ % of the next after .*, ETA "
+    assert re.search(line, out.partition("[1/2]")[0])
 
 
 def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):

@@ -12,10 +12,10 @@ from tests.simulation.plants import PLANTS
 from tests.simulation.simulator import failures_of, simulator
 
 ROOT = Path(__file__).parents[2]
-SCHEDULES = 520
-"""Every planted bug is found among them, most among fifty; `make schedules` runs 10,000."""
+SCHEDULES = 300
+"""Of the planted bugs all but one are found among the first fifty; `make schedules` runs 10,000."""
 RAREST = 507
-"""The schedule that finds the bug which most of them miss."""
+"""The first schedule that finds the other."""
 
 
 @pytest.mark.slow
