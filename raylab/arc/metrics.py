@@ -235,6 +235,42 @@ def compositional_gap_rate(counts: Tensor) -> Tensor:
     return _divided((cells & grids).sum(), torch.tensor(len(counts), device=counts.device), 0.0)
 
 
+def task_metrics(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """Returns every metric, each a scalar in [0, 1], from the counts of tasks.
+
+    Args:
+        counts: (tasks, counts) integers, in the order of `Count`.
+        weights: keyword weights of the dense grid objective.
+    """
+    return metric_values(counts.sum(0), weights) | {GAP_RATE: compositional_gap_rate(counts)}
+
+
+def group_metrics(
+    counts: Tensor,
+    groups: Sequence[str],
+    group_of_task: Tensor,
+    weights: Mapping[str, float] | None = None,
+) -> dict[str, GroupMetrics]:
+    """Returns every metric of each group that has a grid, with `compositional_gap`.
+
+    The gap is cell accuracy minus grid accuracy.
+
+    Args:
+        counts: (tasks, counts) integers, in the order of `Count`.
+        groups: names of the groups.
+        group_of_task: (tasks,) int64 position of each task's group.
+        weights: keyword weights of the dense grid objective.
+    """
+    table: dict[str, GroupMetrics] = {}
+    for position, group in enumerate(groups):
+        own = counts[group_of_task == position]
+        if grids := int(own[:, Count.GRIDS].sum()):
+            values = {name: float(value) for name, value in task_metrics(own, weights).items()}
+            values["compositional_gap"] = values["cell_accuracy"] - values["grid_accuracy"]
+            table[group] = GroupMetrics(grids=grids, metrics=values)
+    return table
+
+
 class GridMetrics(Metric):
     """All grid metrics of an epoch, in total and by group, from summed integer counts.
 
@@ -303,27 +339,10 @@ class GridMetrics(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Returns every metric over all grids, each a scalar in [0, 1]."""
-        return self._values(self.counts)
+        return task_metrics(self.counts, self.weights)
 
     def by_group(self) -> dict[str, GroupMetrics]:
-        """Returns every metric of each group that has a grid, with `compositional_gap`.
-
-        The gap is cell accuracy minus grid accuracy, over the grids of all workers.
-        """
-        table: dict[str, GroupMetrics] = {}
+        """Returns `group_metrics` of the grids of all workers."""
         with self.sync_context():
             total = self.counts.cpu()
-        for position, group in enumerate(self.groups):
-            counts = total[self._group_of_task == position]
-            grids = int(counts[:, Count.GRIDS].sum())
-            if not grids:
-                continue
-            values = {name: float(value) for name, value in self._values(counts).items()}
-            gap = values["cell_accuracy"] - values["grid_accuracy"]
-            metrics = {**values, "compositional_gap": gap}
-            table[group] = GroupMetrics(grids=grids, metrics=metrics)
-        return table
-
-    def _values(self, counts: Tensor) -> dict[str, Tensor]:
-        values = metric_values(counts.sum(0), self.weights)
-        return values | {GAP_RATE: compositional_gap_rate(counts)}
+        return group_metrics(total, self.groups, self._group_of_task, self.weights)

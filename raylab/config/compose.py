@@ -28,8 +28,6 @@ from raylab.errors import ConfigError, DataError
 
 YAML_BYTES = 1 << 18
 """Longest file that is read."""
-YAML_NODES = 1 << 13
-"""Most nodes of a file, those of aliases counted at each use."""
 UNUSABLE = (
     HydraException,
     OmegaConfBaseException,
@@ -153,8 +151,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             raise DataError(f"{path} is no file: give one with the sections of the configuration")
         with path.open("rb") as file:
             text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
-        if _count_nodes(text) > YAML_NODES:
-            raise DataError(f"{path} has more than {YAML_NODES:,} YAML nodes: write fewer aliases")
         document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except DataError as error:
         raise ConfigError(str(error)) from error
@@ -163,31 +159,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path} holds no mapping of keys to values")
     return cast(dict[str, Any], document)
-
-
-def _count_nodes(text: str) -> int:
-    """Counts the nodes of a document, up to `YAML_NODES` and those of an alias at its end.
-
-    An alias within its own anchor counts as too many.
-    """
-    anchors: dict[str, int] = {}
-    opened: list[tuple[str | None, int]] = []
-    count = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            count += anchors.get(event.anchor, YAML_NODES)
-        elif isinstance(event, yaml.NodeEvent):
-            count += 1
-        if isinstance(event, yaml.CollectionStartEvent):
-            opened.append((event.anchor, count))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, start = opened.pop()
-            anchors[anchor or ""] = count - start + 1
-        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
-            anchors[event.anchor] = 1
-        if count > YAML_NODES:
-            break
-    return count
 
 
 def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:

@@ -24,12 +24,11 @@ from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
-from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
+from raylab.arc.metrics import grid_counts, group_metrics, task_metrics
 from raylab.arc.models.base import exact_matches
 from raylab.grid_metrics import (
     COPY_ELSE_PREVIOUS,
     COPY_SOURCE,
-    GAP_RATE,
     PREVIOUS_CELL,
     RULES,
     Count,
@@ -79,14 +78,11 @@ def rule_metrics(
         tasks: (pairs,) task of each pair, as a number from 0.
         weights: keyword weights of the dense grid objective.
     """
-    metrics: dict[str, dict[str, float]] = {}
-    for rule, pairs in counts.items():
-        by_task = pairs.new_zeros(int(tasks.max()) + 1, len(Count))
-        by_task.index_add_(0, torch.from_numpy(tasks), pairs)
-        values = metric_values(pairs.sum(0), weights)
-        values[GAP_RATE] = compositional_gap_rate(by_task)
-        metrics[rule] = {name: float(value) for name, value in values.items()}
-    return metrics
+    of_tasks = _by_task(counts, tasks, int(tasks.max()) + 1)
+    return {
+        rule: {name: float(value) for name, value in task_metrics(own, weights).items()}
+        for rule, own in of_tasks.items()
+    }
 
 
 def group_rule_metrics(
@@ -95,8 +91,8 @@ def group_rule_metrics(
     weights: Mapping[str, float],
     groups: Sequence[str],
     group_of_task: Indices,
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns the metrics of `rule_metrics`, and `compositional_gap`, by group of tasks and rule.
+) -> dict[str, dict[str, Mapping[str, float]]]:
+    """Returns the metrics of `group_metrics` by group of tasks and rule.
 
     Args:
         counts: as in `rule_metrics`.
@@ -105,16 +101,20 @@ def group_rule_metrics(
         groups: names of the groups.
         group_of_task: (tasks,) position of each task's group.
     """
-    group = group_of_task[tasks]
-    metrics: dict[str, dict[str, dict[str, float]]] = {}
-    for index in map(int, np.unique(group)):
-        inside = group == index
-        own = {rule: pairs[torch.from_numpy(inside)] for rule, pairs in counts.items()}
-        rules = rule_metrics(own, tasks[inside], weights)
-        for values in rules.values():
-            values["compositional_gap"] = values["cell_accuracy"] - values["grid_accuracy"]
-        metrics[groups[index]] = rules
+    metrics: dict[str, dict[str, Mapping[str, float]]] = {}
+    for rule, own in _by_task(counts, tasks, len(group_of_task)).items():
+        table = group_metrics(own, groups, torch.from_numpy(group_of_task), weights)
+        for group, figures in table.items():
+            metrics.setdefault(group, {})[rule] = figures.metrics
     return metrics
+
+
+def _by_task(counts: RuleCounts, tasks: Indices, size: int) -> RuleCounts:
+    """Returns the counts of `size` tasks by rule, from those of their pairs."""
+    at = torch.from_numpy(tasks)
+    return {
+        rule: own.new_zeros(size, len(Count)).index_add_(0, at, own) for rule, own in counts.items()
+    }
 
 
 def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:

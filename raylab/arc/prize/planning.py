@@ -87,12 +87,11 @@ def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnsw
     answers = read_submission(file, load_tasks(config.data, unanswered=True))
     update = {"votes": VotesConfig(), "test_time_training": None}
     scoring = config.scoring.model_copy(update=update)
-    chosen = choose_units({}, config.data, scoring)
     plan = ScorePlan(
         models={file_name(file.stem): CheckpointFile.at(str(file))},
         generations=generation_configs((AS_PUBLISHED,), config.data),
         scoring=scoring,
-        units=chosen.units,
+        units=choose_units({}, config.data, scoring),
     )
     before = run.read_record(ScorePlan)
     if before not in (None, plan):

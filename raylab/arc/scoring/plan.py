@@ -15,8 +15,6 @@ from raylab.arc.data.content import contents_of
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.scoring.units import (
-    ChosenUnits,
-    Note,
     Units,
     choose_units,
     scores_by_pair,
@@ -28,7 +26,6 @@ from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, RunError
 from raylab.files import Place
-from raylab.log import log_line
 from raylab.runs.records import Part, Record
 from raylab.runs.run import SCORES, Run
 
@@ -96,7 +93,6 @@ class Scoring:
         subdir: Directory of the score tree within the run.
         checkpoints: The checkpoints that planning had to read, by model.
         seen: Fingerprints of pairs that are not scored; empty unless `data.split_by=pair`.
-        notes: Lines that tell how new units were chosen.
     """
 
     plan: ScorePlan
@@ -104,7 +100,6 @@ class Scoring:
     subdir: str
     checkpoints: Mapping[str, Checkpoint]
     seen: frozenset[int] = frozenset()
-    notes: tuple[Note, ...] = ()
 
     @property
     def by_pair(self) -> bool:
@@ -239,23 +234,21 @@ def _planned(
     checkpoints = read_models({model: models[model] for model in read}, scoring)
     seen = seen_pairs(checkpoints, data, scoring)
     if before is None:
-        chosen = choose_units(checkpoints, data, scoring)
+        units = choose_units(checkpoints, data, scoring)
     else:
-        chosen = ChosenUnits(before.units)
+        units = before.units
         _refuse_other_settings(tree, name, before, datasets, scoring)
         _refuse_other_checkpoints(tree, before, files)
         if scores_by_pair(data, scoring):
             _refuse_further_models(tree, name, added)
         elif not scoring.include_seen:
             _refuse_seen(tree, checkpoints, before.tasks, data)
-    plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=chosen.units)
-    return Scoring(plan, tree, subdir, checkpoints, seen, chosen.notes)
+    plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
+    return Scoring(plan, tree, subdir, checkpoints, seen)
 
 
 def _written(scoring: Scoring) -> Scoring:
-    """Tells of a new plan, and writes it beside the score tree."""
-    for message, fields in scoring.notes:
-        log_line(message, **fields)
+    """Writes a new plan beside the score tree."""
     name = f"{scoring.subdir}.json"
     if scoring.plan != scoring.tree.read_record(ScorePlan, name):
         scoring.tree.write_record(scoring.plan, name)

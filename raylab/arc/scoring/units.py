@@ -1,8 +1,7 @@
 """What is scored: the tasks and pairs that a model has not seen, and the units of their scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.content import contents_of
@@ -13,24 +12,10 @@ from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import file_name
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError
+from raylab.log import log_line
 
 Units = Mapping[str, tuple[str, ...]]
 """Ids of the tasks of each unit."""
-Note = tuple[str, Mapping[str, Any]]
-"""A line for the user, and its figures."""
-
-
-@dataclass(frozen=True)
-class ChosenUnits:
-    """The units to score.
-
-    Attributes:
-        units: The units.
-        notes: Lines that tell how they were chosen.
-    """
-
-    units: Units
-    notes: tuple[Note, ...] = ()
 
 
 def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
@@ -63,8 +48,8 @@ def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str
 
 def choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
-) -> ChosenUnits:
-    """Chooses what to score of the tasks of `data`: what no model has seen, or all.
+) -> Units:
+    """Chooses what to score of the tasks of `data`: what no model has seen, or all; says what.
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
@@ -83,17 +68,15 @@ def choose_units(
             f"{len(tasks)} tasks of data.source={data.source}: score them anyway with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
-    left_out = len(tasks) - len(unseen)
-    notes: list[Note] = [
-        (
-            f"{len(unseen)} of {len(tasks)} tasks are scored, {left_out} that a model was trained "
-            "on or chosen on are left out",
-            {"scored": len(unseen), "tasks": len(tasks)},
-        )
-    ]
+    log_line(
+        f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
+        "was trained on or chosen on are left out",
+        scored=len(unseen),
+        tasks=len(tasks),
+    )
     if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
-        notes.append((f"seen under another id: {', '.join(others)}", {"seen": others}))
-    return ChosenUnits(_units_of(unseen, data, scoring), tuple(notes))
+        log_line(f"seen under another id: {', '.join(others)}", seen=others)
+    return _units_of(unseen, data, scoring)
 
 
 def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
@@ -118,7 +101,7 @@ def _of_new_pairs(
     checkpoints: Mapping[str, Checkpoint],
     data: DataConfig,
     scoring: ScoringConfig,
-) -> ChosenUnits:
+) -> Units:
     """Chooses the tasks with a pair that no model has seen."""
     scored = part_seen(tasks, seen_pairs(checkpoints, data, scoring))
     if not scored:
@@ -127,12 +110,13 @@ def _of_new_pairs(
             f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
             "others by data=, data.path or data.tasks"
         )
-    note = (
+    log_line(
         f"{len(scored)} of {len(tasks)} tasks are scored, on the pairs that no model was trained "
         "on or chosen on; the tasks themselves may have been seen",
-        {"scored": len(scored), "tasks": len(tasks)},
+        scored=len(scored),
+        tasks=len(tasks),
     )
-    return ChosenUnits(_units_of(scored, data, scoring), (note,))
+    return _units_of(scored, data, scoring)
 
 
 def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:
