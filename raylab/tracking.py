@@ -1,7 +1,9 @@
 """Figures of runs where people follow them: TensorBoard's files, MLflow, Weights & Biases.
 
-A resumed or restarted run goes on in the tracked run that it began. MLflow and Weights & Biases are
-asked for and may be out of reach: what they do not take is a warning, and never the end of a run.
+A resumed or restarted run goes on in the tracked run that it began. The trials of a sweep and the
+trainings of a pipeline are tracked runs of their own, below that of the sweep or pipeline. MLflow
+and Weights & Biases are asked for and may be out of reach: what they do not take is a warning, and
+never the end of a run.
 """
 
 import io
@@ -17,13 +19,16 @@ from typing import Any, Protocol
 
 from raylab.config.base import JobConfig, Tracking, require_trackers
 from raylab.config.schema import flat
-from raylab.runs.run import Run
+from raylab.runs.run import TRIALS, Run
+from raylab.runs.run_record import RECORD
 
 PROJECT = "raylab"
 """Name of the experiment in MLflow, and of the project in Weights & Biases."""
 TENSORBOARD_DIRECTORY = "tensorboard"
 RUN_TAG = "raylab.run_id"
 LONGEST_PARAMETER = 500
+MOST_PARAMETERS = 100
+"""Most parameters that MLflow takes at once."""
 MOST_FAILURES = 5
 """Failures in a row after which a tracker is not asked any more."""
 FILE_VERSION = "brain.Event:2"
@@ -139,23 +144,25 @@ class _Lenient:
         self._name, self._begin = name, begin
         self._tracker: Tracker | None = None
         self._failures = 0
+        # It is there to be seen before the first figures, which may take hours.
+        self._do(lambda tracker: None)
 
     def log(self, step: int, figures: Figures) -> None:
+        finite = {name: value for name, value in figures.items() if math.isfinite(value)}
+        self._do(lambda tracker: tracker.log(step, finite))
+
+    def close(self) -> None:
+        if self._tracker is not None:
+            self._do(lambda tracker: tracker.close())
+
+    def _do(self, action: Callable[[Tracker], None]) -> None:
         if self._failures == MOST_FAILURES:
             return
         try:
             if self._tracker is None:
                 self._tracker = self._begin()
-            finite = {name: value for name, value in figures.items() if math.isfinite(value)}
-            self._tracker.log(step, finite)
+            action(self._tracker)
             self._failures = 0
-        except Exception as error:
-            self._warn(error)
-
-    def close(self) -> None:
-        try:
-            if self._tracker is not None:
-                self._tracker.close()
         except Exception as error:
             self._warn(error)
 
@@ -169,6 +176,12 @@ class _Lenient:
             LOGGER.warning("%s is not asked any more", self._name)
 
 
+def _whole(run: Run) -> Run | None:
+    """Returns the run that a run is a part of, as a trial is of its sweep; None if it is whole."""
+    above = run.parent.parent if run.parent.name == TRIALS else run.parent
+    return Run.at(above) if (above / RECORD).exists() else None
+
+
 class _Mlflow:
     """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run."""
 
@@ -178,20 +191,34 @@ class _Mlflow:
         # MLflow would try for minutes, in which a training waits.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.parent.path}/mlflow.db"
+        whole = _whole(run)
+        beside = (whole or run).parent.path
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside}/mlflow.db"
         self._client = MlflowClient(place)
         experiment = self._client.get_experiment_by_name(PROJECT)
         number = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
-        mine = f"tags.`{RUN_TAG}` = '{run.id}'"
-        before = self._client.search_runs([number], mine, max_results=1)
-        if before:
-            self._id = before[0].info.run_id
+        if before := self._tracked(number, run):
+            self._id = before
             self._client.update_run(self._id, status="RUNNING")
             return
         tags = {RUN_TAG: str(run.id)}
+        if whole is not None and (parent := self._tracked(number, whole)):
+            tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
-        for name, value in parameters.items():
-            self._client.log_param(self._id, name, str(value)[:LONGEST_PARAMETER])
+        self._describe(parameters)
+
+    def _tracked(self, experiment: str, run: Run) -> str | None:
+        """Returns the id by which MLflow has a run; None if it has not."""
+        mine = f"tags.`{RUN_TAG}` = '{run.id}'"
+        tracked = self._client.search_runs([experiment], mine, max_results=1)
+        return tracked[0].info.run_id if tracked else None
+
+    def _describe(self, parameters: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        entries = [Param(name, str(v)[:LONGEST_PARAMETER]) for name, v in parameters.items()]
+        for first in range(0, len(entries), MOST_PARAMETERS):
+            self._client.log_batch(self._id, params=entries[first : first + MOST_PARAMETERS])
 
     def log(self, step: int, figures: Figures) -> None:
         from mlflow.entities import Metric
@@ -211,10 +238,12 @@ class _WeightsAndBiases:
         import wandb
 
         asked = "WANDB_MODE" in os.environ or wandb.api.api_key
+        whole = _whole(run)
         self._run = wandb.init(
             project=PROJECT,
             id=run.id,
             name=run.name,
+            group=(whole or run).name,
             resume="allow",
             config=dict(parameters),
             dir=run.path if run.is_local else None,

@@ -130,6 +130,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "data": config.data,
             "training": training,
             "cluster": config.cluster,
+            "tracking": config.tracking,
         }
     )
 

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.base import Scalar
-from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.schema import flat
 from raylab.config.search import SearchSpace
@@ -41,7 +40,10 @@ def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
 
 def best_yaml(config: TrainConfig) -> str:
     """Returns the `best.yaml` of a trial: what is trained, but not where and under which name."""
-    return as_yaml(config, exclude={"storage", "name", "resume", "log", "cluster"})
+    # Who reads what sweeps left has no use for Hydra.
+    from raylab.config.compose import as_yaml
+
+    return as_yaml(config, exclude={"storage", "name", "resume", "log", "cluster", "tracking"})
 
 
 class TrialFailure(Record):
@@ -126,6 +128,17 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
     metrics = None if best is None else Run.at(run / TRIALS / best).read_record(TrainingMetrics)
     # All trials validate on the same tasks.
     return SweepMetrics(trials=tuple(trials), rules={} if metrics is None else metrics.rules)
+
+
+def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
+    """Returns the main figures of a sweep by name: of its best trial, and how many there are."""
+    best = metrics.trials[0].trained if metrics.trials else None
+    figures = {"trials": float(len(metrics.trials))}
+    if best is not None:
+        figures[monitor] = best.score
+    if metrics.test is not None:
+        figures |= {f"test_{name}": value for name, value in metrics.test.metrics.items()}
+    return figures
 
 
 def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:

@@ -39,7 +39,7 @@ from raylab.config.base import AS_PUBLISHED, ClusterConfig
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
-from raylab.evaluation.quality import measure_trees
+from raylab.evaluation.quality import measure_trees, quality_figures
 from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
@@ -51,6 +51,7 @@ from raylab.report.quality import log_quality
 from raylab.report.table import print_tables
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
+from raylab.tracking import tracking
 from raylab.training.held_out import with_test
 
 PRIOR = "prior"
@@ -80,14 +81,18 @@ def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str,
         log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)
         return
-    with session(config.cluster, run):
+    # Begun before its trainings, which are tracked below it.
+    with tracking(config.tracking, config, run) as trackers, session(config.cluster, run):
         trained = {} if sides is None else _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
         if run.read_record(Examples) is None:
             run.write_record(_examples(config, run, models))
-        run.write_record(_measure(config, run))
+        quality = _measure(config, run)
+        run.write_record(quality)
+        for tracker in trackers.values():
+            tracker.log(0, quality_figures(quality))
     write_page(run, _page(config, run))
     run.finish()
     _tell_outcome(run)
@@ -107,6 +112,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
             data=config.data,
             training=config.training,
             cluster=config.cluster,
+            tracking=config.tracking,
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)

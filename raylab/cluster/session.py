@@ -8,7 +8,8 @@ import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,17 +106,11 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
             "package lightning is installed: Ray would mix it with pytorch_lightning; "
             "pip uninstall lightning"
         )
-    begun = not ray.is_initialized()
-    if begun:
-        _connect(config.joined)
-    try:
+    with nullcontext() if ray.is_initialized() else _connected(config.joined):
         if run is not None:
             require_kept(run)
             _require_shared(run)
         yield
-    finally:
-        if begun:
-            ray.shutdown()
 
 
 def require_kept(run: Run) -> None:
@@ -186,6 +181,29 @@ def _read_file(uri: str) -> bytes | None:
         return None
 
 
+@contextmanager
+def _connected(address: str | None) -> Generator[None]:
+    # Ray in this process reads the token of a local one for each of its connections.
+    token = {"RAY_AUTH_TOKEN": _own_token()} if address is None and _lacks_token() else {}
+    with variables(**token):
+        _connect(address)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@cache
+def _own_token() -> str:
+    """Returns the token of all local Rays of this process, which Ray reads once."""
+    return secrets.token_hex(32)
+
+
+def _lacks_token() -> bool:
+    """Returns True if Ray would write a token to `TOKEN_FILE`, for every account to read."""
+    return os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
+
+
 def _connect(address: str | None) -> None:
     try:
         if address is None:
@@ -208,12 +226,8 @@ def _connect(address: str | None) -> None:
 
 def _start() -> None:
     """Starts a Ray that no other account and no other machine can use."""
-    if os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token():
-        # Ray would write a token to TOKEN_FILE, for every account to read. It stays, because Ray
-        # in this process reads it for each of its connections.
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     # The processes of a Ray inherit what is set as it starts.
-    with _loopback_kept(), _variables(**SETTINGS):
+    with _loopback_kept(), variables(**SETTINGS):
         # Without an address Ray would join any cluster that it finds on the machine.
         _init("local", _node_ip_address=LOOPBACK)
     if (address := ray.util.get_node_ip_address()) != LOOPBACK:
@@ -248,7 +262,7 @@ def _join(address: str) -> None:
     # A variable that is set here is one of a submitted job, or Ray Train hands it on.
     settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
     # Ray tries twenty times by default, for 40 seconds each.
-    with _variables(RAY_gcs_server_port_wait_time_s="1"):
+    with variables(RAY_gcs_server_port_wait_time_s="1"):
         _init(address, runtime_env={"env_vars": settings})
 
 
@@ -264,8 +278,8 @@ def _require_listener(address: str) -> None:
 
 
 @contextmanager
-def _variables(**values: str) -> Generator[None]:
-    """Sets environment variables that are not set, while in use."""
+def variables(**values: str) -> Generator[None]:
+    """Sets environment variables of this process that are not set, while in use."""
     new = values.keys() - os.environ.keys()
     os.environ.update({name: values[name] for name in new})
     try:

@@ -1,9 +1,9 @@
 """Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
 import logging
-import os
 import pickle
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ import psutil
 import ray
 import ray.tune
 from pydantic import ValidationError
+from ray.tune.logger import JsonLoggerCallback
 
 from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
@@ -26,10 +27,17 @@ from raylab.arc.sweep import (
     history_of,
     name_trial,
     rank_trials,
+    sweep_figures,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.schedulers import DRAWN, SCORE, DrawsOfTune, scheduler_of
-from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
+from raylab.cluster.session import (
+    cpus_per_worker,
+    session,
+    trainings_at_a_time,
+    uses_gpu,
+    variables,
+)
 from raylab.cluster.train import fit, measure_epoch
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
@@ -46,6 +54,7 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.sweep import curve_names, sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
+from raylab.tracking import Tracker, tracking
 from raylab.training.held_out import with_test
 from raylab.training.listeners import EpochListener
 
@@ -53,11 +62,19 @@ TUNE_STATE = "tune"
 BEST = "best.yaml"
 CURVES = "curves.png"
 TRIAL_RESTARTS = 2
-UNWIND_SECONDS = "60"
-"""Longest wait until a trial that is stopped early has left its process to the next."""
 GROWTH_BYTES = 2 << 30
 """Growth of a process since its first trial, after which the next trial moves to a new one."""
-SNAPSHOT_SECONDS = "1"
+SETTINGS = {
+    # A trial that ended after the last snapshot runs again on resume, and returns at once.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1",
+    # The longest wait until a trial that is stopped early has left its process to the next.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
+    # _Progress tells what happens; Tune would add tables, and a traceback for each lost process.
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Trials track their curves themselves.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+}
+"""What Tune reads in the process of the job as it runs trials, and hands on to theirs."""
 STATES = {
     "PENDING": "pending",
     "RUNNING": "running",
@@ -86,18 +103,18 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             log_line(f"run {run.name} is finished, nothing is left to do")
             _tell_outcome(run, run.read_record(SweepMetrics), config)
             return
-        with session(config.cluster, run):
+        with (
+            # Begun before its trials, which are tracked below it.
+            tracking(config.tracking, config, run) as trackers,
+            session(config.cluster, run),
+        ):
             shared = ray.put(with_rules(sides))
-            results = _tuner(config, run, shared).fit()
-            _conclude(config, run, results, shared)
+            with variables(**SETTINGS):
+                results = _tuner(config, run, shared).fit()
+            _conclude(config, run, results, shared, trackers)
 
 
 def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:
-    # A trial that ended after the last snapshot runs again on resume, and returns at once.
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
-    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", UNWIND_SECONDS)
-    # _Progress tells what happens; Tune would add tables, and a traceback for each lost process.
-    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     places = trainings_at_a_time(config.cluster, config.concurrent)
     log_line(
@@ -136,7 +153,8 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             storage_path=run.uri,
             verbose=0,
             failure_config=ray.tune.FailureConfig(max_failures=_restarts(config.cluster)),
-            callbacks=[_Progress(config, run.name)],
+            # Tune reads the results of a sweep in the second one's files.
+            callbacks=[_Progress(config, run.name), JsonLoggerCallback()],
         ),
     )
 
@@ -319,8 +337,9 @@ def _conclude(
     run: Run,
     results: ray.tune.ResultGrid,
     sides: "ray.ObjectRef[Sides]",
+    trackers: Mapping[str, Tracker],
 ) -> None:
-    """Ranks the trials, writes the files of the sweep, and logs the failures."""
+    """Ranks the trials, writes and tracks what came of the sweep, and logs the failures."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
     metrics = rank_trials(config, run, ids)
     best = metrics.trials[0] if metrics.trials else None
@@ -342,6 +361,8 @@ def _conclude(
     drawn = {names[trial]: history for trial, history in histories.items()}
     (run / CURVES).write(learning_curves_png(drawn, monitor))
     run.write_record(metrics)
+    for tracker in trackers.values():
+        tracker.log(len(metrics.trials), sweep_figures(metrics, monitor))
     write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
     _tell_outcome(run, metrics, config)
     if results.errors:

@@ -96,6 +96,7 @@ class TuneConfig(JobConfig):
     training: TrainingConfig = TrainingConfig()
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
+    tracking: Trackers = ("tensorboard",)
 
     @property
     def trial_count(self) -> int:
@@ -236,6 +237,7 @@ class PipelineConfig(JobConfig):
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()
+    tracking: Trackers = ("tensorboard",)
 
     @model_validator(mode="after")
     def _scores_pairs(self) -> "PipelineConfig":

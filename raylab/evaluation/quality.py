@@ -44,12 +44,16 @@ def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
     """Writes `quality.json` of a finished run, and prints the figures."""
     run = Run.open(config, config.job)
     run.write_record(Quality(**dict(quality)))
-    figures = {name: of.value for name, of in quality.figures.items() if of.value is not None}
-    figures |= {f"accuracy/{model}": share for model, share in quality.models.items()}
-    track(config.tracking, config, run, 0, figures)
+    track(config.tracking, config, run, 0, quality_figures(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
+
+
+def quality_figures(quality: TreeQuality) -> dict[str, float]:
+    """Returns the figures of a benchmark that could be computed, and the models' accuracies."""
+    figures = {name: of.value for name, of in quality.figures.items() if of.value is not None}
+    return figures | {f"accuracy/{model}": share for model, share in quality.models.items()}
 
 
 def measure_trees(
