@@ -125,6 +125,19 @@ def test_outside_packages_stay_where_they_belong(path: Path) -> None:
     assert not any(name.startswith("ray.air") for name in imports(path))
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_hydra_is_imported_by_command_lines_alone(path: Path) -> None:
+    """Those who read what runs left, and workers, have no use for it."""
+    first = {
+        f"{node.module}.{alias.name}"
+        for node in parsed(path).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    if home(path) not in ("config", "entrypoint"):
+        assert not any(name.startswith("raylab.config.compose") for name in first)
+
+
 Stage = tuple[list[str], set[str]]
 """Modules, and the packages that may not be there when these are imported after the earlier."""
 

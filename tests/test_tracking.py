@@ -10,12 +10,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from jobs.quality import run as run_quality
 from raylab import tracking
+from raylab.arc.search import trial_config
+from raylab.arc.sweep import Drawn, name_trial
 from raylab.config import base
 from raylab.config.compose import load_config
-from raylab.config.jobs import QualityConfig, TrainConfig
+from raylab.config.jobs import QualityConfig, TrainConfig, TuneConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.errors import ConfigError
-from raylab.runs.run import Run
+from raylab.runs.run import TRIALS, Run
 from raylab.tracking import TensorBoard
 from tests.evaluation.trees import SCORES, write_scores
 
@@ -83,6 +85,46 @@ def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_quality_is_there_too(
     assert second.data.params["training.lr"] == "0.00185"
     history = client.get_metric_history(second.info.run_id, "loss")
     assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.25)]
+
+
+def test_the_trials_of_a_sweep_are_below_its_run_of_mlflow_also_when_they_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    lr = {"lr": {"log_uniform": [1e-4, 1e-2]}}
+    config = TuneConfig.model_validate(
+        {
+            "space": {"model": {"champion": {}}, "training": lr},
+            "storage": str(tmp_path),
+            "name": "sweep",
+            "tracking": ["mlflow"],
+        }
+    )
+    run = Run.open(config, config.job)
+    with tracking.tracking(config.tracking, config, run) as trackers:
+        for step, value in enumerate((0.001, 0.002, 0.001), 1):
+            drawn: Drawn = {"architecture": "champion", "training.lr": value}
+            name = name_trial(f"id{value}", drawn, config.space)
+            trial = trial_config(config, drawn, storage=str(run / TRIALS), name=name)
+            own = Run.open(trial, trial.job)
+            with tracking.tracking(trial.tracking, trial, own) as below:
+                below["mlflow"].log(step, {"loss": 1 / step})
+        trackers["mlflow"].log(2, {"trials": 2.0})
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("raylab")
+    assert experiment is not None
+    (sweep,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'sweep'")
+    assert sweep.data.metrics == {"trials": 2.0}
+    assert sweep.data.params["space.training.lr.log_uniform"] == "[0.0001, 0.01]"
+    parent = f"tags.mlflow.parentRunId = '{sweep.info.run_id}'"
+    trials = client.search_runs([experiment.experiment_id], parent)
+    assert {of.info.run_name: of.data.params["training.lr"] for of in trials} == {
+        "id0.001-champion-lr-0.001": "0.001",
+        "id0.002-champion-lr-0.002": "0.002",
+    }
+    (again,) = [of for of in trials if of.data.params["training.lr"] == "0.001"]
+    history = client.get_metric_history(again.info.run_id, "loss")
+    assert [metric.step for metric in history] == [1, 3]
 
 
 def test_without_a_key_a_run_of_wandb_is_kept_offline_under_the_runs_id(
