@@ -120,11 +120,11 @@ def test_a_case_that_kills_its_process_stays_open_and_takes_no_other_along(
             return await super().annotate(chunk)
 
     monkeypatch.setattr("raylab.cluster.annotation.driver.Annotator", Mortal)
-    monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 0)
+    monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 1)
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
     # One actor with two chunks of one case each: what is beside the case that kills dies with it.
     beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]
-    told = r"^1 case is open, first c0: the process that ran it alone died 1 times: "
+    told = r"^1 case is open, first c0: the process that ran it alone died 2 times: "
     with pytest.raises(LlmError, match=told):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5}
