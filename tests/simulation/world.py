@@ -154,9 +154,9 @@ class World:
 
     def rows(self, statement: str) -> list[tuple[str, ...]]:
         """Returns the rows of a query on the archive."""
-        if self._connection is None:
-            return []
-        driver: Any = self._connection.connection.driver_connection
+        # After a crash nothing may be connected any more.
+        connection = self._connection or self.connect(Database(self.disk.file)._engine)
+        driver: Any = connection.connection.driver_connection
         return driver.execute(statement).fetchall()
 
     def answered(self) -> set[str]:
