@@ -60,7 +60,7 @@ def benchmark_tune(config: BenchmarkConfig, sides: Sides) -> None:
     with session(ClusterConfig()):
         direct = _direct_seconds(training, sides, config.rounds)
         swept, _ = timed(lambda: tune(_sweep(config, model, run), sides))
-    trial = swept * CONCURRENT / config.rounds
+    trial = swept * min(CONCURRENT, config.rounds) / config.rounds
     overhead = TrialOverhead(
         direct_seconds=direct, trial_seconds=trial, overhead_seconds=trial - direct
     )
@@ -77,9 +77,10 @@ def _direct_seconds(training: TrainConfig, sides: Sides, count: int) -> float:
     """Returns the seconds of a place for one training; each place has a process of its own."""
     work = ray.remote(_train_directly).options(num_cpus=1)
     shared = ray.put(sides)
-    shares = [count // CONCURRENT + (place < count % CONCURRENT) for place in range(CONCURRENT)]
-    seconds = ray.get([work.remote(training, shared, share) for share in shares if share])
-    return sum(seconds) / count
+    places = min(CONCURRENT, count)
+    shares = [count // places + (place < count % places) for place in range(places)]
+    seconds = ray.get([work.remote(training, shared, share) for share in shares])
+    return max(seconds) * places / count
 
 
 def _train_directly(training: TrainConfig, sides: Sides, count: int) -> float:
