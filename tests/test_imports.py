@@ -19,7 +19,7 @@ LAYERS = [
     {"config"},
     {"llm", "archive", "runs", "entrypoint", "workers"},
     {"codebook", "tracking"},
-    {"arc", "annotation", "opt", "quality"},
+    {"arc", "annotation", "opt", "quality", "doctor"},
     {"taxonomies"},
     {"frames"},
     {"report"},
@@ -29,7 +29,7 @@ LAYERS = [
     {"jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-WITHOUT_TORCH = {"annotation", "opt", "quality", "llm", "review", "codebook"}
+WITHOUT_TORCH = {"annotation", "opt", "quality", "doctor", "llm", "review", "codebook"}
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
 
 
