@@ -153,7 +153,8 @@ class Train(Work):
 
 
 class Elastic(Train):
-    epochs, workers, most = 200, "[1,3]", 3
+    # Ray Train looks for nodes that have joined once a minute.
+    epochs, workers, most = 1000, "[1,3]", 3
 
     @property
     def order(self) -> list[str]:

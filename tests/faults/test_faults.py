@@ -51,15 +51,17 @@ class Job:
     def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait while the job runs."""
         deadline = time.monotonic() + SECONDS
+        status = "PENDING"
         while not condition():
-            status = self.state["status"]
-            assert status in ("PENDING", "RUNNING", "SUCCEEDED"), self.log
+            assert status in ("PENDING", "RUNNING"), self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.1)
+            status = self.state["status"]
 
     def succeed(self) -> str:
         """Wait for the end; the log."""
-        self.wait_until(lambda: self.state["status"] == "SUCCEEDED")
+        self.wait_until(lambda: self.state["status"] not in ("PENDING", "RUNNING"))
+        assert self.state["status"] == "SUCCEEDED", self.log
         assert "Traceback" not in self.log, self.log
         return self.log
 
