@@ -37,11 +37,13 @@ class Responses:
             default. A missing score has no row.
         items: What the logs say of items, by name.
         left_out: Numbers of responses and files that do not count, by reason.
+        examples: Where each reason applies first, such as a file.
     """
 
     table: pd.DataFrame
     items: Mapping[str, Item] = field(default_factory=dict[str, Item])
     left_out: Mapping[str, int] = field(default_factory=Counter[str])
+    examples: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @cached_property
     def matrix(self) -> "Matrix":
@@ -91,9 +93,10 @@ class Matrix:
 
 
 def make_responses(
-    rows: Iterable[tuple[str, str, str, str, int, float, float]],
+    rows: pd.DataFrame | Iterable[tuple[str, str, str, str, int, float, float]],
     items: Mapping[str, Item],
     left_out: Mapping[str, int],
+    examples: Mapping[str, str] | None = None,
 ) -> Responses:
     """Returns responses from rows in the order of `COLUMNS`, of which an empty group is the item.
 
@@ -104,7 +107,10 @@ def make_responses(
     if table.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise DataError(f"no response of a model can be used ({reasons or 'there are none'})")
-    table["group"] = table["group"].where(table["group"] != "", table["item"])
+    # Text, because a frame of categories has no category for another name.
+    groups, names = (table[name].astype(str) for name in ("group", "item"))
+    table["group"] = groups.where(groups != "", names)
     for name in COLUMNS[:4]:
         table[name] = table[name].astype("category")
-    return Responses(table.astype({"score": float, "weight": float}), items, left_out)
+    types = {"epoch": np.int64, "score": np.float64, "weight": np.float64}
+    return Responses(table.astype(types), items, left_out, examples or {})
