@@ -26,5 +26,5 @@ def test_responses_are_made_of_rows_or_of_a_frame() -> None:
 
 
 def test_no_rows_are_refused_with_what_was_left_out() -> None:
-    with pytest.raises(DataError, match="no response of a model can be used .3 without a score"):
+    with pytest.raises(DataError, match=r"can be used .3 without a score"):
         make_responses([], {}, {"without a score": 3})
