@@ -16,7 +16,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from raylab.arc.comparators.rules import count_rules, group_rule_metrics
-from raylab.arc.data.curriculum.registry import FAMILIES
+from raylab.arc.data.curriculum.source import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.store import group_indices, store_pairs

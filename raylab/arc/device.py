@@ -1,9 +1,10 @@
-"""What a computation in this process may use: a GPU, and CPU threads."""
+"""What a computation in this process uses: a GPU, CPU threads, and a precision."""
 
 import os
 
 import torch
 
+from raylab.config.arc import Precision
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError
 
@@ -33,3 +34,17 @@ def use_share(cluster: ClusterConfig) -> torch.device:
     """
     torch.set_num_threads(threads_here(cluster))
     return device_here(cluster)
+
+
+def hardware_precision(wanted: Precision) -> Precision:
+    """Returns `wanted`; `auto` becomes a GPU's half precision, and float32 on a CPU.
+
+    That is bfloat16 on a GPU that computes in it natively, else float16. CPUs are slower in
+    bfloat16, even those with instructions for it.
+    """
+    if wanted is not Precision.AUTO:
+        return wanted
+    if not torch.cuda.is_available():
+        return Precision.FLOAT32
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return Precision.BFLOAT16 if native else Precision.FLOAT16

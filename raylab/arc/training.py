@@ -15,9 +15,9 @@ from raylab.arc.comparators.rules import count_on, rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
+from raylab.arc.device import hardware_precision
 from raylab.arc.module import ArcModule
 from raylab.arc.optimisation import averaging, optimiser_of
-from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig

@@ -18,10 +18,10 @@ from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Task
+from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.optimisation import optimiser_of
-from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import (
     BenchmarkRates,
     Rates,

@@ -140,11 +140,12 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
     log_line("\nscores")
     scoring = config.scoring.trusting(config.models)
     workers = RayWorkers(config.cluster, run.name)
-    score_plan(plan_scoring(models, config.generations, config.data, scoring, run), workers)
+    planned = plan_scoring(models, config.generations, config.data, scoring, run)
+    score_plan(planned.written(), workers)
     if config.prior is not None:
         log_line("\nscores on the prior benchmark")
         planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
-        score_plan(planned, workers)
+        score_plan(planned.written(), workers)
 
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:

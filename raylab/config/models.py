@@ -4,7 +4,6 @@ An architecture is added as a configuration class in the `ModelConfig` union bel
 in `raylab/arc/models/` that names that class. `custom` is any class outside raylab.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
@@ -48,15 +47,15 @@ ModelTarget = Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+$")]
 """A class, as `package.module:Class`."""
 
 
-class AnyModelConfig(Strict, ABC):
+class AnyModelConfig(Strict):
     """The keys that all models share."""
 
     colour_relabelling: ColourRelabelling
 
     @property
-    @abstractmethod
     def context_pairs(self) -> int:
         """Demonstration pairs that the model reads with each query."""
+        return getattr(self, "demonstrations", 0)
 
     def sizes(self) -> dict[str, Any]:
         """Returns the keys that the weights depend on."""
@@ -65,7 +64,7 @@ class AnyModelConfig(Strict, ABC):
         return self.model_dump(mode="json", exclude=exclude)
 
 
-class TransformerConfig(AnyModelConfig, ABC):
+class TransformerConfig(AnyModelConfig):
     """The keys that the transformers share."""
 
     d_model: Width
@@ -83,7 +82,7 @@ class TransformerConfig(AnyModelConfig, ABC):
         return self
 
 
-class DemonstratedConfig(TransformerConfig, ABC):
+class DemonstratedConfig(TransformerConfig):
     """The keys of a transformer with 2-D positions that reads demonstrations as one vector."""
 
     encoder_dropout: Dropout = 0.1
@@ -97,11 +96,6 @@ class DemonstratedConfig(TransformerConfig, ABC):
     """Width inside the feed-forward of the context encoder."""
     pair_d_ff: Size = 512
     """Width of the feed-forward after the attention between output and input of a pair."""
-
-    @property
-    def context_pairs(self) -> int:
-        """Demonstration pairs in the context."""
-        return self.demonstrations
 
     @model_validator(mode="after")
     def _context_heads_divide_width(self) -> "DemonstratedConfig":
@@ -138,11 +132,6 @@ class EncoderDecoderConfig(TransformerConfig):
     dropout: Dropout = 0.167
     colour_relabelling: ColourRelabelling = False
 
-    @property
-    def context_pairs(self) -> int:
-        """Zero: it reads the query alone."""
-        return 0
-
 
 class DecoderOnlyConfig(TransformerConfig):
     """Causal decoder with rotary positions.
@@ -163,11 +152,6 @@ class DecoderOnlyConfig(TransformerConfig):
     demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 0
     """Demonstration pairs prefixed to the source; the published model has 0."""
     colour_relabelling: ColourRelabelling = False
-
-    @property
-    def context_pairs(self) -> int:
-        """Demonstration pairs prefixed to the source."""
-        return self.demonstrations
 
 
 class RecursiveConfig(DemonstratedConfig):
@@ -215,11 +199,6 @@ class CustomConfig(AnyModelConfig):
     demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in a batch for each query."""
     colour_relabelling: ColourRelabelling = False
-
-    @property
-    def context_pairs(self) -> int:
-        """Demonstration pairs in a batch for each query."""
-        return self.demonstrations
 
 
 ModelConfig = Annotated[

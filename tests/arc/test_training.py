@@ -17,11 +17,11 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.device import hardware_precision
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import Count, GridMetrics, metric_values
 from raylab.arc.models.base import build_model, exact_matches
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
-from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch
 from raylab.arc.seen import Seen, TaskSet
 from raylab.arc.training import EpochRecorder, Experiment, PlannedData, build_trainer, fit_on

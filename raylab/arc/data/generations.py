@@ -25,8 +25,7 @@ class Redrawing:
     demonstrations: the i-th of the redrawn task is number `order[i]` of the task; empty, they keep
     their places.
 
-    Redrawings of the colours and the plane are a group, and so are those of demonstrations:
-    `a.after(b).task(t)` is `a.task(b.task(t))`, and `a.inverse.task(a.task(t))` is `t`.
+    `a.inverse.task(a.task(t))` is `t`.
     """
 
     colours: NDArray[np.uint8]
@@ -68,31 +67,6 @@ class Redrawing:
         # Reflections undo themselves.
         symmetry = self.symmetry if self.symmetry >= 4 else -self.symmetry % 4
         return Redrawing(colours, symmetry, order)
-
-    def after(self, first: "Redrawing") -> "Redrawing":
-        """Returns the redrawing that applies `first` and then this one.
-
-        Raises:
-            ValueError: Both order demonstrations, but not equally many.
-        """
-        if self.order and first.order and len(self.order) != len(first.order):
-            raise ValueError(
-                f"orders of {len(self.order)} and of {len(first.order)} demonstrations cannot be "
-                "composed"
-            )
-        # A transposition turns quarter turns after it into turns before it the other way round.
-        turns = -self.symmetry if first.symmetry >= 4 else self.symmetry
-        order = (
-            tuple(first.order[at] for at in self.order)
-            if self.order and first.order
-            else self.order or first.order
-        )
-        flipped = (self.symmetry >= 4) != (first.symmetry >= 4)
-        return Redrawing(
-            self.colours[first.colours],
-            (first.symmetry + turns) % 4 + 4 * flipped,
-            order,
-        )
 
 
 def redrawing(task_id: str, seed: int) -> Redrawing:

@@ -34,11 +34,6 @@ class PairStore:
         """(N, 2) cells of each pair's input and output."""
         return self.sizes.prod(axis=1).reshape(-1, 2)
 
-    def pairs_of(self, task_ids: Sequence[str]) -> Indices:
-        """Returns the pairs of the named tasks, in the order of the store."""
-        wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
-        return np.flatnonzero(wanted[self.task_of])
-
 
 def store_pairs(tasks: Sequence[Task]) -> PairStore:
     """Copies the grids of `tasks` into contiguous arrays.

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from raylab.arc.comparators.rules import rule_attempts
 from raylab.arc.data.tasks import Grid, Task
@@ -10,7 +9,7 @@ from raylab.arc.prize.answering import as_rows
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, curve_views
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.scoring.evaluation import UnitScore
-from raylab.grid_metrics import FIRST_ATTEMPT, RULES, TWO_ATTEMPTS
+from raylab.grid_metrics import RULES
 from raylab.runs.eval_logs import is_estimated
 
 Attempts = Sequence[tuple[GridRows, GridRows]]
@@ -19,14 +18,9 @@ Solutions = Mapping[str, tuple[Grid, ...]]
 """The test outputs of each task, at least one."""
 
 
-@dataclass(frozen=True)
-class TaskScore:
-    """The score of a task: shares of its test outputs, in [0, 1]."""
+class TaskScore(AttemptScore):
+    """The score of a task: shares of its test outputs."""
 
-    first: float
-    """Solved by the first attempt."""
-    two: float
-    """Solved by either."""
     outputs: int
 
 
@@ -41,7 +35,11 @@ def score_task(attempts: Attempts, solution: Sequence[Grid]) -> TaskScore:
     rows = [as_rows(grid) for grid in solution]
     first = [one == row for (one, _), row in zip(attempts, rows, strict=True)]
     two = [row in both for both, row in zip(attempts, rows, strict=True)]
-    return TaskScore(statistics.fmean(first), statistics.fmean(two), len(rows))
+    return TaskScore(
+        first_attempt=statistics.fmean(first),
+        two_attempts=statistics.fmean(two),
+        outputs=len(rows),
+    )
 
 
 def score_answers(
@@ -112,20 +110,16 @@ def unit_scores(
 
 
 def _unit_score(scores: Sequence[TaskScore]) -> UnitScore:
-    values, errors = _metrics(_mean(scores)), _errors(scores)
+    values, errors = _mean(scores).model_dump(), _errors(scores)
     return UnitScore(
         grids=sum(score.outputs for score in scores),
         metrics=values,
         standard_errors={
             name: error
-            for name, error in ({} if errors is None else _metrics(errors)).items()
+            for name, error in ({} if errors is None else errors.model_dump()).items()
             if is_estimated(values[name], len(scores))
         },
     )
-
-
-def _metrics(score: AttemptScore) -> dict[str, float]:
-    return {TWO_ATTEMPTS: score.two_attempts, FIRST_ATTEMPT: score.first_attempt}
 
 
 def _score(scores: Mapping[str, TaskScore]) -> PrizeScore:
@@ -141,8 +135,8 @@ def _score(scores: Mapping[str, TaskScore]) -> PrizeScore:
 def _mean(scores: Iterable[TaskScore]) -> AttemptScore:
     of_all = [*scores]
     return AttemptScore(
-        first_attempt=statistics.fmean(score.first for score in of_all),
-        two_attempts=statistics.fmean(score.two for score in of_all),
+        first_attempt=statistics.fmean(score.first_attempt for score in of_all),
+        two_attempts=statistics.fmean(score.two_attempts for score in of_all),
     )
 
 
@@ -152,8 +146,8 @@ def _errors(scores: Sequence[TaskScore]) -> AttemptScore | None:
         return None
     root = len(scores) ** 0.5
     return AttemptScore(
-        first_attempt=statistics.stdev(score.first for score in scores) / root,
-        two_attempts=statistics.stdev(score.two for score in scores) / root,
+        first_attempt=statistics.stdev(score.first_attempt for score in scores) / root,
+        two_attempts=statistics.stdev(score.two_attempts for score in scores) / root,
     )
 
 

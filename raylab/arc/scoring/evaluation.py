@@ -22,10 +22,10 @@ from raylab.arc.data.batching import (
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import Task
+from raylab.arc.device import hardware_precision
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.scoring.units import part_seen, unit_of_tasks
@@ -196,18 +196,16 @@ def answer_tasks(
 
 def picture_examples(answers: Mapping[str, Sequence[AnsweredTask]]) -> Examples:
     """Returns the answers of every model, by its name, task by task."""
-    examples: dict[str, Example] = {}
-    for model, answered in answers.items():
-        for item in answered:
-            known = examples.get(item.task)
-            others = {} if known is None else known.predictions
-            examples[item.task] = Example(
-                task=item.task,
-                input=item.input,
-                target=item.target,
-                predictions={**others, model: item.answer},
-            )
-    return Examples(examples=tuple(examples.values()))
+    examples = [
+        Example(
+            task=same[0].task,
+            input=same[0].input,
+            target=same[0].target,
+            predictions={model: item.answer for model, item in zip(answers, same, strict=True)},
+        )
+        for same in zip(*answers.values(), strict=True)
+    ]
+    return Examples(examples=tuple(examples))
 
 
 def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:

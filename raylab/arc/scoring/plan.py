@@ -121,6 +121,17 @@ class Scoring:
         """Returns the unit of each task of some units."""
         return {task: unit for unit in units for task in self.plan.units[unit]}
 
+    def written(self) -> Self:
+        """Returns the same, with the plan written beside the score tree.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        name = f"{self.subdir}.json"
+        if self.plan != self.tree.read_record(ScorePlan, name):
+            self.tree.write_record(self.plan, name)
+        return self
+
 
 def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[str, Checkpoint]:
     """Reads the checkpoints at URIs by model, and makes each model once.
@@ -170,7 +181,7 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
     """
     run = Run.planned(config, config.job)
     models = find_models(config.models, config.storage)
-    scoring = _planned(models, config.generations, config.data, config.scoring, run, SCORES)
+    scoring = plan_scoring(models, config.generations, config.data, config.scoring, run)
     return opened(scoring, config)
 
 
@@ -180,7 +191,7 @@ def opened(scoring: Scoring, config: EvaluateConfig) -> Scoring:
     Raises:
         RunError: The run cannot be used.
     """
-    return _written(replace(scoring, tree=Run.open(config, config.job)))
+    return replace(scoring, tree=Run.open(config, config.job)).written()
 
 
 def plan_scoring(
@@ -191,7 +202,7 @@ def plan_scoring(
     tree: Run,
     subdir: str = SCORES,
 ) -> Scoring:
-    """Plans the scores and writes the plan beside the score tree.
+    """Plans the scores; writes nothing.
 
     All models are scored on the same tasks: those that none of them was trained on or chosen on,
     or all with `scoring.include_seen`; with `data.select_on_test` also those that one was chosen
@@ -213,18 +224,6 @@ def plan_scoring(
         RunError: The tree holds scores of other checkpoints or settings.
         ConfigError: The generations cannot be used.
     """
-    return _written(_planned(models, generations, data, scoring, tree, subdir))
-
-
-def _planned(
-    models: Mapping[str, str],
-    generations: Sequence[Generation],
-    data: DataConfig,
-    scoring: ScoringConfig,
-    tree: Run,
-    subdir: str,
-) -> Scoring:
-    """Plans the scores; writes nothing."""
     name = f"{subdir}.json"
     datasets = generation_configs(generations, data)
     files = {model: CheckpointFile.at(uri) for model, uri in models.items()}
@@ -245,14 +244,6 @@ def _planned(
             _refuse_seen(tree, checkpoints, before.tasks, data)
     plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
     return Scoring(plan, tree, subdir, checkpoints, seen)
-
-
-def _written(scoring: Scoring) -> Scoring:
-    """Writes a new plan beside the score tree."""
-    name = f"{scoring.subdir}.json"
-    if scoring.plan != scoring.tree.read_record(ScorePlan, name):
-        scoring.tree.write_record(scoring.plan, name)
-    return scoring
 
 
 def _unsplit(data: DataConfig) -> DataConfig:

@@ -76,11 +76,6 @@ def test_store_of_no_pairs_is_refused() -> None:
         store_pairs([])
 
 
-def test_pairs_of_named_tasks(store: PairStore) -> None:
-    # Five pairs a task: four demonstrations and a question.
-    assert store.pairs_of(["task2", "task0"]).tolist() == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
-
-
 def test_cells_travel_with_their_true_coordinates() -> None:
     tasks = [
         Task("a", (Pair(grid([1, 2, 3], [4, 5, 6]), grid([7], [8], [9], [0], [1])),)),
@@ -198,7 +193,7 @@ def test_fewer_pairs_than_workers_are_refused() -> None:
 
 
 def test_only_the_chosen_pairs_are_queries(store: PairStore) -> None:
-    chosen = store.pairs_of(["task3", "task7"])
+    chosen = np.flatnonzero(np.isin(store.task_of, [3, 7]))
     drawn = [pair for draw in plan_of(store, pairs=chosen) for pair in draw.pairs.tolist()]
     assert sorted(drawn) == chosen.tolist()
 

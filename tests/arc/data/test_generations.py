@@ -138,12 +138,6 @@ def test_the_inverse_undoes_every_redrawing_of_a_task(symmetry: int) -> None:
             assert content(drawing.task(drawing.inverse.task(task))) == content(task)
 
 
-def test_one_redrawing_after_another_is_a_redrawing() -> None:
-    task, all_of_them = uneven_task(), drawings()
-    for first, second in itertools.product(all_of_them[::5], all_of_them[::3]):
-        assert content(second.after(first).task(task)) == content(second.task(first.task(task)))
-
-
 def test_demonstrations_come_in_the_order_given() -> None:
     task = uneven_task()
     drawn = Redrawing(IDENTITY, 0, (2, 0, 1)).task(task)
@@ -154,8 +148,6 @@ def test_demonstrations_come_in_the_order_given() -> None:
 def test_an_order_of_other_demonstrations_is_refused() -> None:
     with pytest.raises(ValueError, match="an order of 2 demonstrations does not fit task t"):
         Redrawing(IDENTITY, 0, (1, 0)).task(uneven_task())
-    with pytest.raises(ValueError, match="orders of 2 and of 3"):
-        Redrawing(IDENTITY, 0, (1, 0)).after(Redrawing(IDENTITY, 0, (2, 1, 0)))
 
 
 # Batches

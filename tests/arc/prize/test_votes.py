@@ -220,7 +220,7 @@ def test_the_log_likelihood_is_that_of_the_teacher_forced_answer(
 def test_a_task_counts_by_the_share_of_its_solved_outputs():
     outputs = [np.array(rows, dtype=np.uint8) for rows in (A, B, C)]
     score = score_task([(A, B), (A, B), (A, B)], outputs)
-    assert (score.first, score.two, score.outputs) == (1 / 3, 2 / 3, 3)
+    assert (score.first_attempt, score.two_attempts, score.outputs) == (1 / 3, 2 / 3, 3)
 
 
 def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():

@@ -54,7 +54,7 @@ def tree(tmp_path: Path) -> Run:
 
 
 def planned(checkpoint: str, tree: Run, scoring: ScoringConfig = SCORING) -> Scoring:
-    return plan_scoring({"one": checkpoint}, ("published", 1), DATA, scoring, tree)
+    return plan_scoring({"one": checkpoint}, ("published", 1), DATA, scoring, tree).written()
 
 
 def test_a_tree_is_planned_written_and_gone_on_with(checkpoint: str, tree: Run) -> None:
@@ -101,7 +101,11 @@ def test_a_task_is_seen_under_another_id(tmp_path: Path, tree: Run) -> None:
     data = data.model_copy(update={"split": str(tmp_path / "split.json")})
     checkpoint = trained(data, tmp_path)
     second = DataConfig(source=TaskSource.ARC_AGI_2, tasks=("070dd51e", "00576224"))
-    units = plan_scoring({"one": checkpoint}, ("published",), second, SCORING, tree).plan.units
+    units = (
+        plan_scoring({"one": checkpoint}, ("published",), second, SCORING, tree)
+        .written()
+        .plan.units
+    )
     assert units.keys() == {"00576224"}
 
     copies = tmp_path / "tasks"
@@ -118,7 +122,7 @@ def test_a_task_is_seen_under_another_id(tmp_path: Path, tree: Run) -> None:
         config = EvaluateConfig(storage=str(tmp_path), name=name, models=("one",))
         own = Run.open(config, config.job)
         data = copied.model_copy(update=more)
-        planned = plan_scoring({"one": checkpoint}, ("published",), data, SCORING, own)
+        planned = plan_scoring({"one": checkpoint}, ("published",), data, SCORING, own).written()
         assert planned.plan.units.keys() == expected
 
 
@@ -129,7 +133,7 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path, tr
     sides = load_sides(data)
     # Two tested pairs of either task: round(6 * 0.4) and round(4 * 0.4).
     assert len(sides.test) == 4
-    scoring = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree)
+    scoring = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree).written()
     assert scoring.plan.units.keys() == {"007bbfb7", "0520fde7"}
     tested = {*sides.contents[sides.test].tolist()}
     assert not tested & scoring.seen
@@ -150,7 +154,7 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path, tr
         shown = {one for of in part_seen(tasks, scoring.seen) for one in prints(of.demonstrations)}
         # What it was trained on and chosen on is shown, and nothing that is scored.
         assert shown == scoring.seen
-    again = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree)
+    again = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree).written()
     assert again.seen == scoring.seen and again.plan == scoring.plan
     with pytest.raises(RunError, match="further models"):
         models = {"one": checkpoint, "two": checkpoint}

@@ -5,14 +5,19 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Self
 
-from raylab.arc.data.curriculum.family import LEVELS, Rule
-from raylab.arc.data.curriculum.registry import FAMILIES
+from raylab.arc.data.curriculum import colours, geometry, objects, relations
+from raylab.arc.data.curriculum.family import LEVELS, Family, Rule
 from raylab.arc.data.documents import kept_ids
 from raylab.arc.data.split import draw, number_of, share
 from raylab.arc.data.tasks import Task
 from raylab.config.arc import CurriculumConfig, DataConfig
 from raylab.errors import DataError
 
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for module in (geometry, colours, objects, relations)
+    for family in module.FAMILIES
+}
 PAIRS = 600
 """Pairs of a task where `data.pairs_per_task` is null."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from raylab.arc.data.curriculum.dice import Dice
 from raylab.arc.data.curriculum.family import LEVELS, Drawn, Family, Level, Rule
-from raylab.arc.data.curriculum.registry import FAMILIES
+from raylab.arc.data.curriculum.source import FAMILIES
 from raylab.errors import DataError
 from tests.arc.data.curriculum.verifiers import VERIFIERS, Rows
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.collections import QuadMesh
 
-from raylab.arc.data.curriculum.registry import FAMILIES
+from raylab.arc.data.curriculum.source import FAMILIES
 from raylab.arc.data.tasks import Pair
 from tests.curriculum_page import PAGE, PICTURE, ROOT, best_rules, table, tasks_figure
 
