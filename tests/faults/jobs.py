@@ -154,12 +154,12 @@ class Train(Work):
 
 class Elastic(Train):
     # Ray Train looks for nodes that have joined once a minute.
-    epochs, workers, most = 1000, "[1,3]", 3
+    epochs, workers, most = 700, "[1,3]", 3
 
     @property
     def order(self) -> list[str]:
         # Each worker draws its own dropout.
-        return [*super().order, "model.dropout=0"]
+        return [*super().order, "model.dropout=0", "model.embedding_dropout=0"]
 
     def ends_as(self, outcome: Any) -> bool:
         """Whether the losses are those of an undisturbed run, but for the order of sums."""
