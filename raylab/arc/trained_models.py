@@ -7,16 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raylab.arc.checkpoints import (
-    CHECKPOINT_FILE,
-    CHECKPOINTS,
-    Checkpoint,
-    checkpoint_path,
-    read_checkpoint,
-)
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_path
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
-from raylab.errors import CheckpointError, RunError
+from raylab.errors import RunError
 from raylab.files import Place, places_of
 from raylab.runs.run import METRICS, Run
 from raylab.runs.run_record import RECORD, RunRecord
@@ -166,20 +160,3 @@ def last_checkpoint(run: Run) -> Place | None:
 def file_name(name: str) -> str:
     """Returns `name` as a file name that any filesystem takes and readers of trees do not skip."""
     return UNSAFE_IN_NAMES.sub("-", name).lstrip(".") or "-"
-
-
-def fetch_checkpoint(uri: str) -> Checkpoint:
-    """Returns the checkpoint at a path or URI, or the best one of the training run there.
-
-    Raises:
-        CheckpointError: there is no checkpoint, or it cannot be used.
-        ConfigError: no filesystem opens the URI.
-    """
-    if _is_checkpoint(Place.at(uri)):
-        return read_checkpoint(uri)
-    run = Run.at(uri)
-    record = run.read_record(RunRecord)
-    best = _best_checkpoint(run) if record is not None and record.job == "train" else None
-    if best is None:
-        raise CheckpointError(f"{uri} is neither a checkpoint nor a training run with a {METRICS}")
-    return read_checkpoint(best)

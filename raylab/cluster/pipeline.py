@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.checkpoints import Checkpoint, read_checkpoint
 from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
@@ -29,7 +29,7 @@ from raylab.arc.scoring.evaluation import (
 )
 from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
-from raylab.arc.trained_models import fetch_checkpoint, find_models
+from raylab.arc.trained_models import find_models
 from raylab.cluster.metrics import Meters
 from raylab.cluster.session import session
 from raylab.cluster.train import fit, measure_epoch
@@ -171,7 +171,7 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
     if not chosen:
         return Examples(examples=())
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
-    checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
+    checkpoints = {name: read_checkpoint(uri) for name, uri in models.items()}
     scoring = config.scoring.trusting(config.models)
     seen = seen_pairs(checkpoints, data, scoring)
     workers = RayWorkers(config.cluster, run.name)

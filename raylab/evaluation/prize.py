@@ -22,7 +22,6 @@ from raylab.arc.models.custom import import_model_classes
 from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task
 from raylab.arc.prize.answering import QUERIES, Answerer, answer_tasks
 from raylab.arc.prize.planning import (
-    MissingTasks,
     answers_file,
     challenges_of,
     missing_tasks,
@@ -41,7 +40,7 @@ from raylab.arc.prize.submissions import SUBMISSION, submission_bytes
 from raylab.arc.prize.votes import ATTEMPTS, TaskAnswers, TaskTraining
 from raylab.arc.records import EvaluationMetrics, PrizeScore, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import autocast_on, model_on
-from raylab.arc.scoring.files import FILE_THREADS, missing_units, write_scores
+from raylab.arc.scoring.files import FILE_THREADS, Missing, missing_units, write_scores
 from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
 from raylab.config.arc import DataConfig, ScoringConfig, TaskTrainingConfig
 from raylab.config.base import ClusterConfig
@@ -183,7 +182,7 @@ def conclude(planned: Scoring, answers: PairAnswers) -> None:
 
 
 def _calls(
-    scoring: Scoring, missing: MissingTasks, workers: Workers
+    scoring: Scoring, missing: Missing, workers: Workers
 ) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
     """Returns the arguments of `solve` for what is missing, by pair and tasks."""
     plan = scoring.plan

@@ -18,7 +18,7 @@ from raylab.arc.device import use_share
 from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
 from raylab.arc.scoring.files import (
-    MissingUnits,
+    Missing,
     UnitAccuracies,
     missing_units,
     read_accuracies,
@@ -126,7 +126,7 @@ def _rules(scoring: Scoring, workers: Workers) -> RuleScores:
 
 
 def _score_missing(
-    scoring: Scoring, missing: MissingUnits, workers: Workers, accuracies: UnitAccuracies
+    scoring: Scoring, missing: Missing, workers: Workers, accuracies: UnitAccuracies
 ) -> None:
     """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
     total, uri = len(missing), str(scoring.tree / scoring.subdir)
@@ -150,7 +150,7 @@ def _score_missing(
 
 
 def _calls(
-    scoring: Scoring, missing: MissingUnits, workers: Workers
+    scoring: Scoring, missing: Missing, workers: Workers
 ) -> dict[ModelOnGeneration, tuple[Any, ...]]:
     """Returns the arguments of `score_generation` for what is missing."""
     checkpoints = checkpoints_of(scoring, (model for model, _ in missing))

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.device import use_share
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.arc.scoring.held_out import measure_test
-from raylab.arc.trained_models import fetch_checkpoint
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
@@ -53,4 +53,4 @@ def measure_checkpoint(
         CheckpointError: It cannot be used.
         ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
     """
-    return measure_test(config, sides, fetch_checkpoint(checkpoint), use_share(share))
+    return measure_test(config, sides, read_checkpoint(checkpoint), use_share(share))

@@ -380,27 +380,11 @@ def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
         assert values == pytest.approx(expected, abs=1e-7)
 
 
-def test_the_table_can_be_read_before_and_after_the_total() -> None:
-    metrics = counted(random_samples(3, 12), batch_size=4)
-    before = metrics.by_group()
-    metrics.compute()
-    assert metrics.by_group() == before
-
-
 def test_the_objective_takes_the_weights_of_the_configuration() -> None:
     metrics = GridMetrics(("a",), {"w_cell": 1.0, "w_tol": 0.0, "w_ex": 0.0})
     ones, prediction = np.ones((1, 4), dtype=np.int64), np.array([[1, 1, 1, 2]])
     count(metrics, [(ones, ones, prediction, 0, False, True)])
     assert float(metrics.compute()["dense_grid_objective"]) == 0.75
-
-
-def test_reset_forgets() -> None:
-    metrics = counted(random_samples(1, 10), batch_size=10)
-    metrics.reset()
-    assert metrics.by_group() == {}
-    samples = random_samples(2, 10)
-    count(metrics, samples)
-    assert as_floats(metrics.compute()) == as_floats(counted(samples, 3).compute())
 
 
 # Workers

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from raylab.arc.records import PipelineMetrics
-from raylab.arc.sweep import SweepMetrics
-from raylab.arc.trained_models import fetch_checkpoint, find_models
+from raylab.arc.trained_models import find_models
 from raylab.config.jobs import TrainConfig
-from raylab.errors import CheckpointError, RunError
+from raylab.errors import RunError
 from raylab.runs.records import Record
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
@@ -94,15 +93,6 @@ def test_runs_without_a_model_are_refused(
     runs("run", job, metrics)
     with pytest.raises(RunError, match=message):
         find_models(["run"], str(tmp_path))
-
-
-@pytest.mark.parametrize("metrics", [None, ONE, SweepMetrics(trials=())])
-def test_a_run_that_is_no_training_has_no_checkpoint(
-    runs: Callable[..., Path], metrics: Record | None
-):
-    directory = runs("run", "pipeline", metrics)
-    with pytest.raises(CheckpointError, match=f"{directory} is neither a checkpoint nor"):
-        fetch_checkpoint(str(directory))
 
 
 def test_a_model_that_is_nowhere_names_where_it_was_looked_for(tmp_path: Path):

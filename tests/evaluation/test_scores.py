@@ -95,7 +95,7 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
     def refuse(*arguments: Any) -> None:
         raise AssertionError("a checkpoint was read")
 
-    monkeypatch.setattr("raylab.arc.trained_models.read_checkpoint", refuse)
+    monkeypatch.setattr("raylab.arc.scoring.plan.read_checkpoint", refuse)
     with json_lines("evaluate"):
         run_evaluate(settings)
     assert times(again) == after

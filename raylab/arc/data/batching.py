@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD
 from raylab.errors import ConfigError
@@ -29,25 +28,6 @@ class Redrawings(NamedTuple):
     """(N, 10) int64: what each colour becomes; None keeps them."""
     symmetries: Tensor | None
     """(N,) int64, 0..7; None keeps all grids as they lie."""
-
-    @classmethod
-    def of(cls, redrawings: Sequence[Redrawing]) -> "Redrawings":
-        """Returns the colours and symmetries of N `redrawings`."""
-        return cls(
-            torch.from_numpy(np.stack([each.colours for each in redrawings]).astype(np.int64)),
-            torch.tensor([each.symmetry for each in redrawings]),
-        )
-
-    @property
-    def inverse(self) -> "Redrawings":
-        """The redrawings that undo these."""
-        symmetries = self.symmetries
-        return Redrawings(
-            None if self.colours is None else self.colours.argsort(dim=1),
-            None
-            if symmetries is None
-            else torch.where(symmetries < 4, -symmetries % 4, symmetries),
-        )
 
     def select(self, index: Tensor) -> "Redrawings":
         """Returns the redrawings at (M,) `index`."""

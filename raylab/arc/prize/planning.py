@@ -1,12 +1,12 @@
 """The plan of a scoring as ARC Prize does: models or a submission, and the tasks to answer."""
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.arc.prize.submissions import read_submission
 from raylab.arc.prize.votes import TaskAnswers
+from raylab.arc.scoring.files import Missing, without_file
 from raylab.arc.scoring.plan import (
     CheckpointFile,
     ModelOnGeneration,
@@ -34,8 +34,6 @@ ANSWERS = "answers"
 """Directory of a run that holds `<model>/<generation>/<task>.json`."""
 SPECIALISTS = "specialists"
 """Directory of a run that holds `<model>/<generation>/<task>.pt`."""
-MissingTasks = Mapping[ModelOnGeneration, tuple[str, ...]]
-"""Tasks that a model has not answered yet; complete pairs are left out."""
 
 
 def plan_models(config: EvaluateConfig) -> Scoring:
@@ -125,26 +123,13 @@ def specialist_file(pair: ModelOnGeneration, task: str) -> str:
     return f"{SPECIALISTS}/{'/'.join(pair)}/{file_name(task)}.pt"
 
 
-def missing_tasks(scoring: Scoring) -> MissingTasks:
+def missing_tasks(scoring: Scoring) -> Missing:
     """Returns the tasks that have no answers yet.
 
     Raises:
         DataError: The run cannot be listed.
     """
-    tree = scoring.tree
-    present = {file.path for file in (tree / ANSWERS).files("**/*.json")}
-    tasks = {
-        pair: _lacking(scoring, pair, present, sorted(scoring.plan.tasks))
-        for pair in scoring.plan.pairs
-    }
-    return {pair: lacking for pair, lacking in tasks.items() if lacking}
-
-
-def _lacking(
-    scoring: Scoring, pair: ModelOnGeneration, present: set[str], tasks: Iterable[str]
-) -> tuple[str, ...]:
-    tree = scoring.tree
-    return tuple(task for task in tasks if (tree / answers_file(pair, task)).path not in present)
+    return without_file(scoring, ANSWERS, answers_file, sorted(scoring.plan.tasks))
 
 
 @lru_cache(maxsize=1)

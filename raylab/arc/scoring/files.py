@@ -1,6 +1,6 @@
 """The files of a score tree: which are missing, the accuracies in the others, and new ones."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -11,28 +11,42 @@ from raylab.runs.eval_logs import EvalLog, read_score
 
 FILE_THREADS = 16
 
-MissingUnits = Mapping[ModelOnGeneration, tuple[str, ...]]
-"""Units without a file, by pair of model and generation; complete pairs are left out."""
+Missing = Mapping[ModelOnGeneration, tuple[str, ...]]
+"""Units or tasks without a file, by pair of model and generation; complete pairs are left out."""
 UnitAccuracies = dict[ModelOnGeneration, dict[str, float]]
 """Accuracy of every unit with a file, by pair of model and generation."""
 
 
-def missing_units(scoring: Scoring) -> MissingUnits:
+def missing_units(scoring: Scoring) -> Missing:
     """Returns the units that have no file yet.
 
     Raises:
         DataError: The tree cannot be listed.
     """
-    plan, tree = scoring.plan, scoring.tree
-    present = {file.path for file in (tree / scoring.subdir).files("**/*.json")}
-    units = {
-        pair: tuple(u for u in plan.units if (tree / scoring.file(pair, u)).path not in present)
-        for pair in plan.pairs
+    return without_file(scoring, scoring.subdir, scoring.file, scoring.plan.units)
+
+
+def without_file(
+    scoring: Scoring,
+    folder: str,
+    file_of: Callable[[ModelOnGeneration, str], str],
+    names: Iterable[str],
+) -> Missing:
+    """Returns which of `names` have no `file_of` them in a folder of the run.
+
+    Raises:
+        DataError: The folder cannot be listed.
+    """
+    tree, names = scoring.tree, tuple(names)
+    present = {file.path for file in (tree / folder).files("**/*.json")}
+    missing = {
+        pair: tuple(name for name in names if (tree / file_of(pair, name)).path not in present)
+        for pair in scoring.plan.pairs
     }
-    return {pair: lacking for pair, lacking in units.items() if lacking}
+    return {pair: lacking for pair, lacking in missing.items() if lacking}
 
 
-def read_accuracies(scoring: Scoring, missing: MissingUnits) -> UnitAccuracies:
+def read_accuracies(scoring: Scoring, missing: Missing) -> UnitAccuracies:
     """Returns the accuracies in the existing files; every pair has an entry.
 
     Raises:

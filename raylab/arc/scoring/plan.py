@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from pyarrow import fs
 
-from raylab.arc.checkpoints import Checkpoint, restored
+from raylab.arc.checkpoints import Checkpoint, read_checkpoint, restored
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.models.custom import import_model_classes
@@ -20,7 +20,7 @@ from raylab.arc.scoring.units import (
     scores_by_pair,
     seen_pairs,
 )
-from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
+from raylab.arc.trained_models import file_name, find_models
 from raylab.config.arc import WITHOUT_PATH, DataConfig, ScoringConfig
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.jobs import EvaluateConfig
@@ -143,7 +143,7 @@ def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[
         ConfigError: A class that `scoring` names cannot be imported.
     """
     import_model_classes(scoring.model_classes)
-    models = {name: fetch_checkpoint(uri) for name, uri in checkpoints.items()}
+    models = {name: read_checkpoint(uri) for name, uri in checkpoints.items()}
     for checkpoint in models.values():
         restored(checkpoint)
     return models

@@ -54,29 +54,35 @@ def choose_units(
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
     """
-    tasks = load_tasks(data)
-    if scores_by_pair(data, scoring):
-        return _of_new_pairs(tasks, checkpoints, data, scoring)
-    seen = TaskSet()
+    tasks, seen = load_tasks(data), TaskSet()
     for checkpoint in () if scoring.include_seen else checkpoints.values():
         seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
-    contents = contents_of(tasks)
-    unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
-    if not unseen:
+    if by_pair := scores_by_pair(data, scoring):
+        new = part_seen(tasks, seen.pairs)
+    else:
+        contents = contents_of(tasks)
+        new = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
+    if not new:
         raise DataError(
-            f"one of the models {', '.join(checkpoints)} was trained on or chosen on each of the "
-            f"{len(tasks)} tasks of data.source={data.source}: score them anyway with "
-            "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
+            f"one of the models {', '.join(checkpoints)} was trained on or chosen on "
+            f"{'each pair' if by_pair else 'each'} of the {len(tasks)} tasks of "
+            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
+            "others by data=, data.subset, data.path or data.tasks"
         )
+    left_out = (
+        "on the pairs that no model was trained on or chosen on; the tasks may have been seen"
+        if by_pair
+        else f"{len(tasks) - len(new)} that a model was trained on or chosen on are left out"
+    )
     log_line(
-        f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
-        "was trained on or chosen on are left out",
-        scored=len(unseen),
+        f"{len(new)} of {len(tasks)} tasks are scored, {left_out}",
+        scored=len(new),
         tasks=len(tasks),
     )
-    if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
+    others = sorted({task.id for task in tasks} - {task.id for task in new} - seen.ids)
+    if others and not by_pair:
         log_line(f"seen under another id: {', '.join(others)}", seen=others)
-    return _units_of(unseen, data, scoring)
+    return _units_of(new, data, scoring)
 
 
 def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
@@ -94,29 +100,6 @@ def seen_pairs(
     return frozenset[int]().union(
         *(of.seen.tasks(chosen=chosen).pairs for of in checkpoints.values())
     )
-
-
-def _of_new_pairs(
-    tasks: Sequence[Task],
-    checkpoints: Mapping[str, Checkpoint],
-    data: DataConfig,
-    scoring: ScoringConfig,
-) -> Units:
-    """Chooses the tasks with a pair that no model has seen."""
-    scored = part_seen(tasks, seen_pairs(checkpoints, data, scoring))
-    if not scored:
-        raise DataError(
-            f"the models {', '.join(checkpoints)} have seen all pairs of the {len(tasks)} tasks of "
-            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
-            "others by data=, data.path or data.tasks"
-        )
-    log_line(
-        f"{len(scored)} of {len(tasks)} tasks are scored, on the pairs that no model was trained "
-        "on or chosen on; the tasks themselves may have been seen",
-        scored=len(scored),
-        tasks=len(tasks),
-    )
-    return _units_of(scored, data, scoring)
 
 
 def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:

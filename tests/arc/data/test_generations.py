@@ -160,7 +160,7 @@ def same(a: Grids, b: Grids) -> bool:
 
 
 @pytest.mark.parametrize("symmetry", range(8))
-def test_batches_are_redrawn_as_their_grids_are_and_back(symmetry: int) -> None:
+def test_batches_are_redrawn_as_their_grids_are(symmetry: int) -> None:
     task = uneven_task()
     own = [drawing for drawing in drawings() if drawing.symmetry == symmetry]
     # The last grids of the batch are drawn otherwise: each grid has its own redrawing.
@@ -169,10 +169,10 @@ def test_batches_are_redrawn_as_their_grids_are_and_back(symmetry: int) -> None:
         drawing.pair(pair) for drawing, pair in zip(chosen, task.pairs, strict=True)
     )
     plain, drawn = store_pairs([task]), store_pairs([Task("t", drawn_pairs, ())])
-    redrawings = Redrawings.of(chosen)
+    redrawings = Redrawings(
+        torch.from_numpy(np.stack([drawing.colours for drawing in chosen]).astype(np.int64)),
+        torch.tensor([drawing.symmetry for drawing in chosen]),
+    )
     for side in (0, 1):
         index = 2 * np.arange(5) + side
-        before = pad_grids(plain, index)
-        after = before.redrawn(redrawings)
-        assert same(after, pad_grids(drawn, index))
-        assert same(after.redrawn(redrawings.inverse), before)
+        assert same(pad_grids(plain, index).redrawn(redrawings), pad_grids(drawn, index))

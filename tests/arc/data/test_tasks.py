@@ -197,8 +197,11 @@ def kaggle(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["", "arc_challenges.json"])
-def test_kaggle_challenges_are_completed_by_their_solutions(kaggle: Path, name: str) -> None:
+def test_kaggle_challenges_are_completed_by_their_solutions(
+    kaggle: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     loaded = load_tasks(arc_json(kaggle / name))
+    assert not caplog.records
     assert [task.id for task in loaded] == ["a", "b"]
     assert [p.output.tolist() for p in loaded[1].questions] == [[[6]], [[7, 8]]]
 
@@ -217,21 +220,12 @@ def test_unscored_test_pairs_are_left_out_and_counted(
     assert "x_solutions.json does not exist" in record.getMessage()
 
 
-def test_scored_tasks_cause_no_warning(kaggle: Path, caplog: pytest.LogCaptureFixture) -> None:
-    load_tasks(arc_json(kaggle))
-    assert not caplog.records
-
-
-def test_directory_with_several_challenges_files_asks_for_one(kaggle: Path) -> None:
-    write(kaggle / "more_challenges.json", {"c": task()})
+@pytest.mark.parametrize("other", ["more_challenges.json", "007bbfb7.json"])
+def test_directory_with_several_task_files_asks_for_one(kaggle: Path, other: str) -> None:
+    write(kaggle / other, {"c": task()})
     text = message(arc_json(kaggle))
-    assert "arc_challenges.json, more_challenges.json" in text
+    assert f"arc_challenges.json, {other}" in text
     assert "name one as data.path" in text
-
-
-def test_directory_with_challenges_and_task_files_asks_for_one(kaggle: Path) -> None:
-    write(kaggle / "007bbfb7.json", task())
-    assert "arc_challenges.json, 007bbfb7.json" in message(arc_json(kaggle))
 
 
 @pytest.mark.parametrize(
@@ -369,9 +363,6 @@ def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     second = write(tmp_path / "seed2" / "tasks" / "a.json", [PAIR])
     text = message(re_arc(tmp_path))
     assert f"task a occurs twice: {first} and {second}" in text
-
-
-def test_id_twice_in_a_zip_is_refused_with_both_places(tmp_path: Path) -> None:
     file = zip_of(tmp_path / "x.zip", {"1/tasks/a.json": [PAIR], "2/tasks/a.json": [PAIR]})
     text = message(re_arc(file))
     assert f"task a occurs twice: {file}:1/tasks/a.json and {file}:2/tasks/a.json" in text
