@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv lock demo test schedules test-fast test-faults coverage check format pictures clean
+.PHONY: venv lock demo test schedules test-fast test-faults test-documents coverage check format pictures clean
 
 venv: $(STAMP)
 
@@ -32,7 +32,7 @@ demo: venv
 # Waiting threads give their core to the other test processes.
 test: venv
 	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
-	    --dist=loadscope --no-loadscope-reorder -m 'not fault and not coverage'
+	    --dist=loadscope --no-loadscope-reorder -m 'not fault and not coverage and not documents'
 
 # Ten thousand simulated schedules of the archive; `make test` has 300.
 schedules: venv
@@ -44,6 +44,10 @@ test-fast: venv
 # Kills nodes, drivers and heads; writes the table of failures in deploy/README.md.
 test-faults: venv
 	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
+
+# Runs every command of the documents on little data.
+test-documents: venv
+	$(BIN)/pytest --timeout=600 -m documents tests/jobs/test_documented.py
 
 # Simulates how often intervals hold the truth, for about an hour; writes the table in raylab/README.md.
 coverage: venv

@@ -6,7 +6,7 @@ Examples:
     python jobs/pipeline.py scale=demo
     python jobs/pipeline.py 'models=[champion,decoder_only]' name=two
     python jobs/pipeline.py 'models=[{architecture: champion, d_model: 128}]'
-    python jobs/pipeline.py name=two resume=true
+    python jobs/pipeline.py 'models=[champion,decoder_only]' name=two resume=true
     python jobs/pipeline.py 'take=[sweep]' 'prior={source: arc_agi_2, subset: evaluation}'
 """
 

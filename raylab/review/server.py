@@ -115,8 +115,8 @@ def serve(config: ReviewConfig) -> None:
                 timeout_graceful_shutdown=SECONDS_TO_END,
             )
         )
-        log_line(address_and_next(config, listener.getsockname()[1]))
         with contextlib.suppress(KeyboardInterrupt):
+            log_line(address_and_next(config, listener.getsockname()[1]))
             server.run(sockets=[listener])
 
 

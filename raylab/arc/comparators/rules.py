@@ -103,7 +103,7 @@ def group_rule_metrics(
     """
     metrics: dict[str, dict[str, Mapping[str, float]]] = {}
     for rule, own in _by_task(counts, tasks, len(group_of_task)).items():
-        table = group_metrics(own, groups, torch.from_numpy(group_of_task), weights)
+        table = group_metrics(own, groups, torch.tensor(group_of_task), weights)
         for group, figures in table.items():
             metrics.setdefault(group, {})[rule] = figures.metrics
     return metrics

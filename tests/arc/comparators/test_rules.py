@@ -92,7 +92,10 @@ def test_scores_are_means_over_the_units() -> None:
 
 def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
     counts, names = count_rules(store, np.arange(3)), ("none", "x", "y")
-    groups = group_rule_metrics(counts, store.task_of, {}, names, np.array([2, 1]))
+    group_of_task = np.array([2, 1])
+    # As from Ray's object store.
+    group_of_task.flags.writeable = False
+    groups = group_rule_metrics(counts, store.task_of, {}, names, group_of_task)
     cells = {group: rules["copy_source"]["cell_accuracy"] for group, rules in groups.items()}
     # Task b: one of two cells. Task a: two of six and four of four.
     assert cells == pytest.approx({"x": 1 / 2, "y": 6 / 10})
