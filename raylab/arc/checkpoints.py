@@ -191,9 +191,7 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
         model.load_state_dict(checkpoint.weights)
     except RuntimeError as error:
         reason = str(error).partition("\n")[2].strip().partition("\n")[0]
-        raise CheckpointError(
-            f"{checkpoint.uri} does not hold the weights of the model it names: {reason}"
-        ) from error
+        raise _of_another_model(checkpoint, reason) from error
 
 
 def restored(checkpoint: Checkpoint) -> GridModel:

@@ -53,15 +53,18 @@ class Epoch(Part):
     validation_seconds: float
     """Duration of validation."""
     validation: Mapping[str, float]
-    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`, and `loss`.
-
-    Older files have no loss.
-    """
+    """Every grid metric of the validation tasks, as `raylab.grid_metrics` names it, and `loss`."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
         """Returns the epoch of a flat row, as `row` returns it."""
-        return cls.model_validate(_nested(row))
+        own = {key: row[key] for key in Epoch.model_fields.keys() & row.keys()}
+        measured = {
+            key.removeprefix(VALIDATION): value
+            for key, value in row.items()
+            if key.startswith(VALIDATION)
+        }
+        return cls.model_validate(own | {"validation": measured})
 
     def row(self) -> dict[str, float]:
         """Returns all values in one flat mapping for curves and logs, metrics prefixed `val_`."""
@@ -154,8 +157,7 @@ class TrainingMetrics(Record):
     ended: bool = False
     """True once no epoch is left to train; the test may be."""
     rules: RuleMetrics = Field(default={})
-    """Metrics of the rules that learn nothing on the same validation tasks.
-    """
+    """Metrics of the rules that learn nothing on the same validation tasks."""
     test: HeldOut | None = None
     """Figures of the best epoch on the test side; None before the training ended, in the trials of
     a sweep."""
@@ -301,15 +303,3 @@ class Examples(Record):
     file: ClassVar[str] = "examples.json"
 
     examples: tuple[Example, ...]
-
-
-def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of `Epoch`, made of a flat row whose metrics begin with `val_`."""
-    own = Epoch.model_fields.keys() & row.keys()
-    return {key: row[key] for key in own} | {
-        "validation": {
-            key.removeprefix(VALIDATION): value
-            for key, value in row.items()
-            if key.startswith(VALIDATION)
-        }
-    }

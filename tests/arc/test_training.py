@@ -625,20 +625,11 @@ def test_a_checkpoint_gives_back_the_model_and_what_it_was_made_with(
         assert torch.equal(tensor, trained[name])
 
 
-def test_a_file_that_is_none_or_cut_is_refused(saved: Path, tmp_path: Path) -> None:
-    assert "cannot be read: No such file" in refusal(tmp_path / "absent.ckpt")
-    refusal(tmp_path)
-    content, path = saved.read_bytes(), tmp_path / "cut.ckpt"
-    cut = [content[: int(share * len(content))] for share in (0.001, 0.1, 0.5, 0.99)]
-    for given in (b"", b"epoch,loss\n1,0.5\n", b"\x80", bytes(99), *cut, content[:-1]):
-        path.write_bytes(given)
-        refusal(path)
-
-
 def test_a_checkpoint_with_wrong_bytes_is_refused_or_read_as_it_was_saved(
     saved: Path, tmp_path: Path
 ) -> None:
     """Sixteen bytes somewhere are others."""
+    assert "cannot be read: No such file" in refusal(tmp_path / "absent.ckpt")
     weights, path = read_checkpoint(saved).weights, tmp_path / "corrupt.ckpt"
     for block in range(40):
         content = bytearray(saved.read_bytes())

@@ -93,15 +93,6 @@ def test_taxonomy_names_the_groups_and_counts_unlisted_tasks(
     assert f"{taxonomy}: 2 of 4 tasks are not listed, such as c, d" in record.getMessage()
 
 
-def test_complete_taxonomy_causes_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    taxonomy = tmp_path / "t.json"
-    taxonomy.write_text('{"t": "S1"}')
-    assert group_tasks([of_colours(([1], [1]))], taxonomy) == {"t": "S1"}
-    assert not caplog.records
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -119,11 +110,6 @@ def test_malformed_taxonomy_is_refused(tmp_path: Path, content: str, fault: str)
         group_tasks([], taxonomy)
     assert str(taxonomy) in str(caught.value)
     assert fault in str(caught.value)
-
-
-def test_missing_taxonomy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read: No such file"):
-        group_tasks([], tmp_path / "none.json")
 
 
 def test_published_taxonomy_lists_every_training_task(

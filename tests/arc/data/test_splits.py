@@ -283,18 +283,6 @@ def test_unusable_split_file_is_refused(tmp_path: Path, content: Any, fault: str
     assert fault in str(caught.value)
 
 
-def test_split_file_with_a_syntax_error_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "split.json"
-    path.write_text('{"train": [],\n"val": [,]}')
-    with pytest.raises(DataError, match=r"split\.json: not valid JSON: .*: line 2 column 9"):
-        split_by(path, "ab")
-
-
-def test_missing_split_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        split_by(tmp_path / "none.json", "ab")
-
-
 # The published task set
 
 

@@ -110,14 +110,9 @@ def changed(**tasks: object) -> dict[str, object]:
         (changed(a={}), "task a: Expected `array`"),
         (changed(b=VALID["b"][:1]), "task b: attempts at 1 test inputs, the task has 2"),
         (changed(a=[[]]), "task a: [0]: Expected `object`"),
-        (changed(a=[{"attempt_1": [[0]]}]), "[0]: Object missing required field `attempt_2`"),
         (
             changed(a=[{**VALID["a"][0], "attempt_3": [[0]]}]),
             "[0]: Object contains unknown field `attempt_3`",
-        ),
-        (
-            changed(a=[{**VALID["a"][0], "attempt_2": []}]),
-            "[0].attempt_2: Expected `array` of length >= 1",
         ),
         (
             changed(a=[{**VALID["a"][0], "attempt_2": [[0, 1], [2]]}]),
@@ -126,14 +121,6 @@ def changed(**tasks: object) -> dict[str, object]:
         (
             changed(b=[VALID["b"][0], {"attempt_1": [[0], [10]], "attempt_2": [[0]]}]),
             "task b: [1].attempt_1[1][0]: Expected `int` <= 9",
-        ),
-        (
-            changed(a=[{"attempt_1": [[True]], "attempt_2": [[0]]}]),
-            "[0].attempt_1[0][0]: Expected `int`, got `bool`",
-        ),
-        (
-            changed(a=[{"attempt_1": [[0] * 31], "attempt_2": [[0]]}]),
-            "[0].attempt_1[0]: Expected `array` of length <= 30",
         ),
     ],
 )

@@ -13,7 +13,6 @@ from raylab.arc.models.base import GridModel
 from raylab.arc.module import ArcModule
 from raylab.arc.records import GridRows
 from raylab.arc.scoring.evaluation import (
-    UnitScore,
     answer_tasks,
     choose_pictures,
     picture_examples,
@@ -191,16 +190,6 @@ def test_errors_of_few_grids_are_left_out(
     assert of_all.grids >= 30
     for name, value in of_all.metrics.items():
         assert (name in of_all.standard_errors) == is_estimated(value, of_all.grids), name
-
-
-def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> None:
-    grid = np.ones((2, 3), dtype=np.uint8)
-    scores = score_tasks(
-        checkpoint, [Task("lone", (Pair(grid, grid),))], {"lone": "x"}, BY_TASK, CPU
-    )
-    assert isinstance(scores["lone"], UnitScore)
-    assert scores["lone"].grids == 1
-    assert scores["lone"].standard_errors == {}
 
 
 # Examples
