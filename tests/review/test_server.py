@@ -1,8 +1,8 @@
 """The job of review: a run's cases to a file and back, and what it takes from the run's record."""
 
 import json
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -52,11 +52,14 @@ def test_the_printed_next_command_works_as_it_is_printed(
     fill_in(path, FILLED)
     words = shlex.split(command)
     assert words[:3] == ["python", f"{ROOT}/jobs/review.py", "name=systems"]
-    done = subprocess.run(
-        [sys.executable, *words[1:]], cwd=storage, capture_output=True, text=True, check=True
-    )
-    assert "1 new decision of 1, 1 unconfirmed" in done.stdout
-    assert "1 decision waits for the evaluator" in done.stdout
+    monkeypatch.chdir(storage)
+    monkeypatch.setattr(sys, "argv", words[1:])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(words[1], run_name="__main__")
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "1 new decision of 1, 1 unconfirmed" in printed
+    assert "1 decision waits for the evaluator" in printed
 
 
 def test_nothing_of_a_record_is_asked_or_read_from_the_environment(

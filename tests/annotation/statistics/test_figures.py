@@ -238,7 +238,7 @@ def test_measures_of_other_distances_are_computed_again():
 # Against plain computation
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(outcomes())
 def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
