@@ -1,7 +1,7 @@
 """Optimiser steps in which all target cells have the same weight.
 
 A step is several runs of pairs, each of like lengths and a few tasks, together of many. It is
-computed in batches as large as pays on the device, in the order of their lengths. Its loss is
+computed in batches, in the order of their lengths, cut where padding costs least. Its loss is
 summed over the target cells of all of them and divided by a constant, the mean number of target
 cells of a step. A mean over each step would weigh a cell the more, the fewer cells its step has.
 """
@@ -20,8 +20,8 @@ from raylab.arc.data.batching import (
     BatchDataset,
     Draw,
     batches_of_mean_size,
+    cheapest_cuts,
     check_workers,
-    cut_batches,
     demonstration_table,
     evened,
     length_quanta,
@@ -36,6 +36,9 @@ RUN_PAIRS = 8
 CPU_BATCH_TOKENS = 4_800
 GPU_BATCH_TOKENS = 65_536
 """Most tokens of a batch, padding and the cells of both grids of its pairs included."""
+CPU_BATCH_COST = 150
+GPU_BATCH_COST = 16_384
+"""What one more batch costs, in tokens of padding; on a GPU few large batches are kept."""
 BLOCK_PAIRS = 2
 """Mean pairs of a block: neighbours of one task in a batch, which share their demonstrations.
 
@@ -116,8 +119,10 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
         self.augmentation = augmentation
         self.rank, self.world, self.epoch = rank, world, 0
-        most = GPU_BATCH_TOKENS if torch.cuda.is_available() else CPU_BATCH_TOKENS
+        gpu = torch.cuda.is_available()
+        most = GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS
         self.batch_tokens = most if batch_tokens is None else batch_tokens
+        self.batch_cost = GPU_BATCH_COST if gpu else CPU_BATCH_COST
         own = min(-(-batch_size // (most_workers * RUN_PAIRS)), len(pairs) // most_workers)
         self.step_runs = own * most_workers
         """Runs of a step over all workers."""
@@ -156,7 +161,7 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         for step, runs in enumerate(np.sort(steps, axis=1)[:, self.rank :: self.world].tolist()):
             queries = np.concatenate([pairs[self.runs[run]] for run in runs])
             demonstrations = np.concatenate([self._demonstrated(run, pairs, table) for run in runs])
-            cuts = cut_batches(self.store.lengths[queries], self.batch_tokens)
+            cuts = cheapest_cuts(self.store.lengths[queries], self.batch_tokens, self.batch_cost)
             drawn = self._colours(step), self._symmetries(step)
             yield tuple(Draw(queries[cut], demonstrations[cut], *drawn) for cut in cuts)
 

@@ -1,3 +1,4 @@
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
     Grids,
+    cheapest_cuts,
     cut_batches,
     demonstration_table,
     pad_grids,
@@ -204,6 +206,27 @@ def test_runs_are_as_long_as_the_token_budget_lets_them() -> None:
     lengths = np.array([[1, 4], [3, 2], [7, 8], [6, 6], [1, 9]])
     runs = cut_batches(lengths, 14)
     assert [(run.start, run.stop) for run in runs] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_cuts_cost_less(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 30, (8, 2))
+
+    def cost(cuts: Sequence[slice]) -> float:
+        tokens = [(cut.stop - cut.start) * lengths[cut].max(axis=0).sum() for cut in cuts]
+        sizes = zip(tokens, cuts, strict=True)
+        fit = all(token <= 90 or cut.stop == cut.start + 1 for token, cut in sizes)
+        return sum(tokens) + 20 * len(cuts) if fit else np.inf
+
+    def all_cuts(start: int) -> Iterator[list[slice]]:
+        if start == len(lengths):
+            yield []
+        for stop in range(start + 1, len(lengths) + 1):
+            yield from ([slice(start, stop), *rest] for rest in all_cuts(stop))
+
+    cuts = cheapest_cuts(lengths, 90, 20)
+    assert [place for cut in cuts for place in range(cut.start, cut.stop)] == list(range(8))
+    assert cost(cuts) == min(map(cost, all_cuts(0)))
 
 
 @pytest.mark.parametrize("batch_size", [2, 8, 32])

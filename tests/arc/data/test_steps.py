@@ -181,7 +181,6 @@ def test_batches_hold_few_tokens_and_change_no_step(uneven: PairStore) -> None:
     options = {"augmentation": Augmentation("all", True, "batch"), "batch_size": 32}
     large = plan_of(uneven, batch_tokens=10**6, **options)
     small = plan_of(uneven, batch_tokens=1_000, **options)
-    assert {len(draws) for draws in large} == {1}
     assert samples(uneven, large) == samples(uneven, small)
     for draw in (draw for draws in small for draw in draws):
         longest = uneven.lengths[draw.pairs].max(axis=0)
@@ -205,19 +204,10 @@ def test_the_batch_size_is_that_of_a_step_over_all_workers(
     assert 0.8 * steps <= len(plan_of(store, batch_size=batch_size, world=world)) <= 1.2 * steps
 
 
-def test_batches_carry_like_loads(uneven: PairStore) -> None:
-    tokens = [
-        len(draw.pairs) * uneven.lengths[draw.pairs].max(axis=0).sum()
-        for draws in plan_of(uneven, batch_size=32)
-        for draw in draws
-    ]
-    assert max(tokens) <= 2 * np.median(tokens)
-
-
 def test_batches_hold_little_padding(uneven: PairStore) -> None:
     draws = [draw for draws in plan_of(uneven, batch_size=32) for draw in draws]
     padded = sum(len(draw.pairs) * uneven.lengths[draw.pairs].max(axis=0).sum() for draw in draws)
-    assert padded < 1.25 * uneven.lengths.sum()
+    assert padded < 1.12 * uneven.lengths.sum()
 
 
 # Weights
