@@ -11,6 +11,7 @@ from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.quality import Layout
+from raylab.doctor.reading import read_responses
 from raylab.errors import RunError
 from raylab.files import Place
 from raylab.quality.reading import read_files
@@ -82,6 +83,18 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
         for failed in [isinstance(score, str)]
     ]
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
+
+
+def responses(tree: str) -> pd.DataFrame:
+    """Returns the scores of models on items in evaluation logs and tables, a row each.
+
+    Columns: those of `raylab.doctor.responses.COLUMNS`. What the logs hold and how models and
+    items are matched, `raylab.doctor.reading.read_responses` tells.
+
+    Raises:
+        DataError: There is no response, or the tree cannot be read.
+    """
+    return read_responses(str(Place.at(tree))).table
 
 
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:

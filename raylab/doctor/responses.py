@@ -103,14 +103,16 @@ def make_responses(
     Raises:
         DataError: There are no rows.
     """
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).reset_index(drop=True)
     if table.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise DataError(f"no response of a model can be used ({reasons or 'there are none'})")
-    # Text, because a frame of categories has no category for another name.
-    groups, names = (table[name].astype(str) for name in ("group", "item"))
-    table["group"] = groups.where(groups != "", names)
+    if (table["group"] == "").any():
+        # Text, because a frame of categories has no category for another name.
+        groups, names = (table[name].astype(str) for name in ("group", "item"))
+        table["group"] = groups.where(groups != "", names)
     for name in COLUMNS[:4]:
-        table[name] = table[name].astype("category")
+        column = table[name].astype("category").cat.remove_unused_categories()
+        table[name] = column.cat.reorder_categories(sorted(column.cat.categories))
     types = {"epoch": np.int64, "score": np.float64, "weight": np.float64}
     return Responses(table.astype(types), items, left_out, examples or {})

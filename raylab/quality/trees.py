@@ -165,7 +165,7 @@ def _models(location: str, others: Sequence[str]) -> dict[str, _Listing]:
 
     def list_model(name: str) -> _Listing:
         try:
-            return _list(root, f"{root.path}/{name}".rstrip("/"))
+            return list_directory(root, f"{root.path}/{name}".rstrip("/"))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DataError(
                 f"{location} is no directory of scores: {error.filename or location} is missing "
@@ -203,11 +203,11 @@ def _holds(directory: str, path: str) -> bool:
     return inner == outer or inner.startswith(f"{outer}/")
 
 
-def score_files(unit: Unit) -> dict[str, str | None]:
+def score_files(unit: Unit, suffixes: tuple[str, ...] = SUFFIXES) -> dict[str, str | None]:
     """Returns the score files of a unit at any depth, as paths below it, sorted.
 
-    The value of a file is None. A directory that cannot be read is among them, with the reason. One
-    that several links lead to is read once.
+    They have one of the suffixes; the value of each is None. A directory that cannot be read is
+    among them, with the reason. One that several links lead to is read once.
 
     Raises:
         DataError: The unit is missing on the machine where this runs.
@@ -223,13 +223,13 @@ def score_files(unit: Unit) -> dict[str, str | None]:
             continue
         seen.add(real)
         try:
-            directories, files = _list(root, path)
+            directories, files = list_directory(root, path)
         except OSError as error:
             if not below:
                 _refuse_missing(unit, error)
             faults[below] = lasting_fault(error)
             continue
-        faults |= {f"{below}{name}": None for name in files if name.endswith(SUFFIXES)}
+        faults |= {f"{below}{name}": None for name in files if name.endswith(suffixes)}
         pending += [f"{below}{name}/" for name in directories]
     return dict(sorted(faults.items()))
 
@@ -254,7 +254,7 @@ def lasting_fault(error: OSError) -> str:
     return f"cannot be read ({error.strerror or error})"
 
 
-def _list(root: Place, path: str) -> _Listing:
+def list_directory(root: Place, path: str) -> _Listing:
     """Lists a directory without what its name hides."""
     if root.is_local:
         _, directories, files = next(os.walk(path, onerror=_raise))

@@ -1,0 +1,221 @@
+"""Responses from the files of a tree, of any mixture of formats.
+
+A tree is a directory of logs that name their models, at any depth, or one with a directory per
+model, as `raylab.quality.trees` has it; or it is a single file. Files may be read by Ray's tasks.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import BinaryIO, cast
+
+import msgspec
+from pyarrow import ArrowException, fs
+
+from raylab.config.quality import Layout
+from raylab.doctor import every_eval_ever, inspect_logs, lm_eval, long_table
+from raylab.doctor.joining import join_rows
+from raylab.doctor.json_stream import decode
+from raylab.doctor.responses import Responses
+from raylab.doctor.rows import Choice, Rows, Source
+from raylab.errors import DataError
+from raylab.files import REQUEST_BYTES, Place
+from raylab.quality.trees import (
+    LISTING_THREADS,
+    Unit,
+    find_trees,
+    lasting_fault,
+    list_directory,
+    score_files,
+)
+from raylab.workers import Workers
+
+LOGS = (".json", ".eval")
+LINES = (".jsonl", ".ndjson")
+SUFFIXES = (*LOGS, *long_table.SUFFIXES)
+OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
+"""Files that Inspect leaves beside logs."""
+PARTS_PER_PLACE = 4
+NAMED = 3
+"""Reasons that an error names."""
+LINE_BYTES = 1 << 24
+BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, ArrowException, RecursionError)
+"""What parsers raise for content that is none."""
+
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_responses(
+    location: str,
+    *,
+    metric: str | None = None,
+    scorer: str | None = None,
+    reducer: str | None = None,
+    filter: str | None = None,
+    match_text: bool = True,
+    strict: bool = False,
+    others: Sequence[str] = (),
+    layout: Layout = Layout.AUTO,
+    workers: Workers | None = None,
+) -> Responses:
+    """Reads the scores of models on items from logs and tables.
+
+    Args:
+        location: Path or URI of a directory or file.
+        metric: See `Choice`, as for the next three.
+        scorer: Inspect's scorer.
+        reducer: Inspect's reducer.
+        filter: The filter of lm-evaluation-harness.
+        match_text: Leave out responses to another text under the same id, as hashes tell it.
+        strict: Refuse what would be left out.
+        others: Locations of other trees, which may lie in this one and are no part of it.
+        layout: Layout of a tree with a directory per model.
+        workers: Those who read; None reads here.
+
+    Raises:
+        DataError: There is no response, the location cannot be read, or something would be left
+            out and `strict` is set.
+        ConfigError: No filesystem opens a URI.
+        OSError: A file cannot be read for the moment.
+    """
+    found = Rows()
+    sources = list(find_sources(location, others, layout, found))
+    choice = Choice(metric, scorer, reducer, filter)
+    count = max(1, min(len(sources), PARTS_PER_PLACE * (workers.places if workers else 1)))
+    calls = {number: (sources[number::count], choice) for number in range(count)}
+    if workers is None:
+        parts = {number: read_files(*call) for number, call in calls.items()}
+    else:
+        parts = dict(workers.run(read_files, calls))
+    joined = join_rows([found, *(parts[number] for number in sorted(parts))], match_text)
+    if strict and joined.left_out:
+        raise DataError(f"{location}: {_name_left_out(joined)}; fix them, or set strict=false")
+    return joined
+
+
+def _name_left_out(responses: Responses) -> str:
+    reasons = sorted(responses.left_out.items(), key=lambda item: -item[1])
+    named = [f"{count} {reason}, as {responses.examples[reason]}" for reason, count in reasons]
+    return "; ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])])
+
+
+def find_sources(
+    location: str, others: Sequence[str], layout: Layout, rows: Rows
+) -> Iterator[Source]:
+    """Yields the files of a tree that may hold scores, and adds those that cannot be read to rows.
+
+    Raises:
+        DataError: The location is missing, or a directory cannot be listed.
+    """
+    root = Place.at(location)
+    kind = root.info().type
+    if kind == fs.FileType.NotFound:
+        raise DataError(f"{location} does not exist: give a directory of logs, or a file")
+    if kind != fs.FileType.Directory:
+        yield Source(root, "", "", root.stem)
+        return
+    directories, files = list_directory(root, root.path)
+    yield from _sources(root, "", "", [name for name in files if name.endswith(SUFFIXES)])
+    units = _units(str(root), others, layout, rows) if directories else []
+    with ThreadPoolExecutor(LISTING_THREADS) as pool:
+        for unit, names in zip(units, pool.map(_list_unit, units), strict=True):
+            top = root / unit.path.removeprefix(f"{root.path}/")
+            for name in [name for name, fault in names.items() if fault is not None]:
+                rows.leave_out("directories that cannot be listed", f"{top}/{name}: {names[name]}")
+                del names[name]
+            yield from _sources(top, unit.model, unit.generation, list(names))
+
+
+def _list_unit(unit: Unit) -> dict[str, str | None]:
+    return score_files(unit, SUFFIXES)
+
+
+def _units(location: str, others: Sequence[str], layout: Layout, rows: Rows) -> Sequence[Unit]:
+    try:
+        tree = find_trees(location, others, layout)[0]
+    except DataError:
+        if layout is not Layout.AUTO:
+            raise
+        # Such as a model without generations beside one that has them.
+        tree = find_trees(location, others, Layout.FLAT)[0]
+    if tree.beside:
+        where = f"{location}: set layout=flat to read them"
+        rows.leave_out("files beside the generations of a model", where, tree.beside)
+    return tree.units
+
+
+def _sources(top: Place, model: str, generation: str, names: Sequence[str]) -> Iterator[Source]:
+    """Yields the files of a directory, without those that are read with another one."""
+    beside = {name[: -len(every_eval_ever.ENDING)] for name in names if _is_samples(name)}
+    runs = {
+        (os.path.dirname(name), match["time"])
+        for name in names
+        if (match := lm_eval.SAMPLES.fullmatch(os.path.basename(name)))
+    }
+    for name in names:
+        stem, ending = os.path.splitext(name)
+        run = os.path.dirname(name), stem.rpartition("_")[2]
+        is_read = ending == ".json" and (stem in beside or run in runs)
+        if not is_read and os.path.basename(name) not in OTHER_FILES:
+            yield Source(top / name, model, generation, stem)
+
+
+def _is_samples(name: str) -> bool:
+    return name.endswith(every_eval_ever.ENDING)
+
+
+def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
+    """Reads files; one that cannot be used is left out with the reason.
+
+    Raises:
+        OSError: A file cannot be read for the moment.
+    """
+    rows = Rows()
+    for source in sources:
+        mark = rows.mark()
+        try:
+            _read_file(source, choice, rows)
+        except OSError as error:
+            reason = lasting_fault(error)
+        except DataError as error:
+            reason = str(error)
+        except BROKEN as error:
+            reason = f"broken: {str(error) or type(error).__name__}"
+        else:
+            continue
+        rows.undo(mark)
+        kind = re.sub(r"line \d+", "a line", ":".join(reason.split(":")[:2]))
+        rows.leave_out(f"files ({kind})", f"{source.place}: {reason}")
+    return rows
+
+
+def _read_file(source: Source, choice: Choice, rows: Rows) -> None:
+    place = source.place
+    if place.is_local and not os.path.isfile(place.path):
+        raise DataError("no file, or a link to nothing")
+    with closing(_open(place)) as file:
+        if place.name.endswith(LOGS):
+            return inspect_logs.read_inspect(file, source, choice, rows)
+        keys = _first_keys(file) if place.name.endswith(LINES) else {}
+        if "doc_id" in keys:
+            return lm_eval.read_lm_eval(file, source, choice, rows)
+        if "sample_id" in keys:
+            return every_eval_ever.read_every_eval_ever(file, source, choice, rows)
+        return long_table.read_long_table(file, source, rows)
+
+
+def _open(place: Place) -> BinaryIO:
+    if place.is_local:
+        return open(place.path, "rb")
+    file = place.filesystem.open_input_file(place.path)
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), REQUEST_BYTES))
+
+
+def _first_keys(file: BinaryIO) -> Mapping[str, object]:
+    """Returns the first line of JSONL, whose keys tell the format."""
+    line = file.readline(LINE_BYTES)
+    file.seek(0)
+    return decode(_KEYS, line, "line 1")

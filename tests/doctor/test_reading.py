@@ -1,0 +1,444 @@
+"""Responses read from logs and tables of all formats."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raylab import frames
+from raylab.config.base import ClusterConfig
+from raylab.doctor import json_stream
+from raylab.doctor.reading import read_responses
+from raylab.doctor.responses import COLUMNS, Responses
+from raylab.doctor.rows import (
+    CANCELLED,
+    ERRORED,
+    INVALIDATED,
+    LOWER,
+    NO_NUMBER,
+    OUTSIDE,
+    UNSCORED,
+)
+from raylab.errors import DataError
+from raylab.files import Place
+from raylab.workers import WorkersHere
+from tests.doctor.eval_logs import (
+    every_eval_ever_files,
+    inspect_file,
+    inspect_log,
+    lines_file,
+    lm_eval_files,
+    sample,
+)
+from tests.object_storage import ObjectStorage
+
+
+def cells(responses: Responses) -> dict[tuple[str, ...], float]:
+    """Scores by model and item, and by generation and epoch where these are not the first."""
+    rows = responses.table[["model", "item", "generation", "epoch", "score"]]
+    return {
+        (model, item, *filter(None, (generation, f"epoch {epoch}" if epoch > 1 else ""))): score
+        for model, item, generation, epoch, score in rows.itertuples(index=False)
+    }
+
+
+def reasons(responses: Responses) -> dict[str, int]:
+    return {reason.partition(":")[0]: count for reason, count in responses.left_out.items()}
+
+
+# Inspect
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("evaluated")
+    script = Path(__file__).with_name("evaluation.py")
+    subprocess.run([sys.executable, script, directory], check=True, timeout=300)
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["eval", "json"])
+def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -> None:
+    name, logs = "mockllm/model", str(evaluated / kind / "2")
+    read = read_responses(logs)
+    assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
+    assert read.left_out == {UNSCORED: 2, ERRORED: 2}
+    assert "sample failed" in read.examples[ERRORED]
+    item = read.items["a"]
+    assert (item.text, item.target, item.answers) == ("What is a?", "A", {name: "A1"})
+    tone = read_responses(logs, scorer="tone")
+    length = read_responses(logs, scorer="style", metric="length")
+    assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
+    assert len(tone.table) == 4
+    reduced = read_responses(logs, reducer="mean")
+    assert cells(reduced) == {(name, "a"): 0.5} and reduced.left_out == {UNSCORED: 1}
+    with pytest.raises(DataError, match="no scores of the reducer mode"):
+        read_responses(logs, reducer="mode")
+    cancelled = read_responses(str(evaluated / kind / "1"))
+    assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
+
+
+VALUES = {
+    "c": "C",
+    "i": "I",
+    "p": "P",
+    "n": "N",
+    "true": True,
+    "word": "no",
+    "number": "0.25",
+    "share": 0.125,
+    "list": [1, 0],
+    "text": "maybe",
+    "high": 7,
+    "nan": float("nan"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, suffix: str) -> None:
+    error = inspect_log.EvalSample(
+        id="stopped",
+        epoch=1,
+        input="?",
+        target="A",
+        error={"message": "CancelledError()", "traceback": "", "traceback_ansi": ""},
+    )
+    samples = [sample(name, {"match": value}) for name, value in VALUES.items()]
+    missing = sample("missing", {"other": "C"})
+    inspect_file(tmp_path / f"log.{suffix}", "m", [*samples, error, missing])
+    read = read_responses(str(tmp_path))
+    assert cells(read) == {
+        ("m", name): score
+        for name, score in {
+            "c": 1.0,
+            "i": 0.0,
+            "p": 0.5,
+            "n": 0.0,
+            "true": 1.0,
+            "word": 0.0,
+            "number": 0.25,
+            "share": 0.125,
+        }.items()
+    }
+    assert read.left_out == {NO_NUMBER: 2, OUTSIDE: 1, UNSCORED: 2, CANCELLED: 1}
+    with pytest.raises(DataError, match=r"2 scores that are no numbers.*set strict=false"):
+        read_responses(str(tmp_path), strict=True)
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_invalidated_samples_are_left_out(tmp_path: Path, suffix: str) -> None:
+    provenance = inspect_log.ProvenanceData(author="me", reason="leak")
+    samples = [sample("a", {"match": "C"}), sample("b", {"match": "C"}, invalidation=provenance)]
+    inspect_file(tmp_path / f"log.{suffix}", "m", samples, invalidated=True)
+    read = read_responses(str(tmp_path))
+    assert cells(read) == {("m", "a"): 1.0} and read.left_out == {INVALIDATED: 1}
+
+
+def without(path: Path, *names: str) -> None:
+    """Writes an `.eval` log anew without some of its members."""
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.namelist():
+            if member not in names:
+                new.writestr(member, old.read(member))
+
+
+def test_samples_are_read_where_a_log_has_no_summaries(tmp_path: Path) -> None:
+    path = inspect_file(tmp_path / "log.eval", "m", [sample("a/b", {"match": "C"}), sample(7, {})])
+    without(path, "summaries.json")
+    read = read_responses(str(path))
+    assert cells(read) == {("m", "a/b"): 1.0} and read.left_out == {UNSCORED: 1}
+    without(path, "header.json")
+    with pytest.raises(DataError, match=r"1 files .unfinished: the log has no header\.json"):
+        read_responses(str(path))
+
+
+def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
+    samples = [sample("a", {"match": "I"}), sample("b", {"match": "C"})]
+    inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
+    newer = "2026-01-01T02:00:00+02:00"
+    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=newer)
+    assert cells(read_responses(str(tmp_path)))["m", "a"] in (0.0, 1.0)
+    later = "2026-01-01T00:00:01+00:00"
+    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=later)
+    read = read_responses(str(tmp_path))
+    assert cells(read) == {("m", "a"): 1.0, ("m", "b"): 1.0}
+    assert reasons(read) == {"responses that were repeated": 1}
+
+
+def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
+    for task in ("sums", "words"):
+        for model in ("m", "n"):
+            inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
+    table = read_responses(str(tmp_path)).table
+    assert set(table["item"]) == {"sums/1", "words/1"} and set(table["group"]) == {"sums", "words"}
+    inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
+    assert len(read_responses(str(tmp_path)).table) == 5
+
+
+# Trees with a directory per model
+
+
+def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
+    for model, generation, item in np.ndindex(2, 2, 3):
+        path = tmp_path / f"m{model}" / f"g{generation}" / "deep" / f"i{item}.json"
+        inspect_file(path, "openai/x", None)
+    broken = tmp_path / "m0" / "g1" / "deep" / "i2.json"
+    broken.write_text("{")
+    read = read_responses(str(tmp_path))
+    assert read.table.shape == (11, len(COLUMNS))
+    assert cells(read)["m1", "deep/i2", "g0"] == 0.25
+    assert ("m0", "deep/i2", "g1") not in cells(read)
+    assert read.examples["files (the log: not valid JSON)"].startswith(str(broken))
+    frame = frames.responses(str(tmp_path))
+    pd.testing.assert_frame_equal(frame, read.table)
+    flat = tmp_path / "m0" / "g0" / "deep"
+    assert cells(read_responses(str(flat))) == {("openai/x", "quiz"): 0.25}
+
+
+def test_the_samples_of_a_unit_are_items_and_its_files_tasks(tmp_path: Path) -> None:
+    for model, file in np.ndindex(2, 2):
+        path = tmp_path / f"m{model}" / f"sums{file}.json"
+        inspect_file(path, "x", [sample(n, {"match": "C"}) for n in range(60)], "same")
+    read = read_responses(str(tmp_path))
+    assert read.matrix.scores.shape == (2, 120) and not read.left_out
+    assert read.matrix.items[0] == "sums0/0" and read.items["sums1/59"].answers == dict(
+        m0="B", m1="B"
+    )
+
+
+def test_models_are_those_of_logs_in_directories_of_another_meaning(tmp_path: Path) -> None:
+    for model, run in np.ndindex(2, 2):
+        path = tmp_path / f"run{run}" / f"log{model}.eval"
+        inspect_file(path, f"m{model}", [sample(run, {"match": 1})])
+    assert read_responses(str(tmp_path)).matrix.models == ("m0", "m1")
+
+
+# Other formats
+
+
+def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
+    lm_eval_files(tmp_path, "org/m", {0: 1.0, 1: 0.0, 2: None, 3: float("nan")})
+    lm_eval_files(tmp_path, "org/n", {0: 0.0, 1: 1.0})
+    read = read_responses(str(tmp_path))
+    assert cells(read) == {
+        ("org/m", "0"): 1.0,
+        ("org/m", "1"): 0.0,
+        ("org/n", "0"): 0.0,
+        ("org/n", "1"): 1.0,
+    }
+    assert read.left_out == {UNSCORED: 2}
+    item = read.items["1"]
+    assert (item.text, item.target) == ("What is 1?", "4")
+    assert item.answers == {"org/m": "4", "org/n": "4"}
+    loose = read_responses(str(tmp_path), filter="flexible-extract")
+    assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
+    assert set(read_responses(str(tmp_path), metric="f1").table["score"]) == {0.75}
+    with pytest.raises(DataError, match="files without scores of the filter none"):
+        read_responses(str(tmp_path), filter="none")
+    lm_eval_files(tmp_path, "org/n", {0: 0.0}, higher=False)
+    assert read_responses(str(tmp_path)).left_out[LOWER] == 1
+
+
+def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
+    for number in range(3):
+        lm_eval_files(tmp_path, f"m{number}", {0: 1, 1: 1}, hashes={1: "x"} if number == 1 else {})
+    read = read_responses(str(tmp_path))
+    assert ("m1", "0") in cells(read) and ("m1", "1") not in cells(read)
+    assert len(read.table) == 5 and list(read.left_out.values()) == [1]
+    assert list(read.examples.values()) == ["m1 on 1"]
+    assert set(read.items["1"].answers) == {"m0", "m2"}
+    assert len(read_responses(str(tmp_path), match_text=False).table) == 6
+
+
+def result(name: str, metric: str, lower: bool = False) -> dict[str, Any]:
+    return {
+        "evaluation_result_id": f"{name}/{metric}",
+        "evaluation_name": name,
+        "metric_config": {"metric_id": metric, "lower_is_better": lower},
+    }
+
+
+def graded(name: str, score: Any, **fields: Any) -> dict[str, Any]:
+    grade = {"score": score, "is_correct": score == 1}
+    return {"sample_id": name, "evaluation": grade, **fields}
+
+
+def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
+    rows = [
+        graded("a", 1.0, evaluation_result_id="quiz/accuracy"),
+        graded("a", 0.5, evaluation_result_id="quiz/f1"),
+        graded("a", 0.0, evaluation_result_id="quiz/accuracy"),
+        graded("b", 0.0, error="timeout"),
+        graded("c", -1),
+        graded("d", 0.0, metadata={"lm_eval_metrics": "{}"}),
+        graded("e", 0.0, metadata={"lm_eval_metrics": '{"acc": 0.0}'}, sample_hash=None),
+    ]
+    results = [result("quiz", "accuracy"), result("quiz", "f1")]
+    every_eval_ever_files(tmp_path, "org/m", rows, results)
+    read = read_responses(str(tmp_path))
+    scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
+    assert cells(read) == scores
+    assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
+    assert read.items["a"].target == "A; a" and read.items["a"].answers == {"org/m": "A"}
+    assert cells(read_responses(str(tmp_path), metric="f1"))["org/m", "a"] == 0.5
+    every_eval_ever_files(tmp_path, "org/m", rows[:1], [result("quiz", "accuracy", lower=True)])
+    with pytest.raises(DataError, match="1 scores of which lower ones are better"):
+        read_responses(str(tmp_path))
+
+
+ROWS = {
+    "model": ["m", "m", "m", "n", "n", "n"],
+    "item": ["007", "1", "7", "007", "1", None],
+    "score": [1.0, 0.5, None, 3.0, 0.25, 1.0],
+    "group": ["g", "g", None, "g", "g", "g"],
+    "generation": ["a", "a", "a", "a", "b", "b"],
+    "weight": [2.0, None, 1.0, 1.0, 1.0, 1.0],
+    "other": [None] * 6,
+}
+
+
+def write_table(path: Path, rows: dict[str, Any]) -> None:
+    frame = pd.DataFrame(rows)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_text(frame.to_json(orient="records", lines=True))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_a_long_table(tmp_path: Path, suffix: str) -> None:
+    write_table(tmp_path / f"t.{suffix}", ROWS)
+    read = read_responses(str(tmp_path / f"t.{suffix}"))
+    assert cells(read) == {("m", "007", "a"): 1.0, ("m", "1", "a"): 0.5, ("n", "1", "b"): 0.25}
+    assert reasons(read) == {
+        UNSCORED: 1,
+        "scores outside [0, 1]": 1,
+        "rows without a model or an item": 1,
+    }
+    assert read.table["weight"].tolist() == [2.0, 1.0, 1.0]
+    assert set(read.table["group"]) == {"g"}
+    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "item": [1], "score": ["C"]})
+    assert cells(read_responses(str(tmp_path))) == {("m", "1"): 1.0}
+    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "score": [1]})
+    with pytest.raises(DataError, match="without"):
+        read_responses(str(tmp_path))
+
+
+def mixture(directory: Path) -> dict[tuple[str, ...], float]:
+    """Writes a tree of every format, and returns what it holds."""
+    inspect_file(directory / "logs" / "a.eval", "m1", [sample("7", {"match": "C"})], "arc")
+    inspect_file(directory / "logs" / "b.json", "m2", [sample("7", {"match": "I"})], "arc")
+    lm_eval_files(directory / "harness", "org/m3", {7: 1.0})
+    every_eval_ever_files(
+        directory / "store", "org/m4", [graded("7", 0.5, evaluation_name="arc", sample_hash=None)]
+    )
+    lines_file(directory / "t.jsonl", [{"model": "m5", "item": 7, "score": 0.25}])
+    (directory / "logs" / "eval-set.json").write_text("{}")
+    (directory / "notes.txt").write_text("no log")
+    scores = {"m1": 1.0, "m2": 0.0, "org/m3": 1.0, "org/m4": 0.5, "m5": 0.25}
+    return {(model, "7"): score for model, score in scores.items()}
+
+
+def test_a_tree_mixes_formats(tmp_path: Path, s3: ObjectStorage) -> None:
+    expected = mixture(tmp_path / "tree")
+    read = read_responses(str(tmp_path / "tree"), strict=True)
+    assert cells(read) == expected and read.matrix.scores.shape == (5, 1)
+    workers = WorkersHere(ClusterConfig())
+    assert cells(read_responses(str(tmp_path / "tree"), workers=workers)) == expected
+    target = Place.at(f"{s3.uri}/mixed")
+    for file in Place.at(tmp_path / "tree").files("**/*"):
+        below = file.path.removeprefix(f"{tmp_path}/tree/")
+        (target / below).write(file.read())
+    assert cells(read_responses(f"{s3.uri}/mixed", strict=True)) == expected
+
+
+# What is hostile or broken
+
+
+def bomb(content: bytes) -> bytes:
+    with io.BytesIO() as stream:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", "{}")
+            archive.writestr("summaries.json", content)
+        return stream.getvalue()
+
+
+def many_rows() -> bytes:
+    """A Parquet file of some kilobytes that has five million rows."""
+    codes = np.zeros(5_000_000, np.int8)
+    names = pa.DictionaryArray.from_arrays(codes, ["x"])
+    with io.BytesIO() as stream:
+        table = pa.table({"model": names, "item": names, "score": codes.astype(float)})
+        pq.write_table(table, stream, compression="zstd", row_group_size=len(codes))
+        return stream.getvalue()
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "bomb.eval": lambda: bomb(b" " * (1 << 29)),
+    "deep.eval": lambda: bomb(b"[" * 100_000),
+    "deep.json": lambda: b'{"eval": {}, "samples": [' + b"[" * 100_000,
+    "early.json": lambda: b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
+    "other.json": lambda: b'{"a": 1}',
+    "results_1.json": lambda: b'{"results": {}, "versions": {}}',
+    "surrogate.jsonl": lambda: b'{"model": "\\ud800", "item": "a", "score": 1}\n',
+    "torn.jsonl": lambda: b'{"model": "m", "item"',
+    "array.jsonl": lambda: b"[1]\n",
+    "empty.csv": bytes,
+    "torn.parquet": lambda: b"PAR1 and no more",
+    "rows.parquet": many_rows,
+    "no.eval": lambda: b"PK\3\4",
+}
+
+
+def test_hostile_files_are_left_out_with_their_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_stream, "PIECE_BYTES", 1 << 22)
+    for name, content in HOSTILE.items():
+        (tmp_path / name).write_bytes(content())
+    (tmp_path / "nothing.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a\nb\x1b[31m.json").write_text("{")
+    write_table(tmp_path / "t.csv", {"model": ["m\x1b[2J"], "item": ["x" * 500], "score": [1]})
+    read = read_responses(str(tmp_path))
+    assert len(cells(read)) == 1, cells(read)
+    ((model, item),) = cells(read)
+    assert model == "m\\x1b[2J" and len(item) < 250
+    assert sum(read.left_out.values()) == len(HOSTILE) + 2, read.examples
+    assert all(text.isprintable() for text in [*read.left_out, *read.examples.values()])
+    assert any("lm-evaluation-harness without samples" in reason for reason in read.left_out)
+
+
+def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read_responses(str(tmp_path / "absent"))
+    with pytest.raises(DataError, match="no response"):
+        read_responses(str(tmp_path))
+
+
+def test_json_is_cut_wherever_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {
+        'a\\"b': {"samples": [1], "x": ["\\", '{"', "]"]},
+        "samples": [{"id": "a,b", "deep": [[{}], {"c": [1, 2]}]}, "\\\\", 3, [], {}],
+        "none": [],
+        "after": [{"samples": [1]}, 2.5],
+    }
+    pieces = [(key, value) for key, value in document.items() if key != "samples"]
+    expected = [*pieces[:1], *[("samples", value) for value in document["samples"]], *pieces[1:]]
+    for chunk in (1, 2, 3, 5, 8, 1 << 20):
+        monkeypatch.setattr(json_stream, "CHUNK", chunk)
+        for indent in (None, 2):
+            stream = io.BytesIO(json.dumps(document, indent=indent).encode())
+            cut = json_stream.pieces(stream, "x", "samples")
+            assert [(json.loads(f'"{k}"'), json.loads(v)) for k, v in cut] == expected
