@@ -150,70 +150,22 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
         LimitError: It has more than `most` bytes, declared or real.
         OSError: It cannot be read.
     """
-    with opened_member(archive, member, where, most) as stream:
-        content = read_all(stream, where, most)
-        if zlib.crc32(content) != member.CRC:
-            raise zipfile.BadZipFile("it fails its checksum")
-    return content
-
-
-@contextmanager
-def opened_member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int
-) -> Generator[BinaryIO]:
-    """Opens a member of a zip that `opened_zip` opened; it is as `read_member` returns it.
-
-    Only one may be open at a time. That its content is whole, `zipfile` checks of deflate alone.
-
-    Raises:
-        DataError: As of `read_member`, also for what the block finds broken.
-        LimitError: It declares more than `most` bytes.
-        OSError: It cannot be read.
-    """
     method = member.compress_type
     if method not in METHODS:
         raise DataError(f"{where}: zip method {method} is not read: write it with deflate")
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)
     with _data_errors(where):
-        if method != ZSTANDARD:
-            with archive.open(member) as stream:
-                yield cast(BinaryIO, stream)
-            return
-        with (
-            _zstandard_errors(),
-            _Declared(_zstandard(archive, member), member.file_size) as stream,
-        ):
-            yield cast(BinaryIO, stream)
+        if method == ZSTANDARD:
+            content = _zstandard(archive, member, where, most)
+        else:
+            content = read_all(cast(BinaryIO, archive.open(member)), where, most)
+        if zlib.crc32(content) != member.CRC:
+            raise zipfile.BadZipFile("it fails its checksum")
+    return content
 
 
-class _Declared(io.RawIOBase):
-    """A stream that has no more bytes than declared."""
-
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self.stream, self.left = stream, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        content = self.stream.read(len(buffer))
-        self.left -= len(content)
-        if self.left < 0:
-            raise zipfile.BadZipFile("it has more bytes than it declares")
-        buffer[: len(content)] = content
-        return len(content)
-
-
-@contextmanager
-def _zstandard_errors() -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise zipfile.BadZipFile(str(error)) from error
-
-
-def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
     # Importing pyarrow takes half a second, which configurations need not wait for.
     import pyarrow as pa
 
@@ -224,7 +176,10 @@ def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
         raise zipfile.BadZipFile("no member where one should be, or it is encrypted")
     file.seek(name + extra, io.SEEK_CUR)
     packed = io.BytesIO(file.read(member.compress_size))
-    return cast(BinaryIO, cast(Any, pa.CompressedInputStream(packed, "zstd")))
+    try:
+        return read_all(cast(Any, pa.CompressedInputStream(packed, "zstd")), where, most)
+    except OSError as error:
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 @contextmanager

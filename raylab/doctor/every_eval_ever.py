@@ -4,43 +4,25 @@ A line is the score of a sample under one result of the evaluation.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
 
 from raylab.bounded import lines
 from raylab.doctor.json_stream import decode
-from raylab.doctor.rows import (
-    ERRORED,
-    LONGEST_ANSWER,
-    LOWER,
-    UNSCORED,
-    Choice,
-    Origin,
-    Rows,
-    Source,
-    read_time,
-    shorten,
-    text_hash,
-)
+from raylab.doctor.rows import ERRORED, UNSCORED, Choice, Origin, Scored, Source, read_time
 from raylab.errors import DataError
-from raylab.files import Place
 
 FORM = "Every Eval Ever"
 ENDING = "_samples.jsonl"
 EVALUATION_BYTES = 1 << 26
 
 
-class _Metric(msgspec.Struct):
-    metric_id: str | None = None
-    metric_name: str | None = None
-    lower_is_better: bool = False
-
-
 class _Result(msgspec.Struct):
     evaluation_name: str = ""
     evaluation_result_id: str | None = None
-    metric_config: _Metric = msgspec.field(default_factory=_Metric)
+    metric_config: dict[str, Any] = {}
 
 
 class _Evaluation(msgspec.Struct):
@@ -49,28 +31,15 @@ class _Evaluation(msgspec.Struct):
     retrieved_timestamp: str | None = None
 
 
-class _Input(msgspec.Struct):
-    raw: str = ""
-    reference: list[str] = []
-
-
-class _Attribution(msgspec.Struct):
-    extracted_value: str = ""
-
-
-class _Grade(msgspec.Struct):
-    score: Any = None
-
-
 class _Sample(msgspec.Struct):
     model_id: str
     evaluation_name: str
     sample_id: str
-    evaluation: _Grade
+    evaluation: dict[str, Any]
     evaluation_result_id: str | None = None
     sample_hash: str | None = None
-    input: _Input = msgspec.field(default_factory=_Input)
-    answer_attribution: list[_Attribution] = []
+    input: dict[str, Any] = {}
+    answer_attribution: list[dict[str, Any]] = []
     error: str | None = None
     metadata: dict[str, Any] | None = None
 
@@ -79,67 +48,50 @@ _SAMPLE, _EVALUATION = msgspec.json.Decoder(_Sample), msgspec.json.Decoder(_Eval
 _VALUES = msgspec.json.Decoder(dict[str, Any])
 
 
-def read_every_eval_ever(file: BinaryIO, source: Source, choice: Choice, rows: Rows) -> None:
-    """Adds the scores of a file of samples to `rows`: those of one result of each evaluation.
+def read_every_eval_ever(
+    file: BinaryIO, source: Source, choice: Choice
+) -> Iterator[tuple[Origin, Scored]]:
+    """Yields the scores of a file of samples: those of one result of each evaluation.
 
     Raises:
-        DataError: The file, or the evaluation beside it, is broken.
+        DataError: The file, or the evaluation beside it, is broken, or no result has the metric.
         OSError: The file cannot be read.
     """
     beside = source.place.parent / f"{source.place.name.removesuffix(ENDING)}.json"
-    evaluation = _read_evaluation(beside)
+    content = beside.read(EVALUATION_BYTES) if beside.exists() else b"{}"
+    evaluation = decode(_EVALUATION, content, beside.name)
+    chosen = _choose(evaluation.evaluation_results, choice.metric)
     time = read_time(evaluation.evaluation_timestamp or evaluation.retrieved_timestamp)
-    origins, epochs = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
-    chosen = _chosen_results(evaluation, choice.metric)
+    epochs = Counter[tuple[str, str, str]]()
     for number, line in lines(file, "the samples"):
         sample = decode(_SAMPLE, line, f"line {number}")
-        task = sample.evaluation_name
-        result = chosen.setdefault(task, _Result(task, sample.evaluation_result_id))
-        if sample.evaluation_result_id not in (None, result.evaluation_result_id):
-            continue
-        key = (sample.model_id, task)
-        if key not in origins:
-            origins[key] = rows.add_origin(Origin(source, FORM, *key, time=time))
-        epochs[task, sample.sample_id] += 1
-        _add(sample, origins[key], epochs[task, sample.sample_id], result, rows)
+        model, task, item = sample.model_id, sample.evaluation_name, sample.sample_id
+        result = chosen.setdefault(task, sample.evaluation_result_id)
+        if sample.evaluation_result_id in (None, result):
+            epochs[model, task, item] += 1
+            yield Origin(FORM, model, task, time), _scored(sample, epochs[model, task, item])
 
 
-def _read_evaluation(place: Place) -> _Evaluation:
-    if not place.exists():
-        return _Evaluation()
-    return decode(_EVALUATION, place.read(EVALUATION_BYTES), place.name)
-
-
-def _chosen_results(evaluation: _Evaluation, metric: str | None) -> dict[str, _Result]:
-    """Returns the result of each evaluation that has the metric, or its first one."""
-    chosen = dict[str, _Result]()
-    for result in evaluation.evaluation_results:
-        config = result.metric_config
-        if metric in (None, config.metric_id, config.metric_name):
-            chosen.setdefault(result.evaluation_name, result)
-    if metric is not None and evaluation.evaluation_results and not chosen:
+def _choose(results: list[_Result], metric: str | None) -> dict[str, str | None]:
+    """Returns the id of each evaluation's result that has the metric, or of its first one."""
+    chosen = dict[str, str | None]()
+    for result in results:
+        names = result.metric_config.get("metric_id"), result.metric_config.get("metric_name")
+        if metric is None or metric in names:
+            chosen.setdefault(result.evaluation_name, result.evaluation_result_id)
+    if metric is not None and results and not chosen:
         raise DataError(f"no result has the metric {metric}: choose another")
     return chosen
 
 
-def _add(sample: _Sample, origin: int, epoch: int, result: _Result, rows: Rows) -> None:
-    where = f"{rows.origins[origin].source.place}: sample {sample.sample_id}"
-    if sample.error:
-        return rows.leave_out(ERRORED, where)
-    if result.metric_config.lower_is_better:
-        return rows.leave_out(LOWER, where)
-    if not _has_metric(sample):
-        return rows.leave_out(UNSCORED, where)
-    name = rows.number(sample.sample_id)
-    text = text_hash(sample.sample_hash) if sample.sample_hash else 0
-    if rows.add(origin, name, sample.evaluation.score, epoch, text):
-        kept = rows.describe(origin, name, text)
-        if kept is not None and origin not in kept.answers:
-            values = [answer.extracted_value for answer in sample.answer_attribution]
-            kept.answers[origin] = shorten(values[-1] if values else "", LONGEST_ANSWER)
-            kept.text = kept.text or shorten(sample.input.raw)
-            kept.target = kept.target or shorten("; ".join(sample.input.reference), LONGEST_ANSWER)
-    return None
+def _scored(sample: _Sample, epoch: int) -> Scored:
+    def said() -> tuple[object, object, object]:
+        answers = [answer.get("extracted_value") for answer in sample.answer_attribution]
+        return sample.input.get("raw"), sample.input.get("reference"), (answers or [""])[-1]
+
+    wrong = ERRORED if sample.error else None if _has_metric(sample) else UNSCORED
+    score = sample.evaluation.get("score")
+    return Scored(sample.sample_id, score, epoch, sample.sample_hash, wrong, said=said)
 
 
 def _has_metric(sample: _Sample) -> bool:

@@ -7,9 +7,10 @@ model, as `raylab.quality.trees` has it; or it is a single file. Files may be re
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import BinaryIO, cast
 
 import msgspec
@@ -20,7 +21,7 @@ from raylab.doctor import every_eval_ever, inspect_logs, lm_eval, long_table
 from raylab.doctor.joining import join_rows
 from raylab.doctor.json_stream import decode
 from raylab.doctor.responses import Responses
-from raylab.doctor.rows import Choice, Rows, Source
+from raylab.doctor.rows import Choice, Origin, Rows, Scored, Source, as_name
 from raylab.errors import DataError
 from raylab.files import REQUEST_BYTES, Place
 from raylab.quality.trees import (
@@ -31,10 +32,9 @@ from raylab.quality.trees import (
     list_directory,
     score_files,
 )
+from raylab.runs.eval_logs import SUFFIXES as LOGS
 from raylab.workers import Workers
 
-LOGS = (".json", ".eval")
-LINES = (".jsonl", ".ndjson")
 SUFFIXES = (*LOGS, *long_table.SUFFIXES)
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
@@ -42,10 +42,8 @@ PARTS_PER_PLACE = 4
 NAMED = 3
 """Reasons that an error names."""
 LINE_BYTES = 1 << 24
-BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, ArrowException, RecursionError)
-"""What parsers raise for content that is none."""
-
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, ArrowException, AttributeError)
+"""What parsers raise for content that is none, beside `DataError`."""
 
 
 def read_responses(
@@ -81,56 +79,48 @@ def read_responses(
         ConfigError: No filesystem opens a URI.
         OSError: A file cannot be read for the moment.
     """
-    found = Rows()
-    sources = list(find_sources(location, others, layout, found))
-    choice = Choice(metric, scorer, reducer, filter)
+    listed, choice = Rows(), Choice(metric, scorer, reducer, filter)
+    sources = list(_find_sources(location, others, layout, listed))
     count = max(1, min(len(sources), PARTS_PER_PLACE * (workers.places if workers else 1)))
     calls = {number: (sources[number::count], choice) for number in range(count)}
     if workers is None:
         parts = {number: read_files(*call) for number, call in calls.items()}
     else:
         parts = dict(workers.run(read_files, calls))
-    joined = join_rows([found, *(parts[number] for number in sorted(parts))], match_text)
+    joined = join_rows([listed, *(parts[number] for number in sorted(parts))], match_text)
     if strict and joined.left_out:
-        raise DataError(f"{location}: {_name_left_out(joined)}; fix them, or set strict=false")
+        reasons = sorted(joined.left_out.items(), key=lambda item: -item[1])
+        named = [f"{count} {reason}, as {joined.examples[reason]}" for reason, count in reasons]
+        rest = ["..."] if len(named) > NAMED else []
+        raise DataError(
+            f"{location}: {'; '.join([*named[:NAMED], *rest])}; mend them, or set strict=false"
+        )
     return joined
 
 
-def _name_left_out(responses: Responses) -> str:
-    reasons = sorted(responses.left_out.items(), key=lambda item: -item[1])
-    named = [f"{count} {reason}, as {responses.examples[reason]}" for reason, count in reasons]
-    return "; ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])])
-
-
-def find_sources(
+def _find_sources(
     location: str, others: Sequence[str], layout: Layout, rows: Rows
 ) -> Iterator[Source]:
-    """Yields the files of a tree that may hold scores, and adds those that cannot be read to rows.
-
-    Raises:
-        DataError: The location is missing, or a directory cannot be listed.
-    """
+    """Yields the files of a tree that may hold scores; what cannot be listed is left out."""
     root = Place.at(location)
     kind = root.info().type
     if kind == fs.FileType.NotFound:
         raise DataError(f"{location} does not exist: give a directory of logs, or a file")
     if kind != fs.FileType.Directory:
-        yield Source(root, "", "", root.stem)
+        yield Source(root, path=root.stem)
         return
     directories, files = list_directory(root, root.path)
     yield from _sources(root, "", "", [name for name in files if name.endswith(SUFFIXES)])
     units = _units(str(root), others, layout, rows) if directories else []
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        for unit, names in zip(units, pool.map(_list_unit, units), strict=True):
+        listings = pool.map(partial(score_files, suffixes=SUFFIXES), units)
+        for unit, names in zip(units, listings, strict=True):
             top = root / unit.path.removeprefix(f"{root.path}/")
-            for name in [name for name, fault in names.items() if fault is not None]:
-                rows.leave_out("directories that cannot be listed", f"{top}/{name}: {names[name]}")
-                del names[name]
-            yield from _sources(top, unit.model, unit.generation, list(names))
-
-
-def _list_unit(unit: Unit) -> dict[str, str | None]:
-    return score_files(unit, SUFFIXES)
+            for name, fault in names.items():
+                if fault is not None:
+                    rows.leave_out(f"directories ({fault})", f"{top}/{name}")
+            files = [name for name, fault in names.items() if fault is None]
+            yield from _sources(top, unit.model, unit.generation, files)
 
 
 def _units(location: str, others: Sequence[str], layout: Layout, rows: Rows) -> Sequence[Unit]:
@@ -149,22 +139,19 @@ def _units(location: str, others: Sequence[str], layout: Layout, rows: Rows) -> 
 
 def _sources(top: Place, model: str, generation: str, names: Sequence[str]) -> Iterator[Source]:
     """Yields the files of a directory, without those that are read with another one."""
-    beside = {name[: -len(every_eval_ever.ENDING)] for name in names if _is_samples(name)}
-    runs = {
+    ending = every_eval_ever.ENDING
+    beside = {name.removesuffix(ending) for name in names if name.endswith(ending)}
+    times = {
         (os.path.dirname(name), match["time"])
         for name in names
         if (match := lm_eval.SAMPLES.fullmatch(os.path.basename(name)))
     }
     for name in names:
-        stem, ending = os.path.splitext(name)
+        stem, suffix = os.path.splitext(name)
         run = os.path.dirname(name), stem.rpartition("_")[2]
-        is_read = ending == ".json" and (stem in beside or run in runs)
-        if not is_read and os.path.basename(name) not in OTHER_FILES:
-            yield Source(top / name, model, generation, stem)
-
-
-def _is_samples(name: str) -> bool:
-    return name.endswith(every_eval_ever.ENDING)
+        is_beside = suffix == ".json" and (stem in beside or run in times)
+        if not is_beside and os.path.basename(name) not in OTHER_FILES:
+            yield Source(top / name, as_name(model), as_name(generation), as_name(stem))
 
 
 def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
@@ -175,47 +162,41 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
     """
     rows = Rows()
     for source in sources:
-        mark = rows.mark()
         try:
-            _read_file(source, choice, rows)
+            with closing(_open(source.place)) as file:
+                rows.take(source, _read(file, source, choice))
+            continue
         except OSError as error:
             reason = lasting_fault(error)
         except DataError as error:
             reason = str(error)
         except BROKEN as error:
             reason = f"broken: {str(error) or type(error).__name__}"
-        else:
-            continue
-        rows.undo(mark)
         kind = re.sub(r"line \d+", "a line", ":".join(reason.split(":")[:2]))
         rows.leave_out(f"files ({kind})", f"{source.place}: {reason}")
     return rows
 
 
-def _read_file(source: Source, choice: Choice, rows: Rows) -> None:
-    place = source.place
-    if place.is_local and not os.path.isfile(place.path):
-        raise DataError("no file, or a link to nothing")
-    with closing(_open(place)) as file:
-        if place.name.endswith(LOGS):
-            return inspect_logs.read_inspect(file, source, choice, rows)
-        keys = _first_keys(file) if place.name.endswith(LINES) else {}
-        if "doc_id" in keys:
-            return lm_eval.read_lm_eval(file, source, choice, rows)
-        if "sample_id" in keys:
-            return every_eval_ever.read_every_eval_ever(file, source, choice, rows)
-        return long_table.read_long_table(file, source, rows)
-
-
 def _open(place: Place) -> BinaryIO:
-    if place.is_local:
-        return open(place.path, "rb")
-    file = place.filesystem.open_input_file(place.path)
-    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), REQUEST_BYTES))
+    if not place.is_local:
+        file = place.filesystem.open_input_file(place.path)
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), REQUEST_BYTES))
+    if not os.path.isfile(place.path):
+        raise DataError("no file, or a link to nothing")
+    return open(place.path, "rb")
 
 
-def _first_keys(file: BinaryIO) -> Mapping[str, object]:
-    """Returns the first line of JSONL, whose keys tell the format."""
-    line = file.readline(LINE_BYTES)
-    file.seek(0)
-    return decode(_KEYS, line, "line 1")
+def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[tuple[Origin, Scored]]:
+    name, keys = source.place.name, dict[str, msgspec.Raw]()
+    if name.endswith(LOGS):
+        return inspect_logs.read_inspect(file, source, choice)
+    if name.endswith(long_table.LINES):
+        # The keys of the first line tell the format.
+        line = file.readline(LINE_BYTES)
+        keys = decode(msgspec.json.Decoder(dict[str, msgspec.Raw]), line, "line 1")
+        file.seek(0)
+    if "doc_id" in keys:
+        return lm_eval.read_lm_eval(file, source, choice)
+    if "sample_id" in keys:
+        return every_eval_ever.read_every_eval_ever(file, source, choice)
+    return long_table.read_long_table(file, source)

@@ -61,7 +61,6 @@ def lm_eval_files(
     task: str = "arc",
     time: str = "2026-01-02T03-04-05.678901",
     hashes: Mapping[int, str] | None = None,
-    higher: bool = True,
 ) -> Path:
     """The results of lm-evaluation-harness with the samples of a task under two filters."""
     rows = [
@@ -85,7 +84,7 @@ def lm_eval_files(
     ]
     results = {
         "results": {task: {"alias": task, "exact_match,strict-match": 0.5}},
-        "higher_is_better": {task: {"exact_match": higher, "f1": True}},
+        "higher_is_better": {task: {"exact_match": True, "f1": True}},
         "model_name": model,
         "model_name_sanitized": model.replace("/", "__"),
         "versions": {task: 1},

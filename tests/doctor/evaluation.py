@@ -47,6 +47,8 @@ def failing() -> Any:
 
 
 def main(directory: str) -> None:
+    # A process in the background may have been started without.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for kind in ("eval", "json"):
         for names, epochs in (("a", "unscored", "failed"), 2), (("a", "interrupted"), 1):
             eval(
