@@ -1,0 +1,182 @@
+"""Figures of items: how well the scores on each agree with those on all others.
+
+Every item is set against the rest score of the models: their mean over the other items that they
+have, each less the item's mean, so that a model that lacks the easy items does not look weak.
+Weights of items do not count. (M, I) stands for models and items.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+from scipy.stats import rankdata
+
+from raylab.doctor.responses import Matrix
+
+FEWEST = 3
+"""Models below which nothing is said of an item but its difficulty: any two points correlate."""
+HALF = 0.5
+"""Least score that counts as right where only right and wrong are told apart."""
+DIGITS = 9
+"""Decimals of rest scores; those that differ by less are ties."""
+APART = 3.0
+"""Distance between items in the one sequence of all that is fitted; a score moves by 2 at most."""
+DIGBY = 0.75
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """(M, I) scores, rest scores and their average ranks by item, NaN where there is no score."""
+
+    scores: Array
+    rests: Array
+    ranks: Array
+
+
+def judge_items(matrix: Matrix) -> pd.DataFrame:
+    """Returns the figures of each item, indexed by its name.
+
+    - `models`: number of models with a score.
+    - `difficulty`: 1 less the mean score, in [0, 1].
+    - `isotonic`: signed isotonic R^2 (Hardy, Gilbert and Domingue 2026, arXiv 2603.24999): the
+      share of the variance of the item's scores that the best monotone function of the rest scores
+      explains, negative where the better models do worse. In [-1, 1]. The authors take the mean
+      over all pairs of items; here the rest score stands for the other items. The direction is
+      the sign of Spearman's correlation; for right and wrong it is that of Kendall's tau.
+    - `item_rest`: Pearson's correlation with the rest scores, in [-1, 1].
+    - `tetrachoric`: correlation of the two normal variables that lie behind right and wrong and the
+      upper and lower half of the models by rest score, from the odds ratio of the four counts
+      as (w - 1) / (w + 1), w = ratio^(3/4) (Digby 1983, "Approximating the tetrachoric
+      correlation coefficient", Biometrics 39); half is added to each count if any is 0.
+    - `scalability`: Mokken's H_i (1971): the sum of the item's covariances with the others by the
+      largest sum that their distributions allow. At most 1; 0 for unrelated items. A pair of
+      items counts by the models that have both.
+
+    All but the first two are NaN for an item with fewer than three models, or on which all models
+    score alike, or on which all have the same rest score.
+    """
+    scores = matrix.scores
+    rests = rest_scores(scores)
+    scored = _Scored(scores, rests, rankdata(rests, axis=0, nan_policy="omit"))
+    models = (~np.isnan(scores)).sum(axis=0)
+    figures = {
+        "isotonic": _isotonic(scored),
+        "item_rest": _correlation(scores, rests),
+        "tetrachoric": _tetrachoric(scored),
+        "scalability": _scalability(scores),
+    }
+    unclear = (models < FEWEST) | _constant(scores) | _constant(rests)
+    judged = {name: np.where(unclear, np.nan, values) for name, values in figures.items()}
+    difficulty = 1 - np.nansum(scores, axis=0) / models
+    index = pd.Index(matrix.items, name="item")
+    return pd.DataFrame({"models": models, "difficulty": difficulty, **judged}, index=index)
+
+
+def rest_scores(scores: Array) -> Array:
+    """Returns the (M, I) rest scores, each for an item; NaN where a model lacks it or all others.
+
+    They are 0 for a model that does as well as the mean on the other items that it has.
+    """
+    present = ~np.isnan(scores)
+    centered = _centered(scores)
+    others = present.sum(axis=1, keepdims=True) - 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rests = (centered.sum(axis=1, keepdims=True) - centered) / others
+    return np.where(present & (others > 0), rests.round(DIGITS), np.nan)
+
+
+def _centered(values: Array) -> Array:
+    """Returns the values less the mean of their column; 0 for missing ones."""
+    present = ~np.isnan(values)
+    counts = np.maximum(present.sum(axis=0), 1)
+    return np.where(present, values - np.nansum(values, axis=0) / counts, 0.0)
+
+
+def _constant(values: Array) -> NDArray[np.bool_]:
+    """Returns whether all values of each column are equal, or missing."""
+    least = np.where(np.isnan(values), np.inf, values).min(axis=0)
+    return least >= np.where(np.isnan(values), -np.inf, values).max(axis=0)
+
+
+def _correlation(left: Array, right: Array) -> Array:
+    """Returns Pearson's correlations of the columns over the rows that have both."""
+    missing = np.isnan(left) | np.isnan(right)
+    left, right = (_centered(np.where(missing, np.nan, side)) for side in (left, right))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.sqrt((left**2).sum(axis=0) * (right**2).sum(axis=0))
+        return (left * right).sum(axis=0) / scale
+
+
+def _isotonic(scored: _Scored) -> Array:
+    """Returns the (I,) signed isotonic R^2.
+
+    All items are fitted at once: they lie in one sequence, so far apart that none mixes.
+    """
+    signs = np.sign(_correlation(rankdata(scored.scores, axis=0, nan_policy="omit"), scored.ranks))
+    order = np.argsort(scored.ranks, axis=0)  # NaN comes last.
+    ranks, scores = (
+        np.take_along_axis(values, order, axis=0).T for values in (scored.ranks, scored.scores)
+    )
+    item, _ = kept = np.nonzero(~np.isnan(ranks))
+    if not item.size:
+        return np.full(len(signs), np.nan)
+    # A monotone function has one value for all models of a rest score.
+    changes = (np.diff(item) != 0) | (np.diff(ranks[kept]) != 0)
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    weights = np.diff(np.append(starts, item.size)).astype(float)
+    block = item[starts]
+    values = np.nan_to_num(signs)[block] * np.add.reduceat(scores[kept], starts) / weights
+    fitted = isotonic_regression(values + APART * block, weights=weights).x - APART * block
+    size = len(signs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.bincount(block, fitted * weights, size) / np.bincount(block, weights, size)
+        explained = np.bincount(block, weights * (fitted - means[block]) ** 2, size)
+        total = (_centered(np.where(np.isnan(scored.ranks), np.nan, scored.scores)) ** 2).sum(0)
+        return signs * explained / total
+
+
+def _tetrachoric(scored: _Scored) -> Array:
+    """Returns the (I,) approximate tetrachoric correlations."""
+    present = ~np.isnan(scored.ranks)
+    upper = scored.ranks > (present.sum(axis=0) + 1) / 2
+    right = scored.scores >= HALF
+    counts = np.stack(
+        [
+            (present & (right == first) & (upper == second)).sum(axis=0)
+            for first, second in ((True, True), (False, False), (True, False), (False, True))
+        ]
+    ).astype(float)
+    empty = (counts == 0).any(axis=0)
+    both, neither, low, high = counts + np.where(empty, 0.5, 0.0)
+    odds = (both * neither / (low * high)) ** DIGBY
+    return np.where(_constant(right.astype(float)), np.nan, (odds - 1) / (odds + 1))
+
+
+def _scalability(scores: Array) -> Array:
+    """Returns the (I,) scalability coefficients.
+
+    Covariances add up, so those with all others are the covariance with their sum. The largest
+    covariance of two items is that of their sorted scores; a product of matrices counts each
+    pair by the models that have both.
+    """
+    present = (~np.isnan(scores)).astype(float)
+    centered = _centered(scores)
+    observed = (centered * (centered.sum(axis=1, keepdims=True) - centered)).sum(axis=0)
+    quantiles = _quantiles(np.where(present > 0, centered, np.nan))
+    sums = present @ quantiles.T
+    largest = ((sums.T @ present) * quantiles).mean(axis=0)
+    largest -= present.sum(axis=0) * (quantiles**2).mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(largest > 0, observed / largest, np.nan)
+
+
+def _quantiles(values: Array) -> Array:
+    """Returns the sorted values of each column, stretched over all rows where some are missing."""
+    rows = len(values)
+    counts = (~np.isnan(values)).sum(axis=0)
+    places = ((np.arange(rows)[:, None] + 0.5) * counts / rows).astype(np.int64)
+    return np.nan_to_num(np.take_along_axis(np.sort(values, axis=0), places, axis=0))
