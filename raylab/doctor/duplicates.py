@@ -1,0 +1,140 @@
+"""Items that stand twice in a benchmark, word for word or nearly.
+
+Near-duplicates are looked for among items that share the least hashes of their n-grams (MinHash:
+Broder 1997, "On the resemblance and containment of documents"; banding: Leskovec, Rajaraman and
+Ullman, "Mining of massive datasets", chapter 3), so time grows with the text and not with pairs.
+"""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz.fuzz import ratio
+
+from raylab.doctor.responses import Item
+from raylab.runs.records import Part
+
+LEAST = 0.92
+"""Similarity from which two texts are near-duplicates."""
+CHARACTERS = 4
+"""Length of the n-grams."""
+BANDS, ROWS = 16, 3
+"""A pair whose n-grams overlap by 0.6 (Jaccard) shares one of the bands with a chance of 0.98."""
+CHUNK = 1 << 22
+"""Characters whose n-grams are in memory at once."""
+BASE = np.uint64(0x9E3779B97F4A7C15)
+
+Hashes = NDArray[np.uint64]
+
+
+class Duplicate(Part):
+    """An item whose text another item has, too."""
+
+    item: str
+    original: str
+    """The first item with that text, or one that it is close to."""
+    similarity: float
+    """1 for the same text; else twice the length of the longest common subsequence by the summed
+    lengths of both texts, in [0.92, 1)."""
+    same_target: bool
+    """Whether the targets are the same."""
+
+
+def find_duplicates(items: Mapping[str, Item]) -> tuple[Duplicate, ...]:
+    """Returns the items that an earlier one of the mapping repeats; those without a text are none.
+
+    Case, forms of a character and white space do not count. Of near-duplicates that differ in their
+    numbers or targets nothing is said: they tend to be different items of one template.
+    """
+    firsts: dict[str, str] = {}
+    duplicates: list[Duplicate] = []
+    for name, item in items.items():
+        if text := normalize(item.text):
+            original = firsts.setdefault(text, name)
+            if original != name:
+                same = items[original].target == item.target
+                duplicates.append(
+                    Duplicate(item=name, original=original, similarity=1, same_target=same)
+                )
+    return (*duplicates, *_near_duplicates(firsts, items))
+
+
+def normalize(text: str) -> str:
+    """Returns the text without what does not count in comparison."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _near_duplicates(firsts: Mapping[str, str], items: Mapping[str, Item]) -> Iterator[Duplicate]:
+    """Yields the nearest earlier item of each that has one, of different texts and their items."""
+    texts = [text for text in firsts if len(text) >= CHARACTERS]
+    facts = [(re.findall(r"\d+", text), items[firsts[text]].target) for text in texts]
+    nearest: dict[int, tuple[float, int]] = {}
+    for earlier, later in _candidates(texts):
+        if facts[earlier] == facts[later]:
+            score = ratio(texts[earlier], texts[later], score_cutoff=100 * LEAST) / 100
+            if score > nearest.get(later, (0.0, 0))[0]:
+                nearest[later] = score, earlier
+    for later, (score, earlier) in sorted(nearest.items()):
+        item, original = firsts[texts[later]], firsts[texts[earlier]]
+        yield Duplicate(item=item, original=original, similarity=score, same_target=True)
+
+
+def _candidates(texts: list[str]) -> set[tuple[int, int]]:
+    """Returns pairs of numbers of texts that agree in a band.
+
+    Of the texts that agree each is paired with the first and with the one before it, so many that
+    are alike do not make many pairs.
+    """
+    if not texts:
+        return set()
+    pairs: set[tuple[int, int]] = set()
+    for band in _bands(texts):
+        order = np.argsort(band, kind="stable")
+        same = np.diff(band[order]) == 0
+        first = np.maximum.accumulate(np.where(np.r_[False, same], 0, np.arange(len(order))))
+        later = np.flatnonzero(same) + 1
+        for earlier in (later - 1, first[later]):
+            pairs.update(zip(order[earlier].tolist(), order[later].tolist(), strict=True))
+    return pairs
+
+
+def _bands(texts: list[str]) -> Hashes:
+    """Returns the (BANDS, texts) hashes of the bands."""
+    draws = np.random.default_rng(0).integers(1 << 63, size=(2, BANDS * ROWS), dtype=np.uint64)
+    chunks: list[Hashes] = []
+    lengths = np.cumsum([len(text) for text in texts]) // CHUNK
+    for _, group in itertools.groupby(zip(lengths.tolist(), texts, strict=True), lambda p: p[0]):
+        grams, starts = _grams([text for _, text in group])
+        # The least of the high bits is the least of a random order of the n-grams.
+        least = [
+            np.minimum.reduceat(_mix(grams ^ key) * (factor | np.uint64(1)), starts)
+            for key, factor in draws.T
+        ]
+        bands = np.stack(least).reshape(BANDS, ROWS, -1)
+        chunks.append(_mix(bands[:, 0] * BASE ^ _mix(bands[:, 1] * BASE ^ _mix(bands[:, 2]))))
+    return np.concatenate(chunks, axis=1)
+
+
+def _grams(texts: list[str]) -> tuple[Hashes, NDArray[np.int64]]:
+    """Returns the hashes of the n-grams of all texts in turn, and where those of each begin."""
+    lengths = np.array([len(text) for text in texts])
+    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+    hashes = np.zeros(len(codes) - CHARACTERS + 1, np.uint64)
+    for place in range(CHARACTERS):
+        hashes = hashes * BASE + codes[place : len(hashes) + place]
+    ends = np.cumsum(lengths)
+    # An n-gram that begins less than its length before an end reaches into the next text.
+    inside = np.ones(len(codes), bool)
+    for place in range(1, CHARACTERS):
+        inside[ends - place] = False
+    counts = lengths - CHARACTERS + 1
+    return hashes[inside[: len(hashes)]], np.cumsum(counts) - counts
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Returns the values with every bit spread over all (the end of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return values ^ (values >> np.uint64(27))
