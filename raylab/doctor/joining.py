@@ -1,19 +1,22 @@
 """Rows that several processes read, joined: names, matching of items, and repetitions."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from raylab.doctor.inspect_logs import FORM as INSPECT
 from raylab.doctor.responses import COLUMNS, Item, Responses, make_responses
-from raylab.doctor.rows import UNNAMED, Rows
+from raylab.doctor.rows import MOST_ANSWERS, UNNAMED, Rows
 
 OTHER_TEXT = (
     "responses to another text under the same id: rename the items, or set match_text=false"
 )
 REPEATED = "responses that were repeated: the newest counts (epochs and generations are told apart)"
+
+Table = Any
+"""A DataFrame or a column of it, whose types pandas declares too widely."""
 
 
 def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
@@ -30,15 +33,16 @@ def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
     Raises:
         DataError: There is no response.
     """
-    rows, firsts = Rows(), np.cumsum([0, *(len(part.origins) for part in parts)])
+    rows = Rows()
     for part in parts:
         rows.left_out.update(part.left_out)
         rows.examples = part.examples | rows.examples
+    parts = [part for part in parts if part.score] or [Rows()]
+    firsts = np.cumsum([0, *(len(part.origins) for part in parts)])
     origins = _resolve(pd.concat([_origins(part) for part in parts], ignore_index=True))
     frames = [_frame(part, first) for part, first in zip(parts, firsts, strict=False)]
-    table = pd.concat(frames, ignore_index=True).join(origins, on="origin")
-    table["item"] = np.where(table["sampled"], table["prefix"] + table["item"], table["task"])
-    table["group"] = table["group"].where(table["group"] != "", table["tasks"])
+    table: Table = pd.concat(frames, ignore_index=True).join(origins, on="origin")
+    table = _name_items(table)
     table = _leave_out(table, (table["model"] == "") | (table["item"] == ""), UNNAMED, rows)
     if match_text:
         table = _leave_out(table, _has_other_text(table), OTHER_TEXT, rows)
@@ -46,19 +50,20 @@ def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
     keys = ["model", "item", "generation", "epoch"]
     table = _leave_out(table, table.duplicated(keys, keep="last"), REPEATED, rows)
     items = dict[str, Item]()
+    kept = set(table[["item", "text"]].drop_duplicates().itertuples(index=False, name=None))
     for part, first in zip(parts, firsts, strict=False):
-        _describe(items, part, origins.iloc[first : first + len(part.origins)], table)
+        _describe(items, part, origins.iloc[first : first + len(part.origins)], kept)
     return make_responses(table[list(COLUMNS)], items, rows.left_out, rows.examples)
 
 
-def _frame(rows: Rows, first: int) -> pd.DataFrame:
+def _frame(rows: Rows, first: int) -> Table:
     columns = {name: getattr(rows, name) for name in ("item", "group", "score", "weight")}
     numbers = {name: np.asarray(getattr(rows, name)) for name in ("origin", "text", "epoch")}
     frame = pd.DataFrame(columns | numbers)
     return frame.assign(origin=frame["origin"] + first)
 
 
-def _origins(rows: Rows) -> pd.DataFrame:
+def _origins(rows: Rows) -> Table:
     columns = [
         "directory",
         "part",
@@ -74,7 +79,7 @@ def _origins(rows: Rows) -> pd.DataFrame:
     return pd.DataFrame(values, columns=columns)
 
 
-def _resolve(origins: pd.DataFrame) -> pd.DataFrame:
+def _resolve(origins: Table) -> Table:
     """Returns origins with the models, tasks and generations that the tree as a whole tells."""
     table, logs = origins.copy(), origins["form"] == INSPECT
     named = origins[logs].groupby("directory")["model"].nunique()
@@ -90,11 +95,22 @@ def _resolve(origins: pd.DataFrame) -> pd.DataFrame:
     order = np.lexsort((table["path"], table["time"]))
     table = table.assign(tasks=tasks, prefix=tasks + np.where(tasks == "", "", "/"))
     table["age"] = np.argsort(order)
-    columns = ["form", "model", "task", "generation", "sampled", "tasks", "prefix", "age"]
-    return table[columns]
+    names = ["form", "model", "task", "generation", "tasks", "prefix"]
+    return table[[*names, "sampled", "age"]].astype(dict.fromkeys(names, "category"))
 
 
-def _told_by_path(logs: pd.DataFrame) -> list[str]:
+def _name_items(table: Table) -> Table:
+    """Returns rows with the whole names of items and groups."""
+    items, groups = table["item"], table["group"]
+    if not table["sampled"].all():
+        items = items.where(table["sampled"], table["task"].astype(str))
+    if (table["tasks"] != "").any():
+        items = table["prefix"].astype(str) + items
+        groups = groups.where(groups != "", table["tasks"].astype(str))
+    return table.assign(item=items.astype("category"), group=groups.astype("category"))
+
+
+def _told_by_path(logs: Table) -> list[str]:
     """Returns the paths that tell the logs of a directory apart, as their tasks do not.
 
     These are paths that several directories have, where one has several logs of the same task.
@@ -105,7 +121,7 @@ def _told_by_path(logs: pd.DataFrame) -> list[str]:
     return sampled.loc[sampled.duplicated("path"), "path"].tolist()
 
 
-def _leave_out(table: pd.DataFrame, wrong: pd.Series, reason: str, rows: Rows) -> pd.DataFrame:
+def _leave_out(table: Table, wrong: Table, reason: str, rows: Rows) -> Table:
     if count := int(wrong.sum()):
         first = table[wrong].iloc[0]
         rows.leave_out(reason, f"{first['model']} on {first['item']}", count)
@@ -113,7 +129,7 @@ def _leave_out(table: pd.DataFrame, wrong: pd.Series, reason: str, rows: Rows) -
     return table
 
 
-def _has_other_text(table: pd.DataFrame) -> pd.Series:
+def _has_other_text(table: Table) -> Table:
     """Returns True for responses to a text that fewer models have under the item's name.
 
     Hashes are compared within a format, because each has its own.
@@ -129,12 +145,12 @@ def _has_other_text(table: pd.DataFrame) -> pd.Series:
 
 
 def _describe(
-    items: dict[str, Item], rows: Rows, origins: pd.DataFrame, table: pd.DataFrame
+    items: dict[str, Item], rows: Rows, origins: Table, kept: set[tuple[str, int]]
 ) -> None:
-    """Adds what responses that count say of items, with the answers of models."""
-    kept = set(table[["item", "text"]].drop_duplicates().itertuples(index=False, name=None))
+    """Adds what rows say of items and texts that are kept, with the answers of models."""
     prefixes, models = origins["prefix"].tolist(), origins["model"].tolist()
     for (origin, name, text), (whole, target, answer) in rows.said.items():
         if ((full := prefixes[origin] + name), text) in kept:
             item = items.setdefault(full, Item(whole, target, {}))
-            cast(dict[str, str], item.answers)[models[origin]] = answer
+            if len(item.answers) < MOST_ANSWERS:
+                cast(dict[str, str], item.answers)[models[origin]] = answer

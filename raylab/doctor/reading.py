@@ -81,7 +81,8 @@ def read_responses(
     """
     listed, choice = Rows(), Choice(metric, scorer, reducer, filter)
     sources = list(_find_sources(location, others, layout, listed))
-    count = max(1, min(len(sources), PARTS_PER_PLACE * (workers.places if workers else 1)))
+    places = workers.places * PARTS_PER_PLACE if workers else 1
+    count = max(1, min(len(sources), places))
     calls = {number: (sources[number::count], choice) for number in range(count)}
     if workers is None:
         parts = {number: read_files(*call) for number, call in calls.items()}

@@ -107,7 +107,7 @@ def make_responses(
     if table.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise DataError(f"no response of a model can be used ({reasons or 'there are none'})")
-    if (table["group"] == "").any():
+    if np.any(table["group"] == ""):
         # Text, because a frame of categories has no category for another name.
         groups, names = (table[name].astype(str) for name in ("group", "item"))
         table["group"] = groups.where(groups != "", names)

@@ -18,6 +18,8 @@ LONGEST_TEXT = 1000
 LONGEST_ANSWER = 200
 MOST_ANSWERS = 20
 """Models whose answer to an item is kept."""
+MOST_SAID = 200_000
+"""Answers that are kept of files that are read together."""
 MOST_REASONS = 100
 MOST_ROWS = 20_000_000
 """Rows of the files that are read together; a small file may stand for more."""
@@ -163,9 +165,9 @@ class Rows(msgspec.Struct):
         self.epoch.append(response.epoch)
         self.score.append(score)
         self.weight.append(response.weight)
-        count = self.answers[key := (origin.task, name, text)]
-        is_new = count < MOST_ANSWERS and (number, name, text) not in self.said
-        if response.said is not None and is_new:
+        count = self.answers.get(key := (origin.task, name, text), 0)
+        is_kept = count < MOST_ANSWERS and len(self.said) < MOST_SAID
+        if response.said is not None and is_kept and (number, name, text) not in self.said:
             self.answers[key] += 1
             *item, answer = response.said()
             whole, target = ("", "") if count else item
@@ -205,7 +207,9 @@ def _read_word(word: str) -> object:
 
 def as_name(value: object) -> str:
     """Returns a value as a name that may be shown; a long one is cut and ends with its hash."""
-    text = printable(str(value), breaks=False)
+    text = str(value)
+    if not text.isprintable():
+        text = printable(text, breaks=False)
     if len(text) > LONGEST_NAME:
         text = f"{text[: LONGEST_NAME - 20]}...{text_hash(text) % 2**64:016x}"
     return text
@@ -224,7 +228,7 @@ def shorten(text: object, longest: int = LONGEST_ANSWER) -> str:
     whole = "" if text is None else str(text)
     if len(whole) > longest:
         whole = f"{whole[: longest * 2 // 3]} [...] {whole[-longest // 3 :]}"
-    return printable(whole)
+    return whole if whole.isprintable() else printable(whole)
 
 
 def read_time(text: object) -> float:
