@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from raylab.config.base import JobConfig, Tracking, require_trackers
+from raylab.config.base import Tracking, require_trackers
 from raylab.config.schema import flat
 from raylab.runs.run import TRIALS, Run
 from raylab.runs.run_record import RECORD
@@ -50,17 +50,14 @@ class Tracker(Protocol):
 
 
 @contextmanager
-def tracking(
-    names: Sequence[Tracking], config: JobConfig, run: Run
-) -> Generator[dict[str, Tracker]]:
+def tracking(names: Sequence[Tracking], run: Run) -> Generator[dict[str, Tracker]]:
     """Opens the trackers of a run by their names, and closes them in the end.
 
     Raises:
         ConfigError: The package of one is not installed.
     """
     require_trackers(names)
-    parameters = flat(config.model_dump(mode="json"))
-    trackers: dict[str, Tracker] = {name: _open(name, run, parameters) for name in names}
+    trackers: dict[str, Tracker] = {name: _open(name, run) for name in names}
     try:
         yield trackers
     finally:
@@ -68,28 +65,26 @@ def tracking(
             tracker.close()
 
 
-def track(
-    names: Sequence[Tracking], config: JobConfig, run: Run, step: int, figures: Figures
-) -> None:
+def track(names: Sequence[Tracking], run: Run, step: int, figures: Figures) -> None:
     """Gives the figures of a run without epochs to trackers.
 
     Raises:
         ConfigError: The package of one is not installed.
         RunError: TensorBoard's file cannot be written.
     """
-    with tracking(names, config, run) as trackers:
+    with tracking(names, run) as trackers:
         for tracker in trackers.values():
             tracker.log(step, figures)
 
 
-def _open(name: Tracking, run: Run, parameters: Mapping[str, Any]) -> Tracker:
+def _open(name: Tracking, run: Run) -> Tracker:
     match name:
         case "tensorboard":
             return TensorBoard(run)
         case "mlflow":
-            return _Lenient(name, lambda: _Mlflow(run, parameters))
+            return _Lenient(name, lambda: _Mlflow(run))
         case "wandb":
-            return _Lenient(name, lambda: _WeightsAndBiases(run, parameters))
+            return _Lenient(name, lambda: _WeightsAndBiases(run))
 
 
 class TensorBoard:
@@ -185,7 +180,7 @@ def _whole(run: Run) -> Run | None:
 class _Mlflow:
     """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run."""
 
-    def __init__(self, run: Run, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run) -> None:
         from mlflow import MlflowClient
 
         # MLflow would try for minutes, in which a training waits.
@@ -205,7 +200,7 @@ class _Mlflow:
         if whole is not None and (parent := self._tracked(number, whole)):
             tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
-        self._describe(parameters)
+        self._describe(flat(run.record.config))
 
     def _tracked(self, experiment: str, run: Run) -> str | None:
         """Returns the id by which MLflow has a run; None if it has not."""
@@ -234,7 +229,7 @@ class _Mlflow:
 class _WeightsAndBiases:
     """A run of Weights & Biases; without a key it is kept in the run directory, to be synced."""
 
-    def __init__(self, run: Run, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run) -> None:
         import wandb
 
         asked = "WANDB_MODE" in os.environ or wandb.api.api_key
@@ -245,7 +240,7 @@ class _WeightsAndBiases:
             name=run.name,
             group=(whole or run).name,
             resume="allow",
-            config=dict(parameters),
+            config=flat(run.record.config),
             dir=run.path if run.is_local else None,
             mode=None if asked else "offline",
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),

@@ -33,7 +33,7 @@ def begun(storage: Path, *trackers: str) -> tuple[TrainConfig, Run]:
 def logged(storage: Path, tracker: str, step: int, **figures: float) -> Run:
     """The run of one process that logs one step."""
     config, run = begun(storage, tracker)
-    with tracking.tracking(config.tracking, config, run) as trackers:
+    with tracking.tracking(config.tracking, run) as trackers:
         (only,) = trackers.values()
         only.log(step, figures)
     return run
@@ -101,13 +101,13 @@ def test_the_trials_of_a_sweep_are_below_its_run_of_mlflow_also_when_they_go_on(
         }
     )
     run = Run.open(config, config.job)
-    with tracking.tracking(config.tracking, config, run) as trackers:
+    with tracking.tracking(config.tracking, run) as trackers:
         for step, value in enumerate((0.001, 0.002, 0.001), 1):
             drawn: Drawn = {"architecture": "champion", "training.lr": value}
             name = name_trial(f"id{value}", drawn, config.space)
             trial = trial_config(config, drawn, storage=str(run / TRIALS), name=name)
             own = Run.open(trial, trial.job)
-            with tracking.tracking(trial.tracking, trial, own) as below:
+            with tracking.tracking(trial.tracking, own) as below:
                 below["mlflow"].log(step, {"loss": 1 / step})
         trackers["mlflow"].log(2, {"trials": 2.0})
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
@@ -150,7 +150,7 @@ def test_a_tracker_that_is_out_of_reach_is_a_warning(
     config, run = begun(tmp_path, "mlflow")
     with (
         caplog.at_level(logging.WARNING),
-        tracking.tracking(config.tracking, config, run) as trackers,
+        tracking.tracking(config.tracking, run) as trackers,
     ):
         for step in range(3):
             trackers["mlflow"].log(step, {"loss": 0.5})

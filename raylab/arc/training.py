@@ -20,6 +20,7 @@ from raylab.arc.module import ArcModule
 from raylab.arc.optimisation import averaging, optimiser_of
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.stopping import early_stopping
+from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.errors import CheckpointError, RaylabError
 from raylab.files import Place
@@ -220,7 +221,7 @@ class EpochRecorder(pl.Callback):
 
 
 def build_trainer(
-    config: TrainConfig,
+    training: TrainingConfig,
     *,
     callbacks: Sequence[pl.Callback] = (),
     plugins: Sequence[Any] = (),
@@ -228,10 +229,9 @@ def build_trainer(
 ) -> pl.Trainer:
     """Returns a trainer; `placement` holds Lightning's accelerator and strategy.
 
-    It validates after each epoch and stops early on `config.training.monitor`. Checkpoints, logs
+    It validates after each epoch and stops early on `training.monitor`. Checkpoints, logs
     and progress are up to `callbacks`.
     """
-    training = config.training
     return pl.Trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),

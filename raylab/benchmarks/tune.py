@@ -88,7 +88,7 @@ def _train_directly(training: TrainConfig, sides: Sides, count: int) -> float:
     since = time.perf_counter()
     for _ in range(count):
         experiment = build_experiment(training, sides)
-        trainer = build_trainer(training, accelerator="cpu", devices=1)
+        trainer = build_trainer(training.training, accelerator="cpu", devices=1)
         trainer.fit(experiment.module, datamodule=experiment.data)
     return time.perf_counter() - since
 

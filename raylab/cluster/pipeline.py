@@ -5,8 +5,7 @@ Every stage keeps its finished work, so that a second run does only the rest.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint
 from raylab.arc.comparators.rules import with_rules
@@ -30,9 +29,8 @@ from raylab.arc.scoring.evaluation import (
 from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import find_models
-from raylab.cluster.metrics import Meters
 from raylab.cluster.session import session
-from raylab.cluster.train import fit, measure_epoch
+from raylab.cluster.train import fit_part
 from raylab.cluster.workers import RayWorkers, workers_of
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import AS_PUBLISHED, ClusterConfig
@@ -82,7 +80,7 @@ def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str,
         _tell_outcome(run)
         return
     # Begun before its trainings, which are tracked below it.
-    with tracking(config.tracking, config, run) as trackers, session(config.cluster, run):
+    with tracking(config.tracking, run) as trackers, session(config.cluster, run):
         trained = {} if sides is None else _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models = best | taken
@@ -116,23 +114,13 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        trained = _fit(training, own, run, shared)
+        here = training.cluster.is_this_process
+        trained = fit_part(training, own, shared, job=run, here=here)
         results[name] = with_test(training, own, trained, shared, workers)
         if not own.finished:
             own.finish()
         run.write_record(PipelineMetrics(models=results))
     return results
-
-
-def _fit(config: TrainConfig, own: Run, run: Run, sides: Any) -> TrainingMetrics:
-    """Trains on the pairs that `workers_of` has put, here or by Ray Train."""
-    if not config.cluster.is_this_process:
-        return fit(config, own, sides, within=run)
-    # Lightning takes seconds to import, and a pipeline that only scores needs none.
-    from raylab.training import local
-
-    meters = partial(measure_epoch, config, own.name, Meters(run.name))
-    return local.fit(config, own, sides, listeners={"metrics": meters})
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:

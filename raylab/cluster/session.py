@@ -405,6 +405,14 @@ def cpus_per_worker(config: ClusterConfig) -> int:
     return wanted
 
 
+def cpus_here() -> int | None:
+    """Returns the CPUs that Ray reserved for this actor; None in a process that is no actor."""
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is None:
+        return None
+    return int(context.get_assigned_resources().get("CPU", 1))
+
+
 def even_share(nodes: Sequence[int], workers: int) -> int:
     """Returns the most CPUs that each of so many workers can have on these nodes, at least 1."""
     shares = range(sum(nodes) // workers, 1, -1)

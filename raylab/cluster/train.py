@@ -15,11 +15,18 @@ from ray.util.queue import Empty, Queue
 
 from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint
 from raylab.arc.data.sides import Sides
-from raylab.arc.inputs import Inputs
+from raylab.arc.inputs import Inputs, read_start
 from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
-from raylab.cluster.session import cpus_per_worker, placement, session, this_node, uses_gpu
+from raylab.cluster.session import (
+    cpus_here,
+    cpus_per_worker,
+    placement,
+    session,
+    this_node,
+    uses_gpu,
+)
 from raylab.cluster.train_entry import SETTINGS, work
 from raylab.cluster.train_messages import (
     ForwardFailures,
@@ -108,6 +115,30 @@ def fit(
     return metrics
 
 
+def fit_part(
+    config: TrainConfig,
+    run: Run,
+    sides: "Sides | ray.ObjectRef[Sides]",
+    on_epoch: EpochListener | None = None,
+    *,
+    job: Run,
+    here: bool,
+) -> TrainingMetrics:
+    """Trains as a part of a job, in this process if `here` and else as `fit`; arguments as there.
+
+    A process that Ray started takes the CPUs that it has there.
+    """
+    start = read_start(config)
+    if not here:
+        return fit(config, run, sides, start, on_epoch, within=job)
+    # Lightning takes seconds to import, and only processes that train need it.
+    from raylab.training import local
+
+    listeners = _listeners_of(config.training.monitor, run.name, Meters(job.name), on_epoch)
+    pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
+    return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
+
+
 def _trainer(settings: WorkerSettings) -> TorchTrainer:
     cluster, gpu = settings.config.cluster, uses_gpu(settings.config.cluster)
     return TorchTrainer(
@@ -163,10 +194,9 @@ def _listener(
 def _listen(
     queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> None:
-    with epoch_listeners(config, run) as own:
-        measure = partial(measure_epoch, config, run.name, meters)
-        reports = {} if on_epoch is None else {"report": on_epoch}
-        listeners = Listeners[TrainingMetrics]({**own, "metrics": measure, **reports})
+    with epoch_listeners(config.tracking, config.training.epochs, run) as own:
+        others = _listeners_of(config.training.monitor, run.name, meters, on_epoch)
+        listeners = Listeners[TrainingMetrics]({**own, **others})
         _take_messages(queue, run.name, listeners, meters)
         listeners.finish()
 
@@ -190,14 +220,18 @@ def _take_messages(
                 raise TypeError(f"no message of a training: {message}")
 
 
-def measure_epoch(
-    config: TrainConfig, training: str, meters: Meters, metrics: TrainingMetrics
-) -> None:
-    """Sets Ray's metrics of a training after an epoch."""
-    last = metrics.last
-    meters.set(EPOCH, last.epoch, training=training)
-    meters.set(OBJECTIVE, last.row()[config.training.monitor], training=training)
-    meters.set(SAMPLES, last.samples_per_second, training=training)
+def _listeners_of(
+    monitor: str, training: str, meters: Meters, on_epoch: EpochListener | None
+) -> dict[str, EpochListener]:
+    """Returns what sets Ray's metrics of a training after an epoch, and the caller's own."""
+
+    def measure(metrics: TrainingMetrics) -> None:
+        last = metrics.last
+        meters.set(EPOCH, last.epoch, training=training)
+        meters.set(OBJECTIVE, last.row()[monitor], training=training)
+        meters.set(SAMPLES, last.samples_per_second, training=training)
+
+    return {"metrics": measure} | ({} if on_epoch is None else {"report": on_epoch})
 
 
 def _next(queue: Queue) -> Any:

@@ -16,6 +16,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import Experiment, build_experiment
+from raylab.cluster.session import cpus_here
 from raylab.cluster.train_messages import LogMessage, WorkerSettings
 from raylab.errors import RaylabError, RunError
 from raylab.training.loop import train_epochs
@@ -33,7 +34,7 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
     rank, world = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _forward_logs(settings.queue)
-    torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
+    torch.set_num_threads(cpus_here() or 1)
     try:
         _fit_worker(settings, _prepare(settings, rank, world))
     except RunError:
@@ -71,7 +72,7 @@ def _fit_worker(settings: WorkerSettings, experiment: Experiment) -> None:
         queue.put(LogMessage(message, fields))
 
     train_epochs(
-        settings.config,
+        settings.config.training,
         settings.run,
         experiment,
         listeners={"driver": queue.put},

@@ -15,7 +15,6 @@ from ray.tune.logger import JsonLoggerCallback
 
 from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
-from raylab.arc.inputs import read_start
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.search import trial_config
 from raylab.arc.sweep import (
@@ -38,7 +37,7 @@ from raylab.cluster.session import (
     uses_gpu,
     variables,
 )
-from raylab.cluster.train import fit, measure_epoch
+from raylab.cluster.train import fit_part
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig, TuneConfig
@@ -56,7 +55,6 @@ from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.tracking import Tracker, tracking
 from raylab.training.held_out import with_test
-from raylab.training.listeners import EpochListener
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -105,7 +103,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             return
         with (
             # Begun before its trials, which are tracked below it.
-            tracking(config.tracking, config, run) as trackers,
+            tracking(config.tracking, run) as trackers,
             session(config.cluster, run),
         ):
             shared = ray.put(with_rules(sides))
@@ -237,32 +235,12 @@ def _train_trial(
         score = metrics.best.row()[config.training.monitor]
         ray.tune.report({**metrics.last.row(), SCORE: score})
 
-    metrics = _fit(training, run, report, within=Run.at(uri), sides=sides)
+    here = training.cluster.most_workers == 1
+    metrics = fit_part(training, run, sides, report, job=Run.at(uri), here=here)
     if not reported:
         report(metrics)
     if not run.finished:
         run.finish()
-
-
-def _fit(
-    config: TrainConfig,
-    run: Run,
-    report: EpochListener,
-    *,
-    within: Run,
-    sides: "ray.ObjectRef[Sides]",
-) -> TrainingMetrics:
-    """Trains in this process if one worker is enough, and otherwise by Ray Train."""
-    start = read_start(config)
-    if config.cluster.most_workers > 1:
-        return fit(config, run, sides, start, report, within=within)
-    # Only the processes of trials need Lightning, which takes seconds to import.
-    from raylab.training import local
-
-    meters = partial(measure_epoch, config, run.name, Meters(within.name))
-    listeners = {"metrics": meters, "report": report}
-    cpus = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))
-    return local.fit(config, run, ray.get(sides), start, listeners, threads=cpus)
 
 
 class _Progress(ray.tune.Callback):

@@ -44,7 +44,7 @@ def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
     """Writes `quality.json` of a finished run, and prints the figures."""
     run = Run.open(config, config.job)
     run.write_record(Quality(**dict(quality)))
-    track(config.tracking, config, run, 0, quality_figures(quality))
+    track(config.tracking, run, 0, quality_figures(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()

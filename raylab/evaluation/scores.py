@@ -56,7 +56,7 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     """
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
-    track(config.tracking, config, run, 0, _figures(metrics))
+    track(config.tracking, run, 0, _figures(metrics))
     print_tables(
         accuracy_table(metrics, config.scoring),
         metric=metrics.metric,

@@ -61,7 +61,7 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     report = _report(annotation, head, others, left)
     run.write_record(report)
     config = annotation.config
-    track(config.tracking, config, run, report.cases.total, figures_of(report))
+    track(config.tracking, run, report.cases.total, figures_of(report))
     _export(annotation, report.cases.total)
     over_time = _over_time(run.name, [*others, (head, report)], len(rows) - len(others))
     cases = _full_cases(annotation, report)

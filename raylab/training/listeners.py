@@ -1,10 +1,10 @@
 """What every training does before its first and after each epoch; imports no torch."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from raylab.arc.records import TrainingMetrics
-from raylab.config.jobs import TrainConfig
+from raylab.config.base import Tracking
 from raylab.log import log_line
 from raylab.report.models import epoch_line
 from raylab.runs.run import Run
@@ -28,7 +28,9 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
 
 
 @contextmanager
-def epoch_listeners(config: TrainConfig, run: Run) -> Generator[dict[str, EpochListener]]:
+def epoch_listeners(
+    trackers: Sequence[Tracking], epochs: int, run: Run
+) -> Generator[dict[str, EpochListener]]:
     """Returns what follows the record of each epoch, in order: the trackers, a line.
 
     Raises:
@@ -39,14 +41,11 @@ def epoch_listeners(config: TrainConfig, run: Run) -> Generator[dict[str, EpochL
         return lambda metrics: tracker.log(metrics.last.epoch, _figures(metrics))
 
     def tell(metrics: TrainingMetrics) -> None:
-        line = epoch_line(metrics.last, config.training.epochs)
-        log_line(line, training=run.name, epochs=config.training.epochs, **metrics.last.row())
+        line = epoch_line(metrics.last, epochs)
+        log_line(line, training=run.name, epochs=epochs, **metrics.last.row())
 
-    with tracking(config.tracking, config, run) as trackers:
-        yield {
-            **{name: follow(tracker) for name, tracker in trackers.items()},
-            "progress": tell,
-        }
+    with tracking(trackers, run) as opened:
+        yield {**{name: follow(tracker) for name, tracker in opened.items()}, "progress": tell}
 
 
 def _figures(metrics: TrainingMetrics) -> dict[str, float]:

@@ -76,9 +76,9 @@ def fit(
     def tell(message: str, fields: Mapping[str, Any]) -> None:
         log_line(message, training=run.name, **fields)
 
-    with epoch_listeners(config, run) as own, _interrupts():
+    with epoch_listeners(config.tracking, config.training.epochs, run) as own, _interrupts():
         return train_epochs(
-            config,
+            config.training,
             run,
             build_experiment(config, sides, start, run_id=run.id),
             listeners={**own, **listeners},

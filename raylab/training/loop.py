@@ -14,7 +14,7 @@ from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.trained_models import last_checkpoint
 from raylab.arc.training import EpochRecorder, Experiment, build_trainer, fit_on
 from raylab.background import Listeners
-from raylab.config.jobs import TrainConfig
+from raylab.config.arc import TrainingConfig
 from raylab.errors import RunError
 from raylab.grid_metrics import merit
 from raylab.runs.run import Run
@@ -23,7 +23,7 @@ from raylab.training.progress import Heartbeat, Tell, announce
 
 
 def train_epochs(
-    config: TrainConfig,
+    training: TrainingConfig,
     run: Run,
     experiment: Experiment,
     *,
@@ -37,8 +37,8 @@ def train_epochs(
     The first worker stores each epoch: its checkpoint, then the record, which the listeners follow.
 
     Args:
-        config: Configuration of the training.
-        run: Its run.
+        training: How to train.
+        run: The run.
         experiment: The model and this worker's share of the data.
         listeners: What else the first worker tells of each epoch, by name in warnings; one that
             fails is told again after the next epoch or at the end.
@@ -49,13 +49,13 @@ def train_epochs(
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    monitor, pairs = config.training.monitor, len(experiment.data.train.pairs)
-    recorder = EpochRecorder(monitor, pairs, experiment.rules)
+    pairs = len(experiment.data.train.pairs)
+    recorder = EpochRecorder(training.monitor, pairs, experiment.rules)
     told = Listeners({TrainingMetrics.file: run.write_record, **listeners})
-    store = _Store(config, run, recorder, told, meet)
-    trainer = build_trainer(config, callbacks=[recorder, Heartbeat(tell), store], **placement)
+    store = _Store(training, run, recorder, told, meet)
+    trainer = build_trainer(training, callbacks=[recorder, Heartbeat(tell), store], **placement)
     if trainer.global_rank == 0:
-        announce(config, experiment, trainer, tell)
+        announce(experiment, trainer, tell)
     fit_on(trainer, experiment, last_checkpoint(run))
     metrics = recorder.metrics.model_copy(update={"ended": True})
     if trainer.global_rank == 0:
@@ -72,13 +72,13 @@ class _Store(pl.Callback):
 
     def __init__(
         self,
-        config: TrainConfig,
+        training: TrainingConfig,
         run: Run,
         recorder: EpochRecorder,
         listeners: Listeners[TrainingMetrics],
         meet: EpochListener,
     ) -> None:
-        self.config, self.run, self.recorder = config, run, recorder
+        self.training, self.run, self.recorder = training, run, recorder
         self.listeners, self.meet = listeners, meet
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -111,12 +111,12 @@ class _Store(pl.Callback):
 
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes checkpoints but the best, the last, and those that the record on disk names."""
-        training = self.config.training
 
         def rank(epoch: Epoch) -> tuple[float, int]:
-            return merit(training.monitor, epoch.row()[training.monitor]), epoch.epoch
+            monitor = self.training.monitor
+            return merit(monitor, epoch.row()[monitor]), epoch.epoch
 
-        best = sorted(metrics.history, key=rank)[-training.keep_checkpoints :]
+        best = sorted(metrics.history, key=rank)[-self.training.keep_checkpoints :]
         kept = [*best, metrics.last]
         if recorded := self.run.read_record(TrainingMetrics):
             kept += [recorded.best, recorded.last]

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import pytorch_lightning as pl
 
 from raylab.arc.training import Experiment
-from raylab.config.jobs import TrainConfig
 from raylab.report.table import duration
 from raylab.training.listeners import HEARTBEAT_SECONDS
 
@@ -23,12 +22,13 @@ class Tell(Protocol):
         ...
 
 
-def announce(config: TrainConfig, experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
+def announce(experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
     """Tells the size of a training that starts."""
     parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
     train, val = experiment.data.train, experiment.data.val
+    architecture = experiment.module.model_config.architecture
     message = (
-        f"{config.model.architecture}: {parameters:,} parameters, {len(train.pairs):,} "
+        f"{architecture}: {parameters:,} parameters, {len(train.pairs):,} "
         f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "
         f"{trainer.world_size} worker(s), {trainer.strategy.root_device.type}, "
         f"{trainer.precision}"

@@ -86,7 +86,7 @@ def fit(
     """Train and validate on the same pairs."""
     store = store_pairs(tasks)
     module = module or module_of(config, store)
-    trainer = build_trainer(config, callbacks=callbacks, accelerator="cpu", **placement)
+    trainer = build_trainer(config.training, callbacks=callbacks, accelerator="cpu", **placement)
     train = plan_of(config, store)
     val = BatchPlan(store, train.pairs, batch_size=4, demonstrations=config.model.context_pairs)
     experiment = Experiment(module, PlannedData(train, val, processes=processes), {})

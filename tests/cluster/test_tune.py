@@ -48,7 +48,7 @@ class Session:
         self.reports.append(metrics)
 
     def fit(
-        self, config: TrainConfig, run: Run, on_epoch: EpochListener, **shared: object
+        self, config: TrainConfig, run: Run, sides: None, on_epoch: EpochListener, **place: object
     ) -> TrainingMetrics:
         if self.error is not None:
             raise self.error
@@ -74,7 +74,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session(tmp_path)
     for name in ("get_context", "report"):
         monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
-    monkeypatch.setattr(tune_module, "_fit", session.fit)
+    monkeypatch.setattr(tune_module, "fit_part", session.fit)
     return session
 
 

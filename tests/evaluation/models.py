@@ -27,7 +27,7 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
         training=TrainingConfig(epochs=1, seed=seed, precision=Precision.FLOAT32),
     )
     experiment = build_experiment(config, load_sides(config.data))
-    trainer: pl.Trainer = build_trainer(config, accelerator="cpu")
+    trainer: pl.Trainer = build_trainer(config.training, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
     run.write_record(training_metrics(checkpoint=CHECKPOINT))

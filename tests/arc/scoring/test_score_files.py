@@ -35,7 +35,7 @@ def trained(data: DataConfig, folder: Path) -> str:
         training=TrainingConfig(epochs=1, precision=Precision.FLOAT32),
     )
     experiment = build_experiment(config, load_sides(config.data))
-    trainer = build_trainer(config, accelerator="cpu")
+    trainer = build_trainer(config.training, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
     path = folder / "one.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
