@@ -118,15 +118,22 @@ def fit(
 def fit_part(
     config: TrainConfig,
     run: Run,
-    sides: "Sides | ray.ObjectRef[Sides]",
+    sides: Any,
     on_epoch: EpochListener | None = None,
     *,
     job: Run,
     here: bool,
 ) -> TrainingMetrics:
-    """Trains as a part of a job, in this process if `here` and else as `fit`; arguments as there.
+    """Trains as a part of a job; returns and raises as `fit`.
 
-    A process that Ray started takes the CPUs that it has there.
+    Args:
+        config: configuration of the training.
+        run: run of the training.
+        sides: what `Workers.put` returned for its pairs.
+        on_epoch: as of `fit`.
+        job: run of the job; it labels Ray's metrics.
+        here: True to train in this process, an actor with the CPUs that Ray reserved for it;
+            else Ray Train places the workers.
     """
     start = read_start(config)
     if not here:
