@@ -1,0 +1,45 @@
+"""Figures of a diagnosis: a value with its interval, or the reason why there is none."""
+
+from collections.abc import Sequence
+
+from raylab.quality.record import QualityFigure
+
+
+class Figure(QualityFigure):
+    """A figure and what it says."""
+
+    sentence: str
+    """A sentence or two for readers who do not know the statistics."""
+
+
+def make_figure(
+    value: float, interval: tuple[float, float] | None, sentence: str, no_interval: str = ""
+) -> Figure:
+    """Returns a figure of a value and its 95 % interval, or the reason why it has no interval."""
+    return Figure(
+        value=value,
+        interval=interval,
+        no_interval=None if interval else no_interval,
+        sentence=sentence,
+    )
+
+
+def missing_figure(name: str, reason: str) -> Figure:
+    """Returns a figure that cannot be computed, for this reason."""
+    return Figure(reason=reason, sentence=f"{name} cannot be computed: {reason}.")
+
+
+def points(share: float) -> str:
+    """Returns a difference of shares in percentage points."""
+    return f"{100 * share:.1f} points"
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun, which takes an s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Returns names in one phrase."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
