@@ -309,11 +309,13 @@ def _smallest(table: pd.DataFrame, level: float) -> Figure:
         return missing_figure(
             "The smallest difference that can be told", "no pair has a standard error"
         )
-    error, freedom, groups = (
-        float(usable[name].median()) for name in ("error", "freedom", "groups")
-    )
+    columns = ("error", "freedom", "groups", "differing")
+    error, freedom, groups, differing = (float(usable[name].median()) for name in columns)
     value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    value = max(value, (1 - np.log2(level)) / groups if error < 1 / groups else 0.0)
+    # So many items must differ, by 1 at most, for 2^(1 - n) to be as low as the level.
+    needed = 1 - np.log2(level)
+    if differing < needed:
+        value = max(value, needed / groups)
     if value > 1:
         reason = "these items cannot tell any difference of two models"
         return missing_figure("The smallest difference that can be told", reason)

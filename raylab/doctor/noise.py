@@ -202,8 +202,13 @@ def _sum(values: Array, axes: tuple[int, ...]) -> Array:
 
 def _fit(cells: Cells) -> _Fit:
     """Estimates the components that the cells can tell apart."""
-    names = _estimable(cells)
+    names = [] if _constant(cells) else _estimable(cells)
     return _Fit(_variances(cells, names) if names else {}, cells)
+
+
+def _constant(cells: Cells) -> bool:
+    counts, sums, squares = (float(values.sum()) for values in cells)
+    return squares / counts - (sums / counts) ** 2 < SINGULAR
 
 
 def _estimable(cells: Cells) -> list[str]:
@@ -368,10 +373,8 @@ def _component(name: str, fit: _Fit, draws: Mapping[str, Array]) -> Component:
 
 
 def _why_missing(name: str, fit: _Fit) -> str:
-    counts, sums, squares = fit.cells
-    models, items, generations = counts.shape
-    mean = sums.sum() / counts.sum()
-    if squares.sum() / counts.sum() - mean**2 < SINGULAR:
+    models, items, generations = fit.cells[0].shape
+    if _constant(fit.cells):
         return "all scores are equal"
     if models < 2:
         return "there is one model"

@@ -47,7 +47,7 @@ SIZES = 40
 """Sizes of a short form that are tried."""
 SUBSETS = 100
 """Random subsets that a short form is compared with."""
-SUBSETS_FOR_TIES = 10
+SUBSETS_FOR_TIES = 20
 MOST_TIES = 0.9
 TINY = 1e-9
 PRIOR_MODELS = 5
@@ -88,8 +88,8 @@ class ShortForm(Part):
         verdict = "do" if value >= TAU else "do not"
         return (
             f"{count(self.size, 'item')}, chosen on {count(len(self.chosen_on), 'model')}, "
-            f"{verdict} rank the other models as the whole benchmark does (tau {value:.2f}; random items "
-            f"{self.random_tau:.2f})."
+            f"{verdict} rank the other models as the whole benchmark does (tau {value:.2f}; random "
+            f"items {self.random_tau:.2f})."
         )
 
 

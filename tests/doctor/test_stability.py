@@ -1,0 +1,121 @@
+"""Stability of the ranking, short forms, and what earlier benchmarks have in common."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raylab.doctor.stability import Stability, compare_with_priors, measure_stability
+from tests.doctor.simulation import Array, as_matrix, logistic
+
+
+def answers(seed: int, models: int, items: int, spread: float = 1.0) -> Array:
+    draw = np.random.default_rng(seed)
+    return logistic(draw, (models, items, 1, 1), (spread, 1, 0, 0))[:, :, 0, 0]
+
+
+def halves_tau(scores: Array, splits: int = 300) -> float:
+    draw, half = np.random.default_rng(0), scores.shape[1] // 2
+    taus = list[float]()
+    for _ in range(splits):
+        order = draw.permutation(scores.shape[1])
+        means = (scores[:, part].mean(axis=1) for part in (order[:half], order[half:]))
+        taus.append(float(stats.kendalltau(*means).statistic))
+    return float(np.nanmean(taus))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_tau_is_that_of_random_halves(spread: float) -> None:
+    scores = answers(1, 12, 400, spread)
+    tau = measure_stability(as_matrix(scores)).tau
+    assert tau.value is not None and tau.interval is not None
+    assert tau.value == pytest.approx(max(halves_tau(scores), 0.0), abs=0.05)
+    assert tau.interval[0] <= tau.value <= tau.interval[1]
+
+
+def test_tau_grows_with_the_number_of_items() -> None:
+    curve = measure_stability(as_matrix(answers(2, 8, 200))).curve
+    assert [point.items for point in curve] == [10, 20, 40, 60, 100, 150, 200, 300, 400]
+    taus = [point.tau for point in curve]
+    assert taus == sorted(taus)
+
+
+def test_alpha_is_kr_20_with_feldts_interval() -> None:
+    scores = answers(3, 10, 60)
+    items = scores.shape[1]
+    share = scores.mean(axis=0)
+    total = scores.sum(axis=1).var()
+    expected = items / (items - 1) * (1 - (share * (1 - share)).sum() / total)
+    alpha = measure_stability(as_matrix(scores)).alpha
+    assert alpha.value == pytest.approx(expected)
+    assert alpha.interval is not None
+    assert alpha.interval[0] == pytest.approx(1 - (1 - expected) * stats.f.ppf(0.975, 9, 9 * 59))
+
+
+def test_alpha_and_halves_hardly_change_where_cells_are_missing() -> None:
+    scores = answers(4, 30, 300)
+    whole = measure_stability(as_matrix(scores))
+    scores[np.random.default_rng(0).random(scores.shape) < 0.1] = np.nan
+    partial = measure_stability(as_matrix(scores))
+    assert partial.alpha.value == pytest.approx(whole.alpha.value, abs=0.02)
+    assert partial.split_half.value == pytest.approx(whole.alpha.value, abs=0.03)
+
+
+def test_a_short_form_is_tried_on_other_models_beside_random_items() -> None:
+    matrix = as_matrix(answers(5, 40, 300, 1.5))
+    form = measure_stability(matrix).short_form
+    assert form is not None
+    assert len(form.items) == form.size < 300 and len(form.chosen_on) == 20
+    assert form.chosen_tau >= 0.95
+    rest = [n for n, name in enumerate(matrix.models) if name not in form.chosen_on]
+    places = [matrix.items.index(item) for item in form.items]
+    expected = stats.kendalltau(
+        matrix.scores[np.ix_(rest, places)].mean(axis=1), matrix.means[rest]
+    ).statistic
+    assert form.tau.value == pytest.approx(expected)
+    assert form.random_range[0] <= form.random_tau <= form.random_range[1]
+
+
+def test_a_form_chosen_on_noise_does_no_better_than_random_items_on_other_models() -> None:
+    gains = list[float]()
+    for seed in range(6):
+        form = measure_stability(as_matrix(answers(seed, 14, 100, 0.0))).short_form
+        if form is not None and form.tau.value is not None:
+            gains.append(form.tau.value - form.random_tau)
+            assert form.chosen_tau >= 0.95
+    assert not gains or np.mean(gains) < 0.05
+
+
+def test_saturation_and_headroom_are_counted() -> None:
+    scores = answers(6, 20, 200)
+    scores[:, :30] = 1.0
+    scores[0, 0] = 0.0
+    stability = measure_stability(as_matrix(scores))
+    easy = (scores.mean(axis=0) >= 0.95).mean()
+    assert stability.saturated.value == pytest.approx(easy)
+    assert stability.headroom.value == pytest.approx(1 - scores.mean(axis=1).max())
+    assert stability.headroom.interval is not None
+    low, high = stability.headroom.interval
+    assert low <= stability.headroom.value <= high
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 2), (3, 30)])
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_figures_that_cannot_be_computed_have_reasons(shape: tuple[int, int], score: float) -> None:
+    stability = measure_stability(as_matrix(np.full(shape, score)))
+    for figure in (stability.tau, stability.alpha, stability.split_half):
+        assert figure.value is None and figure.reason and figure.sentence
+    assert stability.no_short_form and stability.sentence
+    assert Stability.model_validate_json(stability.model_dump_json()) == stability
+
+
+def test_an_earlier_benchmark_is_compared_by_the_models_and_items_that_both_have() -> None:
+    scores, other = answers(7, 9, 120), answers(7, 9, 120)[:6]
+    (same, alone) = compare_with_priors(
+        as_matrix(scores), {"same": as_matrix(other[:, :60]), "alone": as_matrix(scores[:1])}
+    )
+    expected = stats.kendalltau(scores[:6].mean(axis=1), other[:, :60].mean(axis=1)).statistic
+    assert same.tau.value == pytest.approx(expected)
+    assert same.tau.interval is not None
+    assert (same.models, same.common_items, same.overlap) == (6, 60, 0.5)
+    assert alone.tau.reason == "1 model in common"
+    assert "60 items" in same.sentence
