@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from raylab.doctor.figures import Figure, count, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, count, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Matrix
 from raylab.runs.records import Part
 
@@ -98,8 +98,8 @@ class Differences(Part):
     """Number of pairs of models."""
     apart: int
     """Number of pairs whose difference is real."""
-    share_apart: Figure
-    smallest: Figure
+    share_apart: Finding
+    smallest: Finding
     """The smallest difference that has a power of 80 % at `level`, with the median of the pairs'
     standard errors: (t(1 - level / 2) + t(0.8)) * error."""
     level: float
@@ -107,7 +107,7 @@ class Differences(Part):
     ranks: tuple[Rank, ...]
     """Of all models, the best first."""
     shown: tuple[Difference, ...]
-    """The pairs of the 30 best models, in the order of their ranks."""
+    """The pairs of the 30 best models, of which the better ranks first."""
 
     @property
     def sentence(self) -> str:
@@ -123,7 +123,7 @@ def compare_models(matrix: Matrix, table: pd.DataFrame | None = None) -> Differe
         table: The result of `compare_pairs` for this matrix, where it is at hand.
     """
     table = compare_pairs(matrix) if table is None else table
-    pairs, apart = len(table), int(table["apart"].sum())
+    pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
     ranks, order = _rank(matrix, table)
     return Differences(
@@ -292,7 +292,7 @@ def _mcnemar(above: Array, below: Array) -> Array:
     return np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(above, below), above + below, 0.5))
 
 
-def _share(pairs: int, apart: int) -> Figure:
+def _share(pairs: int, apart: int) -> Finding:
     if not pairs:
         return missing_figure("The share of pairs told apart", "it needs two models")
     return make_figure(
@@ -303,14 +303,16 @@ def _share(pairs: int, apart: int) -> Figure:
     )
 
 
-def _smallest(table: pd.DataFrame, level: float) -> Figure:
+def _smallest(table: pd.DataFrame, level: float) -> Finding:
     usable = table[table["error"].notna()]
     if usable.empty:
         return missing_figure(
             "The smallest difference that can be told", "no pair has a standard error"
         )
     columns = ("error", "freedom", "groups", "differing")
-    error, freedom, groups, differing = (float(usable[name].median()) for name in columns)
+    error, freedom, groups, differing = (
+        float(np.median(usable[name].to_numpy(float))) for name in columns
+    )
     value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
     # So many items must differ, by 1 at most, for 2^(1 - n) to be as low as the level.
     needed = 1 - np.log2(level)
@@ -351,25 +353,22 @@ def _rank(matrix: Matrix, table: pd.DataFrame) -> tuple[tuple[Rank, ...], list[i
 
 
 def _differences(matrix: Matrix, table: pd.DataFrame, order: list[int]) -> Iterator[Difference]:
-    """Yields the pairs of some models, the better first."""
+    """Yields the pairs of some models, each with the better first."""
     place = {model: n for n, model in enumerate(order)}
     chosen = table[table["first"].isin(order) & table["second"].isin(order)]
-    rows = [
-        (*sorted((row.first, row.second), key=place.__getitem__), row)
-        for row in chosen.itertuples()
-    ]
-    for first, second, row in sorted(rows, key=lambda row: (place[row[0]], place[row[1]])):
-        sign = 1 if first == row.first else -1
-        ends = sorted((sign * row.low, sign * row.high))
+    for row in chosen.to_dict("records"):
+        sign = 1 if place[row["first"]] < place[row["second"]] else -1
+        first, second = (row["first"], row["second"])[::sign]
+        low, high = sorted((sign * row["low"], sign * row["high"]))
         yield Difference(
             first=matrix.models[first],
             second=matrix.models[second],
-            difference=_number(sign * row.difference),
-            error=_number(row.error),
-            interval=None if np.isnan(row.low) else (ends[0], ends[1]),
-            adjusted=float(row.adjusted),
-            apart=bool(row.apart),
-            reason=str(row.reason) or None,
+            difference=_number(sign * row["difference"]),
+            error=_number(row["error"]),
+            interval=None if np.isnan(low) else (low, high),
+            adjusted=row["adjusted"],
+            apart=row["apart"],
+            reason=row["reason"] or None,
         )
 
 

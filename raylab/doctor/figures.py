@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from raylab.quality.record import QualityFigure
 
 
-class Figure(QualityFigure):
+class Finding(QualityFigure):
     """A figure and what it says."""
 
     sentence: str
@@ -14,9 +14,9 @@ class Figure(QualityFigure):
 
 def make_figure(
     value: float, interval: tuple[float, float] | None, sentence: str, no_interval: str = ""
-) -> Figure:
+) -> Finding:
     """Returns a figure of a value and its 95 % interval, or the reason why it has no interval."""
-    return Figure(
+    return Finding(
         value=value,
         interval=interval,
         no_interval=None if interval else no_interval,
@@ -24,9 +24,9 @@ def make_figure(
     )
 
 
-def missing_figure(name: str, reason: str) -> Figure:
+def missing_figure(name: str, reason: str) -> Finding:
     """Returns a figure that cannot be computed, for this reason."""
-    return Figure(reason=reason, sentence=f"{name} cannot be computed: {reason}.")
+    return Finding(reason=reason, sentence=f"{name} cannot be computed: {reason}.")
 
 
 def points(share: float) -> str:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.doctor.figures import Figure, join_names, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, join_names, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Responses
 from raylab.runs.records import Part
 
@@ -67,7 +67,7 @@ class Component(Part):
     """The variance that one source adds to a score."""
 
     name: str
-    variance: Figure
+    variance: Finding
     share: float | None
     """Its share of the sum of all components, in [0, 1]."""
     negative: bool
@@ -84,9 +84,9 @@ class Design(Part):
 
     name: str
     """`as it is`, or what there would be twice as much of."""
-    standard_error: Figure
+    standard_error: Finding
     """Standard error of a model's mean over benchmarks with new items and generations."""
-    reliability: Figure
+    reliability: Finding
     """Share of the variance of models' means that is due to the models: the generalizability
     coefficient, in [0, 1]."""
 
@@ -101,7 +101,7 @@ class Noise(Part):
 
     components: tuple[Component, ...]
     designs: tuple[Design, ...]
-    signal_to_noise: Figure
+    signal_to_noise: Finding
     """Standard deviation of the models over that of the noise of a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
     noise: tuple[str, ...]
@@ -239,7 +239,9 @@ def _variances(cells: Cells, names: list[str]) -> dict[str, float]:
 def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
     """Returns the coefficients of the variances and the sums of squares, less those of the mean."""
     counts, sums, squares = cells
-    margins = {axes: _sum(counts, axes) for axes in {AXES[n] for n in names} | {()}}
+    margins: dict[tuple[int, ...], Array] = {
+        axes: _sum(counts, axes) for axes in {AXES[n] for n in names} | {()}
+    }
     total = float(margins[()].sum())
 
     def coefficients(unit: tuple[int, ...]) -> list[float]:
@@ -423,7 +425,7 @@ def _variance_of_mean(
     return _weigh(factors, of)
 
 
-def _signal_to_noise(fit: _Fit, draws: Mapping[str, Array], noise: tuple[str, ...]) -> Figure:
+def _signal_to_noise(fit: _Fit, draws: Mapping[str, Array], noise: tuple[str, ...]) -> Finding:
     if not fit.variances:
         return missing_figure("The signal-to-noise ratio", _why_missing("models", fit))
     variances = {name: max(value, 0.0) for name, value in fit.variances.items()}

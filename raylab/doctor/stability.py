@@ -9,7 +9,7 @@ items vary together, by group. Two models with a true difference of z standard e
 alike by both of two sets of items with a net chance of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from raylab.annotation.statistics.estimates import proportion
-from raylab.doctor.figures import Figure, count, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, count, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Matrix
 from raylab.quality.intervals import maximum
 from raylab.runs.records import Part
@@ -30,9 +30,8 @@ PAIRS = 500
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Numbers of items of the curve, as shares of those that there are."""
 LEAST_ITEMS = 20
-STEPS = 14
-LARGEST = 1e4
-"""Greatest multiple of the measured differences that is tried."""
+GRID = (0.02, 2000.0, 80)
+"""Least and greatest spread of the models that is tried, in standard errors, and their number."""
 HALVES = 100
 """Random halves of the items."""
 NEARLY_ALL = 0.95
@@ -72,7 +71,7 @@ class ShortForm(Part):
     """Names, the most discriminating first."""
     chosen_tau: float
     """Kendall's tau-b with the whole benchmark on the models that the items were chosen on."""
-    tau: Figure
+    tau: Finding
     """The same on the other models."""
     random_tau: float
     """Mean of that over random subsets of the same size."""
@@ -96,17 +95,17 @@ class ShortForm(Part):
 class Stability(Part):
     """How steady the ranking is, and what is left to measure."""
 
-    tau: Figure
+    tau: Finding
     """Expected Kendall's tau between the rankings by two halves of the items."""
     curve: tuple[TauPoint, ...]
     """Tau between two sets against the number of items in each; extrapolated beyond half."""
-    alpha: Figure
+    alpha: Finding
     """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
-    split_half: Figure
+    split_half: Finding
     """Mean correlation of random halves, stepped up to all items (Spearman and Brown)."""
-    saturated: Figure
+    saturated: Finding
     """Share of items whose mean score over models is 0.95 or more."""
-    headroom: Figure
+    headroom: Finding
     """1 less the mean of the best model."""
     short_form: ShortForm | None
     no_short_form: str | None
@@ -125,7 +124,7 @@ class PriorAgreement(Part):
     name: str
     models: int
     """Number of models that both have."""
-    tau: Figure
+    tau: Finding
     """Kendall's tau-b between the rankings of these models."""
     common_items: int
     overlap: float
@@ -187,7 +186,7 @@ def _sample(matrix: Matrix) -> _Sample:
     return _Sample(means, sums.T * np.sqrt(groups / max(groups - 1, 1)))
 
 
-def _tau(matrix: Matrix, sample: _Sample) -> tuple[Figure, tuple[TauPoint, ...]]:
+def _tau(matrix: Matrix, sample: _Sample) -> tuple[Finding, tuple[TauPoint, ...]]:
     number, groups = len(matrix.models), len(sample.influences)
     reason = "it needs two models" if number < 2 else ""
     if groups < LEAST_ITEMS:
@@ -225,12 +224,13 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[Figure, tuple[TauPoint, ...]]
         if round(share * size) >= 1
     )
     value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
-    ends = expected(low, 0.5), expected(high, 0.5)
+    # Outward to hundredths, beyond which the shape of the models' spread matters.
+    ends = np.floor(100 * expected(low, 0.5)) / 100, np.ceil(100 * expected(high, 0.5)) / 100
     sentence = (
         f"Two halves of the {count(size, 'item')} rank {50 * (1 + value):.0f} % of the pairs of "
         "models alike."
     )
-    return make_figure(value, (min(*ends, value), max(*ends, value)), sentence), curve
+    return make_figure(value, (float(min(*ends, value)), float(max(*ends, value))), sentence), curve
 
 
 def _pairs(models: int, random: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
@@ -275,31 +275,14 @@ def _multiples(measured: float, gaps: Array, moves: Array) -> tuple[float, float
         gaps: (pairs,) true differences in standard errors that are scaled.
         moves: (draws, pairs) noise of them.
     """
-
-    def share_above(multiple: float) -> float:
-        return float((_half_tau(multiple * gaps + moves) >= measured).mean())
-
-    low, middle, high = (
-        _first(lambda multiple, share=share: share_above(multiple) >= share)
-        for share in (LEVEL / 2, 0.5, 1 - LEVEL / 2)
-    )
+    grid = np.append(0.0, np.geomspace(*GRID))
+    above = [(_half_tau(multiple * gaps + moves) >= measured).mean() for multiple in grid]
+    levels = (LEVEL / 2, 0.5, 1 - LEVEL / 2)
+    low, middle, high = np.interp(levels, np.maximum.accumulate(above), grid).tolist()
     return low, middle, high
 
 
-def _first(holds: Callable[[float], bool]) -> float:
-    """Returns the least multiple from 0 on at which a condition that stays true holds."""
-    if holds(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while high < LARGEST and not holds(high):
-        low, high = high, 2 * high
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def _alpha(matrix: Matrix) -> Figure:
+def _alpha(matrix: Matrix) -> Finding:
     name = "The reliability (alpha)"
     scores = matrix.scores
     models, items = scores.shape
@@ -338,7 +321,7 @@ def _additive(scores: Array) -> tuple[Array, Array]:
     return effects, (filled - effects[:, None] - ease) * present
 
 
-def _split_half(matrix: Matrix) -> Figure:
+def _split_half(matrix: Matrix) -> Finding:
     name = "The reliability (split halves)"
     models, items = matrix.scores.shape
     if models < 3 or items < 2:
@@ -362,7 +345,7 @@ def _split_half(matrix: Matrix) -> Figure:
     return make_figure(value, None, sentence, "it estimates what alpha does, which has one")
 
 
-def _saturated(matrix: Matrix) -> Figure:
+def _saturated(matrix: Matrix) -> Finding:
     ease = np.nanmean(matrix.scores, axis=0)
     easy = int((ease >= NEARLY_ALL - TINY).sum())
     share = proportion(easy, len(ease))
@@ -370,7 +353,7 @@ def _saturated(matrix: Matrix) -> Figure:
     return make_figure(easy / len(ease), share.interval, sentence)
 
 
-def _headroom(matrix: Matrix, sample: _Sample) -> Figure:
+def _headroom(matrix: Matrix, sample: _Sample) -> Finding:
     best, groups = float(sample.means.max()), len(sample.influences)
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
     sentence = f"The best model is {points(1 - best)} below the most that there is."
@@ -437,7 +420,7 @@ def _tau_of_form(matrix: Matrix, models: NDArray[np.int64], items: NDArray[np.in
 
 def kendall(first: Array, second: Array) -> float:
     """Returns Kendall's tau-b of (models,) values, 0 where all of either are tied."""
-    tau = float(stats.kendalltau(np.round(first, 12), np.round(second, 12)).statistic)
+    tau = float(stats.kendalltau(np.round(first, 12), np.round(second, 12))[0])
     return 0.0 if np.isnan(tau) else tau
 
 
@@ -463,7 +446,7 @@ def _compare(matrix: Matrix, name: str, prior: Matrix) -> PriorAgreement:
     )
 
 
-def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> Figure:
+def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> Finding:
     label = f"The agreement with {name}"
     if len(models) < 2:
         return missing_figure(label, f"{count(len(models), 'model')} in common")
