@@ -22,9 +22,9 @@ Table = Any
 def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
     """Returns the responses that the rows of several parts stand for.
 
-    Where each directory of a tree holds logs of Inspect that name one model, the directory names
-    it, as for the four figures. Items have their ids as names, with several tasks in a tree
-    `task/id`; the task is then the group of items that have none.
+    Where several directories of a tree, or generations in one, hold logs of Inspect that name one
+    model each, the directories name the models, as for the four figures. Items have their ids as
+    names, with several tasks in a tree `task/id`; the task is then the group of items without one.
 
     Args:
         parts: The rows; their order does not matter.
@@ -83,15 +83,16 @@ def _resolve(origins: Table) -> Table:
     """Returns origins with the models, tasks and generations that the tree as a whole tells."""
     table, logs = origins.copy(), origins["form"] == INSPECT
     named = origins[logs].groupby("directory")["model"].nunique()
-    if len(named) and "" not in named.index and named.max() == 1:
+    several = len(named) > 1 or (origins.loc[logs, "part"] != "").any()
+    if several and "" not in named.index and named.max() == 1:
         by_path = _told_by_path(origins[logs])
         table.loc[logs, "model"] = table["directory"]
         table.loc[logs, "generation"] = table["part"]
         table.loc[logs & (table["path"].isin(by_path) | ~table["sampled"]), "task"] = table["path"]
     else:
         table.loc[logs & (table["model"] == ""), "model"] = table["directory"]
-    several = table.loc[table["sampled"] & (table["task"] != ""), "task"].nunique() > 1
-    tasks = table["task"].where(table["sampled"] & several, "")
+    is_task = table["sampled"] & (table["task"] != "")
+    tasks = table["task"].where(is_task & (table.loc[is_task, "task"].nunique() > 1), "")
     order = np.lexsort((table["path"], table["time"]))
     table = table.assign(tasks=tasks, prefix=tasks + np.where(tasks == "", "", "/"))
     table["age"] = np.argsort(order)

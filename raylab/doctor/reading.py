@@ -4,6 +4,7 @@ A tree is a directory of logs that name their models, at any depth, or one with 
 model, as `raylab.quality.trees` has it; or it is a single file. Files may be read by Ray's tasks.
 """
 
+import csv
 import io
 import os
 import re
@@ -42,8 +43,14 @@ PARTS_PER_PLACE = 4
 NAMED = 3
 """Reasons that an error names."""
 LINE_BYTES = 1 << 24
-BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, ArrowException, AttributeError)
+BROKEN = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
+    *(ArrowException, csv.Error),
+)
 """What parsers raise for content that is none, beside `DataError`."""
+
+STORAGE = re.compile(r"AWS|curl|google|Azure|HDFS|network|connection|timed? ?out", re.IGNORECASE)
+"""What tells errors of storage from those for broken content, as pyarrow raises both alike."""
 
 
 def read_responses(
@@ -168,7 +175,8 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
                 rows.take(source, _read(file, source, choice))
             continue
         except OSError as error:
-            reason = lasting_fault(error)
+            is_content = error.errno is None and not STORAGE.search(str(error))
+            reason = f"broken: {error}" if is_content else lasting_fault(error)
         except DataError as error:
             reason = str(error)
         except BROKEN as error:

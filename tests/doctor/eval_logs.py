@@ -131,4 +131,4 @@ def every_eval_ever_files(
             }
         ],
     }
-    return lines_file(home / f"{name}_samples.jsonl", [base | row for row in rows])
+    return lines_file(home / f"{name}_samples.jsonl", [{**base, **row} for row in rows])

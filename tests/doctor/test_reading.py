@@ -382,6 +382,12 @@ def many_rows() -> bytes:
         return stream.getvalue()
 
 
+def torn_page() -> bytes:
+    content = bytearray(many_rows())
+    content[4:200] = bytes(196)
+    return bytes(content)
+
+
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "bomb.eval": lambda: bomb(b" " * (1 << 29)),
     "deep.eval": lambda: bomb(b"[" * 100_000),
@@ -395,6 +401,8 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "empty.csv": bytes,
     "torn.parquet": lambda: b"PAR1 and no more",
     "rows.parquet": many_rows,
+    "page.parquet": torn_page,
+    "quotes.csv": lambda: b"model,item,score\nm,a," + b"1" * 200_000,
     "no.eval": lambda: b"PK\3\4",
 }
 
