@@ -247,5 +247,10 @@ def _input_text(value: object) -> str:
     for message in cast(list[Any], value):
         content = message.get("content") if isinstance(message, dict) else None
         parts = cast(list[Any], content if isinstance(content, list) else [{"text": content}])
-        texts += [str(part.get("text") or "") for part in parts if isinstance(part, dict)]
+        # A summary has `(Image)` for an image, and likewise for other media.
+        texts += [
+            str(part.get("text") or f"({str(part.get('type', '')).capitalize()})")
+            for part in parts
+            if isinstance(part, dict)
+        ]
     return "\n".join(texts)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from raylab.doctor.inspect_logs import FORM as INSPECT
 from raylab.doctor.responses import COLUMNS, Item, Responses, make_responses
-from raylab.doctor.rows import MOST_ANSWERS, UNNAMED, Rows
+from raylab.doctor.rows import MOST_ANSWERS, UNNAMED, Origin, Rows
 
 OTHER_TEXT = (
     "responses to another text under the same id: rename the items, or set match_text=false"
@@ -64,17 +64,7 @@ def _frame(rows: Rows, first: int) -> Table:
 
 
 def _origins(rows: Rows) -> Table:
-    columns = [
-        "directory",
-        "part",
-        "path",
-        "form",
-        "model",
-        "task",
-        "time",
-        "generation",
-        "sampled",
-    ]
+    columns = ["directory", "part", "path", *Origin._fields]
     values = [(s.directory, s.generation, s.path, *origin) for s, origin in rows.origins]
     return pd.DataFrame(values, columns=columns)
 

@@ -144,6 +144,19 @@ def test_invalidated_samples_are_left_out(tmp_path: Path, suffix: str) -> None:
     assert cells(read) == {("m", "a"): 1.0} and read.left_out == {INVALIDATED: 1}
 
 
+def test_a_picture_is_the_same_text_in_a_sample_and_its_summary(tmp_path: Path) -> None:
+    from inspect_ai.model import ChatMessageUser, ContentImage, ContentText
+
+    parts = [ContentImage(image="data:image/png;base64,AAAA"), ContentText(text="What?")]
+    samples = [sample("a", {"match": "C"}, input=[ChatMessageUser(content=parts)])]
+    inspect_file(tmp_path / "log.json", "m", samples)
+    inspect_file(tmp_path / "log.eval", "n", samples)
+    inspect_file(tmp_path / "other.eval", "o", [sample("a", {"match": "C"})])
+    read = read_responses(str(tmp_path))
+    assert read.matrix.models == ("m", "n") and read.items["a"].text == "(Image)\nWhat?"
+    assert list(read.left_out.values()) == [1]
+
+
 def without(path: Path, *names: str) -> None:
     """Writes an `.eval` log anew without some of its members."""
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w") as new:
