@@ -1,0 +1,141 @@
+"""An example: simulated responses to a benchmark whose faults were planted."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+MODELS, ITEMS, GENERATIONS = 12, 300, 2
+LETTERS = "ABCD"
+WRONG_KEYS, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG = 12, 6, 9, 3
+WEAKEST, STRONGEST = -1.0, 1.6
+"""Abilities in logits."""
+EASE, SPREAD = 0.8, 1.1
+"""Mean and standard deviation of the items' easiness in logits."""
+SHIFT = 0.1
+"""Standard deviation of a model's ability between generations, in logits."""
+WORDS = (
+    "amber anchor basin beacon candle canyon cedar cobalt copper coral delta dune ember falcon "
+    "fjord garnet glacier harbor hazel island ivory jasper kelp lagoon lantern maple marble meadow "
+    "nectar oasis onyx orchard pebble prairie quartz quill raven reef saffron sierra"
+).split()
+QUESTION_WORDS = 9
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The names of the items that have a fault."""
+
+    wrong_keys: tuple[str, ...]
+    duplicates: Mapping[str, str]
+    """The item that each repeats."""
+    always_right: tuple[str, ...]
+    always_wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Item:
+    name: str
+    question: str
+    answer: int
+    """The right choice."""
+    target: int
+    """The choice that the key names."""
+    ease: float
+    """Logit of an average model's chance to know the answer."""
+
+
+def write_example(directory: str | Path, seed: int = 0) -> Planted:
+    """Writes simulated Inspect logs of 12 models on 300 items of four choices, in two generations.
+
+    A model that does not know an answer guesses. Names and texts say that all is simulated.
+
+    Args:
+        directory: Gets the logs, as `MODEL/GENERATION/simulated.json`.
+        seed: The same seed gives the same logs.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    rng = np.random.default_rng(seed)
+    items, planted = _draw_items(rng)
+    for number, ability in enumerate(np.linspace(WEAKEST, STRONGEST, MODELS), 1):
+        model = f"simulated-model-{number:02}"
+        for generation in range(1, GENERATIONS + 1):
+            answers = _answer(rng, items, ability + rng.normal(0, SHIFT))
+            path = Path(directory) / model / f"generation-{generation}" / "simulated.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(_log(model, items, answers)), "utf-8")
+    return planted
+
+
+def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
+    """Returns the items, and which of them have which fault."""
+    names = [f"simulated-{number:03}" for number in range(1, ITEMS + 1)]
+    counts = (WRONG_KEYS, DUPLICATES, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG)
+    places = rng.permutation(ITEMS)[: sum(counts)]
+    wrong, first, second, right, hopeless = np.split(places, np.cumsum(counts)[:-1])
+    originals = dict(zip(np.maximum(first, second), np.minimum(first, second), strict=True))
+    eases = rng.normal(EASE, SPREAD, ITEMS)
+    eases[right], eases[hopeless] = np.inf, -np.inf
+    items = list[_Item]()
+    for place, name in enumerate(names):
+        answer, shift = (int(draw) for draw in rng.integers((0, 1), len(LETTERS)))
+        question = (
+            f"Simulated question: what goes with {', '.join(rng.choice(WORDS, QUESTION_WORDS))}?"
+        )
+        ease = float(eases[place])
+        if (original := originals.get(place)) is not None:
+            copied = items[original]
+            question, answer, ease = copied.question, copied.answer, copied.ease
+        target = (answer + shift) % len(LETTERS) if place in wrong else answer
+        items.append(_Item(name, question, answer, target, ease))
+    planted = Planted(
+        wrong_keys=_names(names, wrong),
+        duplicates={names[later]: names[earlier] for later, earlier in originals.items()},
+        always_right=_names(names, right),
+        always_wrong=_names(names, hopeless),
+    )
+    return items, planted
+
+
+def _names(names: list[str], places: NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(names[place] for place in sorted(places))
+
+
+def _answer(rng: np.random.Generator, items: list[_Item], ability: float) -> list[int]:
+    """Returns the choice of a model for each item; where none can be right, never the right one."""
+    eases = np.array([item.ease for item in items])
+    knows = rng.random(len(items)) < expit(ability + eases)
+    shifts = rng.integers(0, len(LETTERS), len(items))
+    shifts = np.where(eases == -np.inf, np.maximum(shifts, 1), np.where(knows, 0, shifts))
+    answers = np.array([item.answer for item in items])
+    return ((answers + shifts) % len(LETTERS)).tolist()
+
+
+def _log(model: str, items: list[_Item], answers: list[int]) -> dict[str, object]:
+    """Returns a log as Inspect writes it, without what no reader needs."""
+    right = [answer == item.target for item, answer in zip(items, answers, strict=True)]
+    accuracy = {"name": "accuracy", "value": sum(right) / len(items)}
+    score = {"name": "choice", "scorer": "choice", "metrics": {"accuracy": accuracy}}
+    samples = [
+        {
+            "id": item.name,
+            "epoch": 1,
+            "input": item.question,
+            "target": LETTERS[item.target],
+            "scores": {"choice": {"value": "C" if hit else "I", "answer": LETTERS[answer]}},
+        }
+        for item, answer, hit in zip(items, answers, right, strict=True)
+    ]
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {"task": "simulated", "model": model, "created": "2026-01-01T00:00:00+00:00"},
+        "results": {"total_samples": len(items), "scores": [score]},
+        "samples": samples,
+    }

@@ -1,0 +1,111 @@
+"""How probable it is that the key of an item is wrong, by who is right on it.
+
+A wrong key of an item with k choices turns a chance p of the right answer into (1 - p) / (k - 1):
+models choose the wrong answer that the key names only by mistake, weak models more often. All
+items are a mixture of such ones and of sound ones, whose logit of p is linear in the ability of a
+model. The share of wrong keys and the distribution of the items come from the responses
+themselves (empirical Bayes, by expectation and maximization); what is returned is 1 less the local
+false discovery rate (Efron 2010, "Large-scale inference").
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+FEWEST_MODELS = 5
+FEWEST_ITEMS = 20
+"""Items below which abilities and the distribution of the items are too uncertain."""
+SLOPES = np.array([0.5, 1.0, 1.5, 2.5])
+"""Slopes of the logit on the ability, whose unit is a logit of the mean score."""
+LEVELS = np.linspace(-4.0, 4.0, 17)
+"""Logits of the mean model."""
+SLIP = 0.01
+"""Chance below which and above 1 less which no answer is taken for sure."""
+LEAST_SPREAD = 0.3
+"""Least standard deviation of the levels: the grid has no finer one."""
+ITERATIONS = 30
+PRIOR_SHARE, PRIOR_ITEMS = 0.02, 50
+"""What the share of wrong keys starts from, and the number of items that this counts for."""
+MOST = 0.2
+"""Greatest share of wrong keys: with more it is unclear which side is sound."""
+
+Array = NDArray[np.float64]
+
+
+def wrong_key_chances(scores: Array, choices: int = 4) -> Array:
+    """Returns the (items,) probabilities that a key is wrong, from (models, items) scores.
+
+    They are NaN for an item with fewer than 5 models, and for all of fewer than 20 items. Items of
+    another number of choices are judged as if they had this one; a wrong key of an item without
+    choices looks like an item that is too hard, and is told by its being always wrong.
+    """
+    present = ~np.isnan(scores)
+    chances = np.full(scores.shape[1], np.nan)
+    judged = present.sum(axis=0) >= FEWEST_MODELS
+    if judged.sum() >= FEWEST_ITEMS:
+        abilities = estimate_abilities(scores[:, judged])[:, None]
+        sound = np.clip(
+            expit(np.repeat(SLOPES, len(LEVELS)) * abilities + _levels()), SLIP, 1 - SLIP
+        )
+        wrong = np.maximum((1 - sound) / (choices - 1), SLIP / 2)
+        chances[judged] = _separate(*(_likelihoods(scores[:, judged], p) for p in (sound, wrong)))
+    return chances
+
+
+def estimate_abilities(scores: Array) -> Array:
+    """Returns the (models,) logits of the mean scores, less their mean and shrunk towards it.
+
+    Missing scores count as the item's mean does. The shrinkage takes off what the sampling of items
+    adds to the variance (Kelley), so equal models get nearly equal abilities.
+    """
+    present = ~np.isnan(scores)
+    means = np.nansum(scores, axis=0) / present.sum(axis=0)
+    counts = np.maximum(present.sum(axis=1), 1)
+    rates = means.mean() + np.where(present, scores - means, 0.0).sum(axis=1) / counts
+    rates = np.clip(rates, 0.5 / (counts + 1), 1 - 0.5 / (counts + 1))
+    abilities = logit(rates) - logit(rates).mean()
+    noise = np.mean(1 / (counts * rates * (1 - rates)))
+    variance = abilities.var(ddof=1)
+    return abilities * max(0.0, 1 - noise / variance) if variance > 0 else abilities
+
+
+def _levels() -> Array:
+    """Returns the level of each point of the grid of slopes and levels."""
+    return np.tile(LEVELS, len(SLOPES))
+
+
+def _likelihoods(scores: Array, chances: Array) -> Array:
+    """Returns the (items, points) log likelihoods of (models, points) chances."""
+    filled = np.nan_to_num(scores)
+    failed = np.where(np.isnan(scores), 0.0, 1 - filled)
+    return filled.T @ np.log(chances) + failed.T @ np.log1p(-chances)
+
+
+def _separate(sound: Array, wrong: Array) -> Array:
+    """Returns the (items,) probabilities of a wrong key under the likeliest mixture.
+
+    Wrong keys occur in items like all others, so both kinds share the distribution of points:
+    that of the slopes is free, the levels are normal.
+    """
+    items, points = sound.shape
+    share, weights = PRIOR_SHARE, np.full(points, 1 / points)
+    chances = np.zeros(items)
+    for _ in range(ITERATIONS):
+        joint = np.stack([sound + np.log1p(-share), wrong + np.log(share)]) + np.log(weights)
+        belief = np.exp(joint - joint.max(axis=(0, 2), keepdims=True))
+        belief /= belief.sum(axis=(0, 2), keepdims=True)
+        chances = belief[1].sum(axis=1)
+        share = (chances.sum() + PRIOR_SHARE * PRIOR_ITEMS) / (items + PRIOR_ITEMS)
+        share = min(share, MOST)
+        weights = _smooth(belief.sum(axis=(0, 1)) / items)
+    return chances
+
+
+def _smooth(weights: Array) -> Array:
+    """Returns the weights of the points, normal over levels and free over slopes."""
+    mean = weights @ _levels()
+    spread = max(np.sqrt(weights @ (_levels() - mean) ** 2), LEAST_SPREAD)
+    normal = np.exp(-(((LEVELS - mean) / spread) ** 2) / 2)
+    slopes = weights.reshape(len(SLOPES), -1).sum(axis=1) + SLIP
+    product = np.outer(slopes / slopes.sum(), normal / normal.sum()).ravel()
+    return np.maximum(product, np.finfo(float).tiny)

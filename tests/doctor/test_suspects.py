@@ -1,0 +1,164 @@
+"""Suspects: faults that were planted are found, and few others."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from raylab.doctor.example import write_example
+from raylab.doctor.items import judge_items
+from raylab.doctor.reading import read_responses
+from raylab.doctor.responses import Item
+from raylab.doctor.suspects import LIKELY, Fault, Suspect, find_suspects
+from raylab.doctor.wrong_keys import estimate_abilities, wrong_key_chances
+from tests.doctor.test_items import make_matrix
+
+ITEMS, CHOICES = 500, 4
+SEEDS = range(20)
+WRONG_KEYS, ALWAYS_RIGHT, DUPLICATES = (
+    set(range(*ends)) for ends in ((0, 20), (20, 35), (490, 500))
+)
+PLANTED = WRONG_KEYS | DUPLICATES | ALWAYS_RIGHT
+
+Array = NDArray[np.float64]
+
+
+def simulate(seed: int, models: int, spread: float = 1, guess: float = 0.25) -> tuple[Array, Array]:
+    """Returns scores without and with planted faults; slopes, levels and abilities are drawn."""
+    rng = np.random.default_rng(seed)
+    abilities, levels = rng.normal(0, spread, (models, 1)), rng.normal(0.7, 1.2, ITEMS)
+    slopes = np.exp(rng.normal(0, 0.3, ITEMS))
+    chances = guess + (1 - guess) * expit(slopes * (abilities + levels))
+    faulty = chances.copy()
+    faulty[:, list(WRONG_KEYS)] = (1 - chances[:, list(WRONG_KEYS)]) / (CHOICES - 1)
+    faulty[:, list(ALWAYS_RIGHT)] = 1
+    draws = rng.random(chances.shape)
+    return (draws < chances).astype(float), (draws < faulty).astype(float)
+
+
+def draw_items(seed: int) -> dict[str, Item]:
+    rng = np.random.default_rng(seed)
+    texts = ["".join(map(chr, row)) for row in rng.integers(97, 123, (ITEMS, 60))]
+    for place in DUPLICATES:
+        texts[place] = texts[place - 100].upper()
+    return {f"i{place:05}": Item(text) for place, text in enumerate(texts)}
+
+
+def suspect(scores: Array, items: Mapping[str, Item]) -> tuple[Suspect, ...]:
+    matrix = make_matrix(scores)
+    return find_suspects(matrix, judge_items(matrix), items)
+
+
+def names(suspects: tuple[Suspect, ...], kind: Fault) -> set[str]:
+    return {s.item for s in suspects if any(reason.kind == kind for reason in s.reasons)}
+
+
+def rates(suspects: set[int], planted: set[int], true: set[int]) -> tuple[float, float]:
+    """Returns precision and recall, of which precision takes what is true, planted or not."""
+    right = len(suspects & (planted | true))
+    return right / max(len(suspects), 1), len(suspects & planted) / len(planted)
+
+
+@cache
+def mean_rates(models: int, guess: float = 0.25) -> Array:
+    """Returns mean precision and recall of all faults and of wrong keys alone.
+
+    An item that all models have right, or wrong, is always so, planted or not.
+    """
+    results = []
+    for seed in SEEDS:
+        scores = simulate(seed, models, guess=guess)[1]
+        suspects = suspect(scores, draw_items(seed))
+        places = {int(s.item[1:]) for s in suspects}
+        unanimous = set(np.flatnonzero(np.ptp(scores, axis=0) == 0).tolist())
+        # Items that are always right by chance are easy to see: they would only flatter precision.
+        places -= unanimous - PLANTED
+        keys = {int(name[1:]) for name in names(suspects, Fault.WRONG_KEY)}
+        results.append([*rates(places, PLANTED, set()), *rates(keys, WRONG_KEYS, set())])
+    return np.mean(results, axis=0)
+
+
+@pytest.mark.parametrize(("models", "least"), [(6, 0.8), (12, 0.9), (50, 0.95)])
+def test_planted_faults_are_detected(models: int, least: float) -> None:
+    precision, recall, *_ = mean_rates(models)
+    assert min(precision, recall) > least
+
+
+@pytest.mark.parametrize(("models", "precision", "recall"), [(6, 0.6, 0.6), (12, 0.85, 0.8)])
+def test_wrong_keys_alone(models: int, precision: float, recall: float) -> None:
+    _, _, *rates_of_keys = mean_rates(models)
+    assert rates_of_keys[0] > precision
+    assert rates_of_keys[1] > recall
+
+
+@pytest.mark.parametrize("models", [6, 12, 50])
+@pytest.mark.parametrize("spread", [0, 1])
+def test_sound_items_are_hardly_ever_suspected(models: int, spread: float) -> None:
+    share = [
+        np.mean(wrong_key_chances(simulate(seed, models, spread, guess)[0]) > LIKELY)
+        for seed in SEEDS
+        for guess in (0, 0.25)
+    ]
+    assert np.mean(share) < 0.005
+
+
+def test_pure_noise_has_no_wrong_keys() -> None:
+    noise = np.random.default_rng(0).integers(0, 2, (12, 500)).astype(float)
+    assert not np.any(wrong_key_chances(noise) > LIKELY)
+    assert np.isnan(wrong_key_chances(noise[:4])).all()
+    assert np.isnan(wrong_key_chances(noise[:, :10])).all()
+    # As much as is left of it: the standard error of a logit is 0.09.
+    assert np.std(estimate_abilities(noise)) < 0.09
+
+
+def test_missing_scores_are_no_wrong_ones() -> None:
+    scores = simulate(0, 12)[1]
+    scores[np.random.default_rng(1).random(scores.shape) < 0.2] = np.nan
+    keys = set(np.flatnonzero(wrong_key_chances(scores) > LIKELY).tolist())
+    precision, recall = rates(keys, WRONG_KEYS, set())
+    assert precision > 0.7
+    assert recall > 0.6
+
+
+def test_reasons_are_told_worst_first() -> None:
+    scores = simulate(0, 12)[1]
+    scores[:, 0] = 0
+    items = {
+        "i00000": Item("A", "x", {"m000": "y"}),
+        "i00003": Item("b"),
+        "i00499": Item(" a", "z"),
+    }
+    first, *others = suspect(scores, items)
+    assert (first.text, first.target, first.answers) == ("A", "x", {"m000": "y"})
+    assert [reason.kind for reason in first.reasons] == [Fault.WRONG_KEY, Fault.ALWAYS_WRONG]
+    assert first.reasons[0].sentence.endswith("0 of 12 models are right.")
+    last = next(s for s in others if s.item == "i00499")
+    assert last.reasons[-1].sentence == "It has the text of i00000, with another target."
+    kinds = [list(Fault).index(s.reasons[0].kind) for s in (first, *others)]
+    assert kinds == sorted(kinds)
+
+
+def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
+    planted = write_example(tmp_path / "a", seed=3)
+    responses = read_responses(str(tmp_path / "a"))
+    matrix = responses.matrix
+    assert matrix.scores.shape == (12, 300)
+    assert responses.table["generation"].nunique() == 2
+    assert not responses.left_out
+    assert all("simulated" in name for name in (*matrix.models, *matrix.items))
+    suspects = find_suspects(matrix, judge_items(matrix), responses.items)
+    assert names(suspects, Fault.DUPLICATE) == set(planted.duplicates)
+    assert names(suspects, Fault.ALWAYS_RIGHT) >= set(planted.always_right)
+    assert names(suspects, Fault.ALWAYS_WRONG) >= set(planted.always_wrong)
+    assert not names(suspects, Fault.NEAR_DUPLICATE)
+    keys = names(suspects, Fault.WRONG_KEY) - set(planted.always_wrong)
+    assert len(keys & set(planted.wrong_keys)) >= 10
+    assert len(keys - set(planted.wrong_keys)) <= 2
+    write_example(tmp_path / "b", seed=3)
+    one, two = (sorted((tmp_path / name).rglob("*.json")) for name in "ab")
+    assert len(one) == 24
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
