@@ -17,6 +17,7 @@ benchmarks show any difference.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -304,7 +305,7 @@ def _share(pairs: int, apart: int) -> Finding:
 
 
 def _smallest(table: pd.DataFrame, level: float) -> Finding:
-    usable = table[table["error"].notna()]
+    usable = table.dropna(subset=["error"])
     if usable.empty:
         return missing_figure(
             "The smallest difference that can be told", "no pair has a standard error"
@@ -355,7 +356,7 @@ def _rank(matrix: Matrix, table: pd.DataFrame) -> tuple[tuple[Rank, ...], list[i
 def _differences(matrix: Matrix, table: pd.DataFrame, order: list[int]) -> Iterator[Difference]:
     """Yields the pairs of some models, each with the better first."""
     place = {model: n for n, model in enumerate(order)}
-    chosen = table[table["first"].isin(order) & table["second"].isin(order)]
+    chosen: Any = table[table["first"].isin(order) & table["second"].isin(order)]
     for row in chosen.to_dict("records"):
         sign = 1 if place[row["first"]] < place[row["second"]] else -1
         first, second = (row["first"], row["second"])[::sign]

@@ -11,6 +11,7 @@ alike by both of two sets of items with a net chance of (2 Phi(z) - 1)^2, which 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -420,8 +421,8 @@ def _tau_of_form(matrix: Matrix, models: NDArray[np.int64], items: NDArray[np.in
 
 def kendall(first: Array, second: Array) -> float:
     """Returns Kendall's tau-b of (models,) values, 0 where all of either are tied."""
-    tau = float(stats.kendalltau(np.round(first, 12), np.round(second, 12))[0])
-    return 0.0 if np.isnan(tau) else tau
+    result: Any = stats.kendalltau(np.round(first, 12), np.round(second, 12))
+    return float(np.nan_to_num(result.statistic))
 
 
 def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[PriorAgreement, ...]:

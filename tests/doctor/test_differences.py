@@ -1,5 +1,7 @@
 """Differences between models: paired, clustered and Holm-corrected."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -63,7 +65,7 @@ def test_missing_cells_leave_the_items_that_both_have() -> None:
     draw = np.random.default_rng(3)
     scores, groups, weights = draw.random((3, 40)), draw.integers(0, 15, 40), draw.random(40) + 0.5
     scores[draw.random((3, 40)) < 0.3] = np.nan
-    table = compare_pairs(as_matrix(scores, groups, weights))
+    table: Any = compare_pairs(as_matrix(scores, groups, weights))
     for row in table.itertuples():
         pair = scores[[row.first, row.second]]
         both = ~np.isnan(pair).any(axis=0)
