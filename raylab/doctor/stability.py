@@ -467,7 +467,10 @@ def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> F
     first, second = _pairs(len(models), random)
     signs = []
     for (sample, places), means in zip(samples, ends, strict=True):
-        drawn = means + sample.noise(random)[:, places]
+        noise = sample.noise(random)[:, places]
+        # Measured means are as far apart as the true ones and the noise together.
+        own = 1 - float(noise.var(axis=1).mean()) / max(float(means.var()), TINY)
+        drawn = np.sqrt(max(own, 0.0)) * means + noise
         signs.append(np.sign(drawn[:, first] - drawn[:, second]))
     half = float(stats.norm.ppf(1 - LEVEL / 2) * (signs[0] * signs[1]).mean(axis=1).std())
     return make_figure(value, (max(value - half, -1.0), min(value + half, 1.0)), sentence)
