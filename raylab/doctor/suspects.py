@@ -106,16 +106,11 @@ def _wrong_keys(matrix: Matrix, judged: pd.DataFrame) -> Iterator[tuple[str, Rea
     chances = wrong_key_chances(matrix.scores)
     for place in np.flatnonzero(chances > LIKELY):
         figures = judged.iloc[place]
-        right = round((1 - figures["difficulty"]) * figures["models"], 1)
-        weaker = (
-            f", the weaker rather than the better ones (signed isotonic R^2 "
-            f"{figures['isotonic']:.2f})"
-            if figures["isotonic"] < 0
-            else ""
-        )
+        models, difficulty, isotonic = figures[["models", "difficulty", "isotonic"]]
+        weaker = f", and weaker models do better (signed isotonic R^2 {isotonic:.2f})"
         sentence = (
-            f"The key may be wrong, with a probability of {chances[place]:.2f}: "
-            f"{right:g} of {figures['models']:.0f} models are right{weaker}."
+            f"The key may be wrong, with a probability of {chances[place]:.2f}: the mean score of "
+            f"{models:.0f} models is {1 - difficulty:.2f}{weaker if isotonic < 0 else ''}."
         )
         figure = float(chances[place])
         yield matrix.items[place], Reason(kind=Fault.WRONG_KEY, figure=figure, sentence=sentence)
@@ -127,11 +122,12 @@ def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
         0.0: (Fault.ALWAYS_RIGHT, "All {} models are right: the item tells none of them apart."),
         1.0: (Fault.ALWAYS_WRONG, "None of {} models is right: it is too hard, or its key wrong."),
     }
-    enough = judged[judged["models"] >= FEWEST_MODELS]
-    for difficulty, (kind, sentence) in says.items():
-        for name, models in enough["models"][enough["difficulty"] == difficulty].items():
-            figure, text = float(models), sentence.format(models)
-            yield str(name), Reason(kind=kind, figure=figure, sentence=text)
+    columns = judged["models"].to_numpy(), judged["difficulty"].to_numpy(float)
+    for name, models, difficulty in zip(judged.index, *columns, strict=True):
+        if models >= FEWEST_MODELS and difficulty in says:
+            kind, sentence = says[difficulty]
+            text = sentence.format(models)
+            yield str(name), Reason(kind=kind, figure=float(models), sentence=text)
 
 
 def _repeated(duplicate: Duplicate) -> Reason:

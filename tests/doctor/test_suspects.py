@@ -135,7 +135,7 @@ def test_reasons_are_told_worst_first() -> None:
     first, *others = suspect(scores, items)
     assert (first.text, first.target, first.answers) == ("A", "x", {"m000": "y"})
     assert [reason.kind for reason in first.reasons] == [Fault.WRONG_KEY, Fault.ALWAYS_WRONG]
-    assert first.reasons[0].sentence.endswith("0 of 12 models are right.")
+    assert first.reasons[0].sentence.endswith("the mean score of 12 models is 0.00.")
     last = next(s for s in others if s.item == "i00499")
     assert last.reasons[-1].sentence == "It has the text of i00000, with another target."
     kinds = [list(Fault).index(s.reasons[0].kind) for s in (first, *others)]
