@@ -71,7 +71,7 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
     }
     unclear = (models < FEWEST) | _constant(scores) | _constant(rests)
     judged = {name: np.where(unclear, np.nan, values) for name, values in figures.items()}
-    difficulty = 1 - np.nansum(scores, axis=0) / models
+    difficulty = 1 - np.nansum(scores, axis=0) / np.where(models > 0, models, np.nan)
     index = pd.Index(matrix.items, name="item")
     return pd.DataFrame({"models": models, "difficulty": difficulty, **judged}, index=index)
 

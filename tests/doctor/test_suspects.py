@@ -147,7 +147,7 @@ def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
     responses = read_responses(str(tmp_path / "a"))
     matrix = responses.matrix
     assert matrix.scores.shape == (12, 300)
-    assert responses.table["generation"].nunique() == 2
+    assert len(set(responses.table["generation"])) == 2
     assert not responses.left_out
     assert all("simulated" in name for name in (*matrix.models, *matrix.items))
     suspects = find_suspects(matrix, judge_items(matrix), responses.items)
@@ -159,6 +159,6 @@ def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
     assert len(keys & set(planted.wrong_keys)) >= 10
     assert len(keys - set(planted.wrong_keys)) <= 2
     write_example(tmp_path / "b", seed=3)
-    one, two = (sorted((tmp_path / name).rglob("*.json")) for name in "ab")
-    assert len(one) == 24
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+    first, second = (sorted((tmp_path / name).rglob("*.json")) for name in "ab")
+    assert len(first) == 24
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
