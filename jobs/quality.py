@@ -1,7 +1,9 @@
 """Measure the quality of a benchmark from the scores of models on it.
 
-Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`.
-Reads a tree of Inspect AI eval logs, `<root>/<model>/<generation>/*.json`.
+Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`, and
+a diagnosis to `diagnosis.json`, `items.parquet` and a page: which differences between models are
+real, where noise comes from, which items spoil the benchmark. Reads a tree of Inspect AI eval logs,
+`<root>/<model>/<generation>/*.json`.
 
 Examples:
     python jobs/quality.py quality_eval_cfg.scores_root_dir=scores
@@ -15,13 +17,15 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
+    from raylab.evaluation.diagnosis import diagnose_trees
     from raylab.evaluation.quality import measure_trees, read_trees, write_quality
     from raylab.runs.run import Run
 
     trees, run = read_trees(config), Run.named(config, config.job)
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality = measure_trees(trees, config, workers)
-    write_quality(config, quality)
+        diagnosed = diagnose_trees(trees, config, workers) if config.diagnosis else None
+    write_quality(config, quality, diagnosed)
 
 
 if __name__ == "__main__":

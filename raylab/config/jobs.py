@@ -204,6 +204,8 @@ class QualityConfig(JobConfig):
     """Refuse a tree with unusable files instead of listing them."""
     bootstrap: NonNegativeInt = 1000
     """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
+    diagnosis: bool = True
+    """Diagnose the benchmark by the samples of its logs; `false` reads no samples."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
 

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from raylab.config.jobs import QualityConfig
+from raylab.doctor.diagnosis import Diagnosed
 from raylab.errors import DataError
+from raylab.evaluation.diagnosis import write_diagnosis
 from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
 from raylab.quality.reading import UnitScores, read_unit
@@ -40,13 +42,17 @@ def read_trees(config: QualityConfig) -> list[ScoreTree]:
     return trees
 
 
-def write_quality(config: QualityConfig, quality: TreeQuality) -> None:
-    """Writes `quality.json` of a finished run, and prints the figures."""
-    run = Run.open(config, config.job)
-    run.write_record(Quality(**dict(quality)))
+def write_quality(
+    config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None
+) -> None:
+    """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
+    run, record = Run.open(config, config.job), Quality(**dict(quality))
+    run.write_record(record)
     track(config.tracking, run, 0, quality_figures(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
+    if diagnosed is not None:
+        write_diagnosis(run, record, diagnosed)
     run.finish()
 
 

@@ -1,0 +1,91 @@
+"""The diagnosis of a benchmark: what the responses of models say about it, in one record."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pandas as pd
+
+from raylab.doctor.differences import Differences, compare_models
+from raylab.doctor.items import judge_items
+from raylab.doctor.noise import Noise, measure_noise
+from raylab.doctor.responses import Responses
+from raylab.doctor.stability import PriorAgreement, Stability, compare_with_priors, measure_stability
+from raylab.doctor.suspects import Suspect, find_suspects
+from raylab.runs.records import Part
+
+ITEMS = "items.parquet"
+"""Name of the table of items in a run directory."""
+LISTED_SUSPECTS = 1000
+"""Most suspects in a record; all are in the table of items."""
+
+
+class Diagnosis(Part):
+    """What the responses of models to the items of a benchmark say."""
+
+    models: int
+    items: int
+    responses: int
+    left_out: Mapping[str, int]
+    """Numbers of responses and files that do not count, by reason."""
+    differences: Differences
+    noise: Noise
+    stability: Stability
+    suspects: tuple[Suspect, ...]
+    """Items that spoil the benchmark, the worst first, at most 1,000."""
+    suspect_items: int
+    """Number of all such items."""
+    priors: tuple[PriorAgreement, ...]
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Three sentences: what can be told apart, where noise comes from, what spoils it."""
+        return self.differences.sentence, self.noise.sentence, self._spoilt
+
+    @property
+    def _spoilt(self) -> str:
+        if not self.suspects:
+            return f"None of the {self.items:,} items is suspect."
+        worst = self.suspects[0]
+        return (
+            f"{self.suspect_items:,} of the {self.items:,} items are suspect; the worst is "
+            f"{worst.item}. {worst.reasons[0].sentence}"
+        )
+
+
+class Diagnosed(NamedTuple):
+    """A diagnosis and the table of items behind it."""
+
+    diagnosis: Diagnosis
+    items: pd.DataFrame
+    """A row an item, with the columns of `judge_items` and `reasons`."""
+
+
+def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
+    """Computes every figure of a benchmark's responses.
+
+    Args:
+        responses: The responses to its items.
+        priors: Those to the items of earlier benchmarks, by location.
+    """
+    matrix = responses.matrix
+    judged = judge_items(matrix)
+    suspects = find_suspects(matrix, judged, responses.items)
+    reasons = {
+        suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
+        for suspect in suspects
+    }
+    diagnosis = Diagnosis(
+        models=len(matrix.models),
+        items=len(matrix.items),
+        responses=len(responses.table),
+        left_out=responses.left_out,
+        differences=compare_models(matrix),
+        noise=measure_noise(responses),
+        stability=measure_stability(matrix),
+        suspects=suspects[:LISTED_SUSPECTS],
+        suspect_items=len(suspects),
+        priors=compare_with_priors(
+            matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
+        ),
+    )
+    return Diagnosed(diagnosis, judged.assign(reasons=judged.index.map(reasons).fillna("")))

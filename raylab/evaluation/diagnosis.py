@@ -1,0 +1,82 @@
+"""The diagnosis of a benchmark in a run: its responses are read by `Workers`, and its page made."""
+
+import io
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pandas as pd
+
+from raylab.config.jobs import QualityConfig
+from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
+from raylab.doctor.reading import read_responses
+from raylab.doctor.responses import Responses
+from raylab.log import log_line
+from raylab.quality.record import Quality
+from raylab.quality.trees import ScoreTree
+from raylab.report.diagnosis import diagnosis_page, log_diagnosis
+from raylab.report.page import PAGE, write_page
+from raylab.runs.records import Record
+from raylab.runs.run import Run
+from raylab.workers import Workers
+
+HEADER_METRIC = "accuracy"
+"""The metric of logs without samples, which is no choice among the scores of samples."""
+
+
+class DiagnosisRecord(Record):
+    """The record of a diagnosis: `diagnosis.json`."""
+
+    file: ClassVar[str] = "diagnosis.json"
+    diagnosis: Diagnosis
+
+
+def diagnose_trees(
+    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+) -> Diagnosed:
+    """Diagnoses a benchmark by its tree, beside those of its priors.
+
+    Args:
+        trees: The tree of the benchmark, then those of its priors.
+        config: Metric and scorer to read, layout, and whether to be strict.
+        workers: Where the logs are read.
+
+    Raises:
+        DataError: No response can be read, or one cannot be used and `strict` is set.
+    """
+    locations = [tree.location for tree in trees]
+    read = [
+        _read(location, [*locations[:number], *locations[number + 1 :]], config, workers)
+        for number, location in enumerate(locations)
+    ]
+    return diagnose(read[0], dict(zip(locations[1:], read[1:], strict=True)))
+
+
+def _read(
+    location: str, others: Sequence[str], config: QualityConfig, workers: Workers
+) -> Responses:
+    settings = config.quality_eval_cfg
+    return read_responses(
+        location,
+        metric=None if settings.metric == HEADER_METRIC else settings.metric,
+        scorer=settings.scorer,
+        strict=config.strict,
+        others=others,
+        layout=config.layout,
+        workers=workers,
+    )
+
+
+def write_diagnosis(run: Run, quality: Quality, diagnosed: Diagnosed) -> None:
+    """Writes `diagnosis.json`, `items.parquet` and the page of a run, and prints the verdict."""
+    run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
+    (run / ITEMS).write(_as_parquet(diagnosed.items))
+    write_page(run, diagnosis_page(run, quality, diagnosed))
+    log_diagnosis(diagnosed.diagnosis)
+    for name in (ITEMS, PAGE):
+        log_line(f"{run / name}", uri=str(run / name))
+
+
+def _as_parquet(items: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    items.reset_index().to_parquet(buffer, index=False)
+    return buffer.getvalue()

@@ -1,0 +1,278 @@
+"""The diagnosis of a benchmark: its lines in the terminal, its tables, pictures and page."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.ticker import PercentFormatter
+
+from raylab.doctor.diagnosis import Diagnosed, Diagnosis
+from raylab.doctor.differences import Difference, Differences
+from raylab.doctor.figures import Finding
+from raylab.doctor.noise import Noise
+from raylab.doctor.stability import Stability
+from raylab.log import log_line
+from raylab.quality.record import Quality
+from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
+from raylab.report.page import Block, Page, Section, block, provenance
+from raylab.report.quality import quality_section
+from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, pluralize, shorten
+from raylab.runs.run import Run
+
+SHOWN_MODELS = 12
+"""Most models of the matrix of pairs: the best ones."""
+SHOWN_SUSPECTS = 50
+LONGEST_TEXT = 200
+DOTS = 5000
+"""Most items of the map that are drawn beside the suspects."""
+
+
+def log_diagnosis(diagnosis: Diagnosis) -> None:
+    """Logs the verdict and what was left out."""
+    log_line(f"\ndiagnosis of {_size(diagnosis)}")
+    for sentence in diagnosis.verdict:
+        log_line(f"  {sentence}")
+    for reason, count in diagnosis.left_out.items():
+        log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
+
+
+def diagnosis_page(run: Run, quality: Quality, diagnosed: Diagnosed) -> Page:
+    """Returns the page of a benchmark's quality with its diagnosis.
+
+    Args:
+        run: The run.
+        quality: The four figures.
+        diagnosed: The diagnosis, and its table of items.
+    """
+    return Page(
+        "benchmark quality",
+        run.record.name,
+        str(run),
+        list(diagnosed.diagnosis.verdict),
+        [
+            *diagnosis_sections(diagnosed),
+            quality_section(0, run.record.name, quality),
+            provenance(str(run), run.record),
+        ],
+    )
+
+
+def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
+    """Returns the sections of a diagnosis, in the order of its verdict."""
+    diagnosis, items = diagnosed
+    return [
+        Section("differences", "Which differences are real", _differences(diagnosis.differences)),
+        Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
+        Section("items", "Which items spoil it", list(_items(diagnosis, items))),
+        Section("stability", "How steady the ranking is", list(_stability(diagnosis.stability))),
+        *_priors(diagnosis),
+        Section("responses", "Responses", _responses(diagnosis)),
+    ]
+
+
+def _size(diagnosis: Diagnosis) -> str:
+    models, items = pluralize(diagnosis.models, "model"), pluralize(diagnosis.items, "item")
+    return f"{models} on {items}, {pluralize(diagnosis.responses, 'response')}"
+
+
+def _figures(title: str, figures: Mapping[str, Finding], notes: str = "") -> Table:
+    """Returns a table of figures with their intervals and sentences."""
+    return Table(
+        title,
+        ["figure", "value", Column("95 % interval", text=True), Column("what it says", text=True)],
+        [[name, *_figure_cells(figure), figure.sentence] for name, figure in figures.items()],
+        notes,
+    )
+
+
+def _figure_cells(figure: Finding) -> Row:
+    if figure.value is None:
+        return [Cell("-", look=MISSING), ""]
+    if figure.interval is None:
+        return [f"{figure.value:.3f}", Cell("-", small=figure.no_interval or "")]
+    low, high = figure.interval
+    return [f"{figure.value:.3f}", f"{low:.3f} to {high:.3f}"]
+
+
+def _differences(differences: Differences) -> list[Block]:
+    shown = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
+    blocks: list[Block] = [differences.sentence]
+    if len(shown) > 1:
+        blocks.append(_pairs(shown, differences.shown))
+    blocks.append(_ranks(differences))
+    return blocks
+
+
+def _pairs(models: list[str], shown: tuple[Difference, ...]) -> Table:
+    """Returns the matrix of pairwise decisions, the better model of a pair in its row."""
+    pairs = {(pair.first, pair.second): pair for pair in shown}
+    rows: list[Row] = [
+        [row, *(_pair_cell(pairs.get((row, column))) for column in models[1:])]
+        for row in models[:-1]
+    ]
+    return Table(
+        "Differences of pairs",
+        ["", *models[1:]],
+        rows,
+        "Points by which the model of the row lies above that of the column on the items that both "
+        "have; bold where the difference is real at the 5 % level of all pairs together (Holm).",
+        dense=True,
+    )
+
+
+def _pair_cell(pair: Difference | None) -> Cell:
+    if pair is None or pair.difference is None:
+        return Cell("")
+    text = f"{100 * pair.difference:+.1f}"
+    return Cell(text, look=BEST) if pair.apart else Cell(text)
+
+
+def _ranks(differences: Differences) -> Table:
+    return Table(
+        "Ranks",
+        ["model", "mean score", "rank", Column("possible ranks", text=True)],
+        [
+            [rank.model, percent(rank.mean), str(rank.rank), f"{rank.low} to {rank.high}"]
+            for rank in differences.ranks
+        ],
+        "The possible ranks hold the true ones of all models together for 95 % of benchmarks.",
+    )
+
+
+def _noise(noise: Noise) -> list[Block]:
+    parts = {part.name: part.share for part in noise.components if part.share}
+    drawn = [_variance_bar(parts)] if parts else []
+    return [
+        noise.sentence,
+        block("charts", drawn, "Shares of the variance of a score, by what it comes from."),
+        _figures("Variance", {part.name: part.variance for part in noise.components}),
+        Table(
+            "What more would gain",
+            ["benchmark", "standard error", "reliability", Column("what it says", text=True)],
+            [
+                [
+                    design.name,
+                    _figure_cells(design.standard_error)[0],
+                    _figure_cells(design.reliability)[0],
+                    design.sentence,
+                ]
+                for design in noise.designs
+            ],
+            "The standard error of a model's mean, and the share of the variance of models' means "
+            "that is due to the models.",
+        ),
+        _figures("Signal and noise", {"signal to noise": noise.signal_to_noise}),
+    ]
+
+
+def _variance_bar(shares: Mapping[str, float]) -> Markup:
+    with drawing("variance"):
+        figure = new_figure(1.5)
+        axes = figure.add_subplot()
+        left = 0.0
+        for number, (name, share) in enumerate(shares.items()):
+            colour = SERIES[number % len(SERIES)]
+            axes.barh(0, share, left=left, color=colour, label=name, edgecolor="none")
+            left += share
+        axes.set_yticks([])
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        figure.legend(loc="outside lower left", ncols=3, labelcolor="linecolor", handlelength=1.0)
+        return as_svg(figure, "Shares of the variance of a score")
+
+
+def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
+    yield (
+        "The lower an item lies, the worse it agrees with all others about who is good. Items "
+        "below 0 are answered rather by weak models: their key may be wrong."
+    )
+    yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
+    if not diagnosis.suspects:
+        yield "No item is suspect."
+        return
+    yield Table(
+        "Suspects",
+        ["item", Column("why", text=True), Column("text", text=True, page_only=True)],
+        [
+            [
+                suspect.item,
+                " ".join(reason.sentence for reason in suspect.reasons),
+                shorten(suspect.text, LONGEST_TEXT),
+            ]
+            for suspect in diagnosis.suspects[:SHOWN_SUSPECTS]
+        ],
+        f"The worst first, {min(SHOWN_SUSPECTS, diagnosis.suspect_items):,} of "
+        f"{diagnosis.suspect_items:,}; all are in `items.parquet`.",
+    )
+
+
+def _item_map(items: pd.DataFrame) -> Markup:
+    known = items[items["item_rest"].notna()]
+    bad = known["reasons"] != ""
+    good = known[~bad]
+    good = good.iloc[:: max(1, -(-len(good) // DOTS))]
+    with drawing("items"):
+        figure = new_figure(3.4)
+        axes = figure.add_subplot(xlabel="share of models that fail the item")
+        axes.set_title("Correlation of the item with the rest")
+        axes.scatter(good["difficulty"], good["item_rest"], s=9, color=MUTED, alpha=0.5)
+        axes.scatter(
+            known[bad]["difficulty"], known[bad]["item_rest"], s=26, color=SERIES[1], marker="x"
+        )
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(-1.05, 1.05)
+        return as_svg(figure, "Items by their difficulty and their correlation with the rest")
+
+
+def _stability(stability: Stability) -> Iterator[Block]:
+    yield stability.sentence
+    if stability.curve:
+        yield block(
+            "charts",
+            [_tau_curve(stability)],
+            "Agreement of two rankings by different items, by the number of items in each.",
+        )
+    yield _figures(
+        "Stability",
+        {
+            "tau of halves": stability.tau,
+            "alpha": stability.alpha,
+            "split half": stability.split_half,
+            "saturated items": stability.saturated,
+            "headroom": stability.headroom,
+        },
+    )
+    if stability.short_form is not None:
+        listed = "\n".join(stability.short_form.items)
+        yield block("fold", "Items of the short form", [block("code", listed)])
+
+
+def _tau_curve(stability: Stability) -> Markup:
+    sizes = [point.items for point in stability.curve]
+    with drawing("tau"):
+        figure = new_figure(3.0)
+        axes = figure.add_subplot(xlabel="items")
+        axes.set_title("Kendall's tau")
+        axes.plot(sizes, [point.tau for point in stability.curve], color=SERIES[0], linewidth=2)
+        ends = [point.interval or (np.nan, np.nan) for point in stability.curve]
+        low, high = zip(*ends, strict=True)
+        axes.fill_between(sizes, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
+        axes.set_ylim(top=1.02)
+        return as_svg(figure, "Kendall's tau of two rankings by the number of items")
+
+
+def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
+    if diagnosis.priors:
+        figures = {prior.name: prior.tau for prior in diagnosis.priors}
+        blocks: list[Block] = [prior.sentence for prior in diagnosis.priors]
+        blocks.append(_figures("Agreement of rankings", figures))
+        yield Section("priors", "Beside earlier benchmarks", blocks)
+
+
+def _responses(diagnosis: Diagnosis) -> list[Block]:
+    blocks: list[Block] = [f"{_size(diagnosis)}."]
+    if diagnosis.left_out:
+        rows: list[Row] = [[reason, f"{n:,}"] for reason, n in diagnosis.left_out.items()]
+        blocks.append(Table("Left out", [Column("reason", text=True), "number"], rows))
+    return blocks
