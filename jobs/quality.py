@@ -6,6 +6,7 @@ real, where noise comes from, which items spoil the benchmark. Reads a tree of I
 `<root>/<model>/<generation>/*.json`.
 
 Examples:
+    python jobs/quality.py example=true
     python jobs/quality.py quality_eval_cfg.scores_root_dir=scores
     python jobs/quality.py run_id=run7 'quality_eval_cfg.prior_datasets=[earlier/scores]'
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
@@ -17,10 +18,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.diagnosis import diagnose_trees
+    from raylab.evaluation.diagnosis import diagnose_trees, with_example
     from raylab.evaluation.quality import measure_trees, read_trees, write_quality
     from raylab.runs.run import Run
 
+    if config.example:
+        config = with_example(config)
     trees, run = read_trees(config), Run.named(config, config.job)
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality = measure_trees(trees, config, workers)

@@ -206,6 +206,8 @@ class QualityConfig(JobConfig):
     """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
     diagnosis: bool = True
     """Diagnose the benchmark by the samples of its logs; `false` reads no samples."""
+    example: bool = False
+    """Measure simulated scores with planted faults, written to `{storage}/example-scores`."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
 

@@ -9,7 +9,12 @@ from raylab.doctor.differences import Differences, compare_models
 from raylab.doctor.items import judge_items
 from raylab.doctor.noise import Noise, measure_noise
 from raylab.doctor.responses import Responses
-from raylab.doctor.stability import PriorAgreement, Stability, compare_with_priors, measure_stability
+from raylab.doctor.stability import (
+    PriorAgreement,
+    Stability,
+    compare_with_priors,
+    measure_stability,
+)
 from raylab.doctor.suspects import Suspect, find_suspects
 from raylab.runs.records import Part
 
@@ -88,4 +93,4 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
     )
-    return Diagnosed(diagnosis, judged.assign(reasons=judged.index.map(reasons).fillna("")))
+    return Diagnosed(diagnosis, judged.assign(reasons=[reasons.get(i, "") for i in judged.index]))

@@ -8,8 +8,11 @@ import pandas as pd
 
 from raylab.config.jobs import QualityConfig
 from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
+from raylab.doctor.example import write_example
 from raylab.doctor.reading import read_responses
 from raylab.doctor.responses import Responses
+from raylab.errors import ConfigError
+from raylab.files import Place
 from raylab.log import log_line
 from raylab.quality.record import Quality
 from raylab.quality.trees import ScoreTree
@@ -19,6 +22,7 @@ from raylab.runs.records import Record
 from raylab.runs.run import Run
 from raylab.workers import Workers
 
+EXAMPLE = "example-scores"
 HEADER_METRIC = "accuracy"
 """The metric of logs without samples, which is no choice among the scores of samples."""
 
@@ -28,6 +32,21 @@ class DiagnosisRecord(Record):
 
     file: ClassVar[str] = "diagnosis.json"
     diagnosis: Diagnosis
+
+
+def with_example(config: QualityConfig) -> QualityConfig:
+    """Writes the simulated example, and returns the configuration that measures it.
+
+    Raises:
+        ConfigError: The storage is no local directory.
+    """
+    place = Place.at(config.storage) / EXAMPLE
+    if not place.is_local:
+        raise ConfigError(f"example=true writes to a local directory, not to {place}: set storage=")
+    write_example(place.path)
+    log_line(f"simulated scores with planted faults: {place}", uri=str(place))
+    settings = config.quality_eval_cfg.model_copy(update={"scores_root_dir": str(place)})
+    return config.model_copy(update={"quality_eval_cfg": settings})
 
 
 def diagnose_trees(

@@ -42,9 +42,7 @@ def read_trees(config: QualityConfig) -> list[ScoreTree]:
     return trees
 
 
-def write_quality(
-    config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None
-) -> None:
+def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
     """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
     run, record = Run.open(config, config.job), Quality(**dict(quality))
     run.write_record(record)

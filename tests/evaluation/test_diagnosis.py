@@ -1,0 +1,52 @@
+"""The diagnosis that jobs/quality.py writes."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from jobs.quality import run as run_quality
+from raylab.config.jobs import QualityConfig
+from raylab.config.quality import QualityEvalConfig
+from raylab.doctor.example import write_example
+from raylab.evaluation.diagnosis import DiagnosisRecord
+from raylab.runs.run import Run
+from tests.evaluation.trees import SCORES, write_scores
+
+
+def diagnose(tmp_path: Path, **keys: object) -> Run:
+    run_quality(QualityConfig(storage=str(tmp_path), name="q", bootstrap=0, **keys))
+    return Run.at(str(tmp_path / "q"))
+
+
+def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = diagnose(tmp_path, example=True)
+    record = run.read_record(DiagnosisRecord)
+    assert record is not None
+    diagnosis = record.diagnosis
+    assert (diagnosis.models, diagnosis.items, diagnosis.responses) == (12, 300, 7200)
+    planted = write_example(tmp_path / "again")
+    suspects = {suspect.item: suspect for suspect in diagnosis.suspects}
+    assert {*planted.duplicates, *planted.always_right, *planted.always_wrong} <= suspects.keys()
+    assert len(suspects.keys() & set(planted.wrong_keys)) >= 10
+    printed = capsys.readouterr().out
+    page = Path(run.path, "report.html").read_text()
+    for sentence in diagnosis.verdict:
+        assert sentence in printed and sentence.split(". ")[0] in page
+    items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
+    assert set(items[items["reasons"] != ""].index) == set(suspects)
+
+
+def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_path: Path):
+    root = write_scores(tmp_path / "scores", SCORES)
+    where = QualityEvalConfig(scores_root_dir=str(root))
+    record = diagnose(tmp_path, quality_eval_cfg=where).read_record(DiagnosisRecord)
+    assert record is not None and record.diagnosis.models == 2
+    run_quality(
+        QualityConfig(
+            storage=str(tmp_path), name="bare", bootstrap=0, diagnosis=False, quality_eval_cfg=where
+        )
+    )
+    assert not Path(tmp_path, "bare", "report.html").exists()
