@@ -1,9 +1,9 @@
 """Measure the quality of a benchmark from the scores of models on it.
 
-Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`, and
-a diagnosis to `diagnosis.json`, `items.parquet` and a page: which differences between models are
-real, where noise comes from, which items spoil the benchmark. Reads a tree of Inspect AI eval logs,
-`<root>/<model>/<generation>/*.json`.
+Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`;
+and a diagnosis to `diagnosis.json`, `items.parquet` and a page: which differences between models
+are real, where noise comes from, which items spoil the benchmark. Reads a tree of Inspect AI eval
+logs, `<root>/<model>/<generation>/*.json`.
 
 Examples:
     python jobs/quality.py example=true

@@ -16,6 +16,7 @@ from raylab.doctor.stability import (
     measure_stability,
 )
 from raylab.doctor.suspects import Suspect, find_suspects
+from raylab.doctor.two_parameter import fit_two_parameter
 from raylab.runs.records import Part
 
 ITEMS = "items.parquet"
@@ -39,6 +40,8 @@ class Diagnosis(Part):
     """Items that spoil the benchmark, the worst first, at most 1,000."""
     suspect_items: int
     """Number of all such items."""
+    two_parameter: str
+    """What the two-parameter model says of the items, or the reason why it was not fitted."""
     priors: tuple[PriorAgreement, ...]
 
     @property
@@ -62,7 +65,8 @@ class Diagnosed(NamedTuple):
 
     diagnosis: Diagnosis
     items: pd.DataFrame
-    """A row an item, with the columns of `judge_items` and `reasons`."""
+    """A row an item, with the columns of `judge_items` and `reasons`; where there are models enough
+    those of `TwoParameter.items`, too, with the prefix `two_parameter_`."""
 
 
 def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
@@ -73,7 +77,7 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         priors: Those to the items of earlier benchmarks, by location.
     """
     matrix = responses.matrix
-    judged = judge_items(matrix)
+    judged, fitted = judge_items(matrix), fit_two_parameter(matrix)
     suspects = find_suspects(matrix, judged, responses.items)
     reasons = {
         suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
@@ -89,8 +93,12 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         stability=measure_stability(matrix),
         suspects=suspects[:LISTED_SUSPECTS],
         suspect_items=len(suspects),
+        two_parameter=fitted.sentence,
         priors=compare_with_priors(
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
     )
-    return Diagnosed(diagnosis, judged.assign(reasons=[reasons.get(i, "") for i in judged.index]))
+    table = judged.assign(reasons=[reasons.get(item, "") for item in judged.index])
+    if not fitted.reason:
+        table = table.join(fitted.items.set_index("item").add_prefix("two_parameter_"))
+    return Diagnosed(diagnosis, table)

@@ -188,6 +188,7 @@ def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
         "below 0 are answered rather by weak models: their key may be wrong."
     )
     yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
+    yield diagnosis.two_parameter
     if not diagnosis.suspects:
         yield "No item is suspect."
         return
@@ -208,18 +209,15 @@ def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
 
 
 def _item_map(items: pd.DataFrame) -> Markup:
-    known = items[items["item_rest"].notna()]
-    bad = known["reasons"] != ""
-    good = known[~bad]
+    drawn = items.dropna(subset=["item_rest"])
+    bad, good = drawn.query("reasons != ''"), drawn.query("reasons == ''")
     good = good.iloc[:: max(1, -(-len(good) // DOTS))]
     with drawing("items"):
         figure = new_figure(3.4)
         axes = figure.add_subplot(xlabel="share of models that fail the item")
         axes.set_title("Correlation of the item with the rest")
         axes.scatter(good["difficulty"], good["item_rest"], s=9, color=MUTED, alpha=0.5)
-        axes.scatter(
-            known[bad]["difficulty"], known[bad]["item_rest"], s=26, color=SERIES[1], marker="x"
-        )
+        axes.scatter(bad["difficulty"], bad["item_rest"], s=26, color=SERIES[1], marker="x")
         axes.xaxis.set_major_formatter(PercentFormatter(1))
         axes.set_ylim(-1.05, 1.05)
         return as_svg(figure, "Items by their difficulty and their correlation with the rest")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
-from scipy.stats import kendalltau, pearsonr
+from scipy.stats import pearsonr
 
 from raylab.doctor.items import judge_items, rest_scores
 from raylab.doctor.responses import Matrix
@@ -68,13 +68,14 @@ def test_what_is_undefined_is_missing() -> None:
 
 
 def brute_isotonic(scores: NDArray[np.float64], rests: NDArray[np.float64]) -> float:
-    sign = np.sign(kendalltau(scores, rests)[0])
+    sign = float(np.sign(pd.Series(scores).corr(pd.Series(rests), method="kendall")))
     levels = np.unique(rests)
-    means = [np.mean(scores[rests == level]) for level in levels]
-    counts = [np.sum(rests == level) for level in levels]
+    means = np.array([np.mean(scores[rests == level]) for level in levels], float)
+    counts = np.array([np.sum(rests == level) for level in levels], float)
     fit = isotonic_regression(means, weights=counts, increasing=bool(sign > 0)).x
     errors = scores - fit[np.searchsorted(levels, rests)]
-    return sign * (1 - np.sum(errors**2) / np.sum((scores - scores.mean()) ** 2))
+    left, all_of_it = float(np.sum(errors**2)), float(np.sum((scores - scores.mean()) ** 2))
+    return sign * (1 - left / all_of_it)
 
 
 def brute_scalability(scores: NDArray[np.float64], item: int) -> float:

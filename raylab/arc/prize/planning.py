@@ -97,7 +97,6 @@ def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnsw
     return opened(Scoring(plan, run, SCORES, {}), config), answers
 
 
-@lru_cache(maxsize=1)
 def challenges_of(data: DataConfig, seen: frozenset[int]) -> tuple[Task, ...]:
     """Returns the tasks of a generation as they are posed and solved.
 
@@ -111,7 +110,7 @@ def challenges_of(data: DataConfig, seen: frozenset[int]) -> tuple[Task, ...]:
     Raises:
         DataError: The tasks cannot be used.
     """
-    return part_seen(load_tasks(data), seen) if seen else load_tasks(data, unanswered=True)
+    return _challenges(data.model_dump_json(), seen)
 
 
 def answers_file(pair: ModelOnGeneration, task: str) -> str:
@@ -131,3 +130,9 @@ def missing_tasks(scoring: Scoring) -> Missing:
         DataError: The run cannot be listed.
     """
     return without_file(scoring, ANSWERS, answers_file, sorted(scoring.plan.tasks))
+
+
+@lru_cache(maxsize=1)
+def _challenges(data: str, seen: frozenset[int]) -> tuple[Task, ...]:
+    config = DataConfig.model_validate_json(data)
+    return part_seen(load_tasks(config), seen) if seen else load_tasks(config, unanswered=True)
