@@ -26,6 +26,7 @@ lock: venv
 	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
 demo: venv
+	$(BIN)/python jobs/quality.py example=true name=example resume=true
 	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=4 resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 

@@ -158,15 +158,15 @@ class Elastic(Train):
 
     @property
     def order(self) -> list[str]:
-        # Each worker draws its own dropout.
-        return [*super().order, "model.dropout=0", "model.embedding_dropout=0"]
+        # Each worker draws its own dropout. Small steps keep differences of rounding small.
+        return [*super().order, "model.dropout=0", "model.embedding_dropout=0", "training.lr=2e-5"]
 
     def ends_as(self, outcome: Any) -> bool:
         """Whether the losses are those of an undisturbed run, but for the order of sums."""
         ours, theirs = (
             [loss for _, loss, _ in history] for (history,) in (self.outcome(), outcome)
         )
-        return ours == pytest.approx(theirs, rel=0.01)
+        return ours == pytest.approx(theirs, rel=1e-3)
 
 
 class Tune(Train):
