@@ -11,7 +11,7 @@ from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.quality import Layout
-from raylab.doctor.reading import read_responses
+from raylab.doctor.readers.reading import read_responses
 from raylab.errors import RunError
 from raylab.files import Place
 from raylab.quality.reading import read_files
@@ -89,7 +89,7 @@ def responses(tree: str) -> pd.DataFrame:
     """Returns the scores of models on items in evaluation logs and tables, a row each.
 
     Columns: those of `raylab.doctor.responses.COLUMNS`. What the logs hold and how models and
-    items are matched, `raylab.doctor.reading.read_responses` tells.
+    items are matched, `raylab.doctor.readers.reading.read_responses` tells.
 
     Raises:
         DataError: There is no response, or the tree cannot be read.

@@ -9,7 +9,7 @@ import pandas as pd
 from raylab.config.jobs import QualityConfig
 from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
 from raylab.doctor.example import write_example
-from raylab.doctor.reading import read_responses
+from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Responses
 from raylab.errors import ConfigError
 from raylab.files import Place

@@ -17,10 +17,9 @@ import pytest
 
 from raylab import frames
 from raylab.config.base import ClusterConfig
-from raylab.doctor import json_stream
-from raylab.doctor.reading import read_responses
-from raylab.doctor.responses import COLUMNS, Responses
-from raylab.doctor.rows import (
+from raylab.doctor.readers import json_stream
+from raylab.doctor.readers.reading import read_responses
+from raylab.doctor.readers.rows import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
@@ -29,6 +28,7 @@ from raylab.doctor.rows import (
     UNNAMED,
     UNSCORED,
 )
+from raylab.doctor.responses import COLUMNS, Responses
 from raylab.errors import DataError
 from raylab.files import Place
 from raylab.workers import WorkersHere

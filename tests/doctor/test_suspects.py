@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from raylab.doctor.example import write_example
 from raylab.doctor.items import judge_items
-from raylab.doctor.reading import read_responses
+from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Item
 from raylab.doctor.suspects import LIKELY, Fault, Suspect, find_suspects
 from raylab.doctor.wrong_keys import estimate_abilities, wrong_key_chances

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from raylab.bounded import opened_zip, read_member
-from raylab.doctor.json_stream import PIECE_BYTES, decode, pieces
-from raylab.doctor.rows import (
+from raylab.doctor.readers.json_stream import PIECE_BYTES, decode, pieces
+from raylab.doctor.readers.rows import (
     CANCELLED,
     ERRORED,
     INVALIDATED,

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from raylab.bounded import lines
-from raylab.doctor.json_stream import decode
-from raylab.doctor.rows import UNSCORED, Choice, Origin, Scored, Source, read_time
+from raylab.doctor.readers.json_stream import decode
+from raylab.doctor.readers.rows import UNSCORED, Choice, Origin, Scored, Source, read_time
 from raylab.errors import DataError
 from raylab.files import Place
 

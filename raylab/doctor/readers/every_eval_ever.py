@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from raylab.bounded import lines
-from raylab.doctor.json_stream import decode
-from raylab.doctor.rows import ERRORED, UNSCORED, Choice, Origin, Scored, Source, read_time
+from raylab.doctor.readers.json_stream import decode
+from raylab.doctor.readers.rows import ERRORED, UNSCORED, Choice, Origin, Scored, Source, read_time
 from raylab.errors import DataError
 
 FORM = "Every Eval Ever"

@@ -18,11 +18,11 @@ import msgspec
 from pyarrow import ArrowException, fs
 
 from raylab.config.quality import Layout
-from raylab.doctor import every_eval_ever, inspect_logs, lm_eval, long_table
-from raylab.doctor.joining import join_rows
-from raylab.doctor.json_stream import decode
+from raylab.doctor.readers import every_eval_ever, inspect_logs, lm_eval, long_table
+from raylab.doctor.readers.joining import join_rows
+from raylab.doctor.readers.json_stream import decode
+from raylab.doctor.readers.rows import Choice, Origin, Rows, Scored, Source, as_name
 from raylab.doctor.responses import Responses
-from raylab.doctor.rows import Choice, Origin, Rows, Scored, Source, as_name
 from raylab.errors import DataError
 from raylab.files import REQUEST_BYTES, Place
 from raylab.quality.trees import (

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow.parquet as pq
 
 from raylab.bounded import lines, over
-from raylab.doctor.json_stream import decode
-from raylab.doctor.rows import UNNAMED, Origin, Scored, Source
+from raylab.doctor.readers.json_stream import decode
+from raylab.doctor.readers.rows import UNNAMED, Origin, Scored, Source
 from raylab.errors import DataError
 
 FORM = "long table"

@@ -6,9 +6,9 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from raylab.doctor.inspect_logs import FORM as INSPECT
+from raylab.doctor.readers.inspect_logs import FORM as INSPECT
+from raylab.doctor.readers.rows import MOST_ANSWERS, UNNAMED, Origin, Rows
 from raylab.doctor.responses import COLUMNS, Item, Responses, make_responses
-from raylab.doctor.rows import MOST_ANSWERS, UNNAMED, Origin, Rows
 
 OTHER_TEXT = (
     "responses to another text under the same id: rename the items, or set match_text=false"
