@@ -1,6 +1,7 @@
-"""What may be shown: text without what a terminal would obey, and URLs without their secrets."""
+"""Text as it may be shown: without what a terminal would obey, and without secrets of URLs."""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 SECRET_NAME = re.compile(
@@ -73,3 +74,15 @@ def redacted(text: str) -> str:
     return PARAMETER.sub(
         lambda part: f"{part['name']}=***" if secret_in(f"?{part[0]}") else part[0], text
     )
+
+
+def pluralize(count: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun, such as `1 case` and `1,234 cases`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def join_names(names: Sequence[str], most: int = 4) -> str:
+    """Joins names for a sentence; a list longer than `most` ends with the count of the rest."""
+    if len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

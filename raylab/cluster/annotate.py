@@ -20,8 +20,8 @@ from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.report.progress import print_forecast
-from raylab.report.table import pluralize
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook

@@ -1,4 +1,4 @@
-"""The diagnosis of a benchmark: what the responses of models say about it, in one record."""
+"""The diagnosis of a benchmark from the responses of models, in one record."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -26,7 +26,7 @@ LISTED_SUSPECTS = 1000
 
 
 class Diagnosis(Part):
-    """What the responses of models to the items of a benchmark say."""
+    """The diagnosis of a benchmark from the responses of models to its items."""
 
     models: int
     items: int
@@ -41,7 +41,7 @@ class Diagnosis(Part):
     suspect_items: int
     """Number of all such items."""
     two_parameter: str
-    """What the two-parameter model says of the items, or the reason why it was not fitted."""
+    """The two-parameter model in words, or the reason why it was not fitted."""
     priors: tuple[PriorAgreement, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""Which differences between models are real: paired comparisons of all models.
+"""Paired comparisons of all models: the differences that are real.
 
 Two models are compared on the items that both have, whose scores are subtracted item by item
 (Miller, arXiv 2411.00640). Items of one group vary together, so a group counts as one observation.
@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from raylab.doctor.figures import Finding, count, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Matrix
+from raylab.printable import pluralize
 from raylab.runs.records import Part
 
 LEVEL = 0.05
@@ -61,7 +62,7 @@ class Difference(Part):
 
     @property
     def sentence(self) -> str:
-        """What the difference says."""
+        """The difference in words."""
         if self.difference is None:
             return f"{self.first} and {self.second} cannot be compared: {self.reason}."
         better = (self.first, self.second)[:: 1 if self.difference >= 0 else -1]
@@ -86,7 +87,7 @@ class Rank(Part):
 
     @property
     def sentence(self) -> str:
-        """What the rank says."""
+        """The rank in words."""
         if self.low == self.high:
             return f"{self.model} has rank {self.rank} for sure."
         return f"{self.model} has rank {self.rank}; {self.low} to {self.high} are possible."
@@ -112,18 +113,13 @@ class Differences(Part):
 
     @property
     def sentence(self) -> str:
-        """What the differences say."""
+        """The differences in words."""
         return f"{self.share_apart.sentence} {self.smallest.sentence}"
 
 
-def compare_models(matrix: Matrix, table: pd.DataFrame | None = None) -> Differences:
-    """Decides which differences between models are real.
-
-    Args:
-        matrix: Scores of models on items.
-        table: The result of `compare_pairs` for this matrix, where it is at hand.
-    """
-    table = compare_pairs(matrix) if table is None else table
+def compare_models(matrix: Matrix) -> Differences:
+    """Decides which differences between models are real, from their scores on items."""
+    table = compare_pairs(matrix)
     pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
     ranks, order = _rank(matrix, table)
@@ -299,7 +295,7 @@ def _share(pairs: int, apart: int) -> Finding:
     return make_figure(
         apart / pairs,
         None,
-        f"Of {count(pairs, 'pair')} of models {apart:,} differ for sure.",
+        f"Of {pluralize(pairs, 'pair')} of models {apart:,} differ for sure.",
         "it counts decisions, of which at most 5 % of benchmarks have a wrong one",
     )
 

@@ -1,7 +1,5 @@
 """Figures of a diagnosis: a value with its interval, or the reason why there is none."""
 
-from collections.abc import Sequence
-
 from raylab.quality.record import QualityFigure
 
 
@@ -32,14 +30,3 @@ def missing_figure(name: str, reason: str) -> Finding:
 def points(share: float) -> str:
     """Returns a difference of shares in percentage points."""
     return f"{100 * share:.1f} points"
-
-
-def count(number: int, noun: str) -> str:
-    """Returns a number with its noun, which takes an s."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Returns names in one phrase."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last

@@ -1,4 +1,4 @@
-"""Where the noise of a benchmark comes from: variance components, a D-study, signal-to-noise.
+"""The sources of the noise of a benchmark: variance components, a D-study, signal-to-noise.
 
 A score is the mean plus random effects of the model, the item, both together (model x item), the
 generation, model x generation, and a residual, which holds what epochs (and model x item x
@@ -21,8 +21,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.doctor.figures import Finding, join_names, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Responses
+from raylab.printable import join_names
 from raylab.runs.records import Part
 
 NAMES = {
@@ -75,12 +76,12 @@ class Component(Part):
 
     @property
     def sentence(self) -> str:
-        """What the component says."""
+        """The component in words."""
         return self.variance.sentence
 
 
 class Design(Part):
-    """What a benchmark of some size would measure (a D-study)."""
+    """The precision of a benchmark of some size (a D-study)."""
 
     name: str
     """`as it is`, or what there would be twice as much of."""
@@ -92,7 +93,7 @@ class Design(Part):
 
     @property
     def sentence(self) -> str:
-        """What the design says."""
+        """The design in words."""
         return f"{self.standard_error.sentence} {self.reliability.sentence}"
 
 
@@ -105,11 +106,11 @@ class Noise(Part):
     """Standard deviation of the models over that of the noise of a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
     noise: tuple[str, ...]
-    """What the noise is made of: `items`, `generations`, `epochs`."""
+    """The sources of the noise: `items`, `generations`, `epochs`."""
 
     @property
     def sentence(self) -> str:
-        """What the noise says."""
+        """The noise in words."""
         shares = {part.name: part.share for part in self.components if part.share is not None}
         if not shares:
             return self.components[0].variance.sentence

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Item:
-    """What a log says of an item; parts that it lacks are empty."""
+    """An item as a log describes it; parts that the log lacks are empty."""
 
     text: str = ""
     target: str = ""

@@ -19,8 +19,9 @@ from scipy import stats
 from scipy.special import ndtr
 
 from raylab.annotation.statistics.estimates import proportion
-from raylab.doctor.figures import Finding, count, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Matrix
+from raylab.printable import pluralize
 from raylab.quality.intervals import maximum
 from raylab.runs.records import Part
 
@@ -83,18 +84,18 @@ class ShortForm(Part):
 
     @property
     def sentence(self) -> str:
-        """What the short form says."""
+        """The short form in words."""
         value = self.tau.value or 0.0
         verdict = "do" if value >= TAU else "do not"
         return (
-            f"{count(self.size, 'item')}, chosen on {count(len(self.chosen_on), 'model')}, "
+            f"{pluralize(self.size, 'item')}, chosen on {pluralize(len(self.chosen_on), 'model')}, "
             f"{verdict} rank the other models as the whole benchmark does (tau {value:.2f}; random "
             f"items {self.random_tau:.2f})."
         )
 
 
 class Stability(Part):
-    """How steady the ranking is, and what is left to measure."""
+    """The steadiness of the ranking, and the room that is left to measure."""
 
     tau: Finding
     """Expected Kendall's tau between the rankings by two halves of the items."""
@@ -114,13 +115,13 @@ class Stability(Part):
 
     @property
     def sentence(self) -> str:
-        """What the stability says."""
+        """The stability in words."""
         form = self.short_form.sentence if self.short_form else f"{self.no_short_form}."
         return f"{self.tau.sentence} {self.headroom.sentence} {form[0].upper()}{form[1:]}"
 
 
 class PriorAgreement(Part):
-    """How much an earlier benchmark has in common with this one."""
+    """The agreement of an earlier benchmark with this one."""
 
     name: str
     models: int
@@ -133,9 +134,9 @@ class PriorAgreement(Part):
 
     @property
     def sentence(self) -> str:
-        """What the agreement says."""
+        """The agreement in words."""
         return (
-            f"{self.tau.sentence} {count(self.common_items, 'item')} of this benchmark "
+            f"{self.tau.sentence} {pluralize(self.common_items, 'item')} of this benchmark "
             f"({100 * self.overlap:.0f} %) are in {self.name}, too."
         )
 
@@ -228,8 +229,8 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[Finding, tuple[TauPoint, ...]
     # Outward to hundredths, beyond which the shape of the models' spread matters.
     ends = np.floor(100 * expected(low, 0.5)) / 100, np.ceil(100 * expected(high, 0.5)) / 100
     sentence = (
-        f"Two halves of the {count(size, 'item')} rank {50 * (1 + value):.0f} % of the pairs of "
-        "models alike."
+        f"Two halves of the {pluralize(size, 'item')} rank {50 * (1 + value):.0f} % of the pairs "
+        "of models alike."
     )
     return make_figure(value, (float(min(*ends, value)), float(max(*ends, value))), sentence), curve
 
@@ -350,7 +351,9 @@ def _saturated(matrix: Matrix) -> Finding:
     ease = np.nanmean(matrix.scores, axis=0)
     easy = int((ease >= NEARLY_ALL - TINY).sum())
     share = proportion(easy, len(ease))
-    sentence = f"{easy:,} of {count(len(ease), 'item')} are answered right by nearly all models."
+    sentence = (
+        f"{easy:,} of {pluralize(len(ease), 'item')} are answered right by nearly all models."
+    )
     return make_figure(easy / len(ease), share.interval, sentence)
 
 
@@ -392,7 +395,7 @@ def _short_form(matrix: Matrix) -> ShortForm | str:
     low, high = np.quantile(subsets, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
     tau = _tau_of_form(matrix, others, order[:size])
     why = "it is over the models that were not used; the range of random subsets is beside it"
-    sentence = f"On the other {count(len(others), 'model')} tau is {tau:.2f}."
+    sentence = f"On the other {pluralize(len(others), 'model')} tau is {tau:.2f}."
     return ShortForm(
         size=size,
         items=tuple(matrix.items[item] for item in order[:size]),
@@ -450,7 +453,7 @@ def _compare(matrix: Matrix, name: str, prior: Matrix) -> PriorAgreement:
 def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> Finding:
     label = f"The agreement with {name}"
     if len(models) < 2:
-        return missing_figure(label, f"{count(len(models), 'model')} in common")
+        return missing_figure(label, f"{pluralize(len(models), 'model')} in common")
     samples = [
         (_sample(side), [side.models.index(model) for model in models]) for side in (matrix, prior)
     ]

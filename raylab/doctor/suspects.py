@@ -19,7 +19,7 @@ FEWEST_MODELS = 3
 
 
 class Fault(StrEnum):
-    """What may be wrong with an item, worst first."""
+    """A fault that an item may have, worst first."""
 
     WRONG_KEY = "wrong key"
     ALWAYS_WRONG = "always wrong"
@@ -29,7 +29,7 @@ class Fault(StrEnum):
 
 
 class Reason(Part):
-    """Why an item is suspected."""
+    """A reason to suspect an item."""
 
     kind: Fault
     figure: float

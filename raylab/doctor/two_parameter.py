@@ -58,7 +58,7 @@ class TwoParameter:
 
     @property
     def sentence(self) -> str:
-        """What it says, for readers who do not know the model."""
+        """The fit in words, for readers who do not know the model."""
         if self.reason:
             return f"Discrimination and difficulty are not estimated: {self.reason}."
         weak = int((self.items["discrimination"].to_numpy(float) < 0.5).sum())

@@ -1,4 +1,4 @@
-"""How probable it is that the key of an item is wrong, by who is right on it.
+"""The probability that the key of an item is wrong, by who is right on it.
 
 A wrong key of an item with k choices turns a chance p of the right answer into (1 - p) / (k - 1):
 models choose the wrong answer that the key names only by mistake, weak models more often. All
@@ -25,7 +25,7 @@ LEAST_SPREAD = 0.3
 """Least standard deviation of the levels: the grid has no finer one."""
 ITERATIONS = 30
 PRIOR_SHARE, PRIOR_ITEMS = 0.02, 50
-"""What the share of wrong keys starts from, and the number of items that this counts for."""
+"""The share of wrong keys to start from, and the number of items that it counts for."""
 MOST = 0.2
 """Greatest share of wrong keys: with more it is unclear which side is sound."""
 

@@ -50,9 +50,10 @@ from raylab.evaluation.scores import checkpoints_of
 from raylab.files import Place
 from raylab.grid_metrics import FIRST_ATTEMPT
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.report.page import PAGE, write_page
 from raylab.report.prize import prize_page
-from raylab.report.table import pluralize, print_tables
+from raylab.report.table import print_tables
 from raylab.report.work import watch
 from raylab.runs.run import SCORES
 from raylab.workers import Workers, advance

@@ -30,8 +30,9 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
 from raylab.grid_metrics import RULES
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.report.prize import accuracy_table
-from raylab.report.table import percent, pluralize, print_tables
+from raylab.report.table import percent, print_tables
 from raylab.report.work import watch
 from raylab.runs.run import SCORES
 from raylab.tracking import track

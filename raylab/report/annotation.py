@@ -18,6 +18,7 @@ from raylab.annotation.statistics.agreement import NONE, AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.usage import CallUsage, Seconds
+from raylab.printable import join_names, pluralize
 from raylab.report.page import Block, Page, Section, block, provenance
 from raylab.report.table import (
     RULE,
@@ -27,8 +28,6 @@ from raylab.report.table import (
     Table,
     duration,
     figure_cell,
-    join_names,
-    pluralize,
     share_cell,
     shorten,
 )

@@ -28,10 +28,11 @@ from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.report.annotation import FullCase, annotation_page
 from raylab.report.drift import archived_run, drift_section
 from raylab.report.page import PAGE, Page, Section, write_page
-from raylab.report.table import pluralize, print_tables
+from raylab.report.table import print_tables
 from raylab.runs.records import measures_of
 from raylab.runs.run import SCORES, Run
 from raylab.tracking import track

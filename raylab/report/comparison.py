@@ -25,20 +25,12 @@ from raylab.errors import DataError, RunError
 from raylab.files import places_of
 from raylab.grid_metrics import RuleMetrics, label_of
 from raylab.log import log_line
+from raylab.printable import join_names, pluralize
 from raylab.quality.record import Quality, QualityFigure
 from raylab.report.annotation import compare_annotations
 from raylab.report.models import comparison_table, rule_label
 from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
-from raylab.report.table import (
-    Column,
-    Figure,
-    Table,
-    figure_cell,
-    join_names,
-    pluralize,
-    print_tables,
-    shorten,
-)
+from raylab.report.table import Column, Figure, Table, figure_cell, print_tables, shorten
 from raylab.runs.records import Measure, Part, Record
 from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord

@@ -13,11 +13,12 @@ from raylab.doctor.figures import Finding
 from raylab.doctor.noise import Noise
 from raylab.doctor.stability import Stability
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.quality.record import Quality
 from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.report.page import Block, Page, Section, block, provenance
 from raylab.report.quality import quality_section
-from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, pluralize, shorten
+from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, shorten
 from raylab.runs.run import Run
 
 SHOWN_MODELS = 12

@@ -21,17 +21,9 @@ from raylab.codebook import Codebook
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.report.page import Block, Section, block
-from raylab.report.table import (
-    MISSING,
-    Cell,
-    Column,
-    Row,
-    Table,
-    figure_cell,
-    pluralize,
-    print_tables,
-)
+from raylab.report.table import MISSING, Cell, Column, Row, Table, figure_cell, print_tables
 from raylab.runs.records import measures_of
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook

@@ -12,18 +12,8 @@ from raylab.grid_metrics import (
     label_of,
     skill,
 )
-from raylab.report.table import (
-    BEST,
-    RULE,
-    Cell,
-    Column,
-    Row,
-    Table,
-    duration,
-    join_names,
-    number,
-    percent,
-)
+from raylab.printable import join_names
+from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, duration, number, percent
 
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""

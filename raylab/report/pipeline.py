@@ -12,6 +12,7 @@ from raylab.arc.records import Example, GridRows, TrainingMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.grid_metrics import best_rule
+from raylab.printable import join_names, pluralize
 from raylab.quality.record import TreeQuality
 from raylab.report.charts import SERIES, grid_svg
 from raylab.report.models import (
@@ -25,7 +26,7 @@ from raylab.report.models import (
 )
 from raylab.report.page import Page, Section, block, curves, provenance
 from raylab.report.quality import quality_section
-from raylab.report.table import join_names, percent, pluralize
+from raylab.report.table import percent
 from raylab.runs.run_record import RunRecord
 
 PUBLISHED_EPOCHS = 100

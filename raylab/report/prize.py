@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from raylab.arc.records import EvaluationMetrics, PrizeScore
 from raylab.config.arc import ScoringConfig
 from raylab.grid_metrics import ATTEMPTS, RULES
+from raylab.printable import pluralize
 from raylab.report.charts import learning_curves
 from raylab.report.models import rule_label
 from raylab.report.page import Page, Section, block, provenance
-from raylab.report.table import Column, Row, Table, percent, pluralize
+from raylab.report.table import Column, Row, Table, percent
 from raylab.runs.run import Run
 
 Scores = Mapping[str, Mapping[str, PrizeScore]]

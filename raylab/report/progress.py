@@ -14,7 +14,8 @@ from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
 from raylab.log import console, log_line, structured
-from raylab.report.table import RULE, Column, Row, Table, duration, pluralize, print_tables
+from raylab.printable import pluralize
+from raylab.report.table import RULE, Column, Row, Table, duration, print_tables
 
 LINE_SECONDS = 10.0
 """Time between two printed lines."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from raylab.log import log_line
+from raylab.printable import pluralize
 from raylab.quality.metrics import METRICS
 from raylab.quality.record import QUALITY, QualityFigure, TreeQuality
 from raylab.report.page import Block, Section, block
@@ -17,7 +18,6 @@ from raylab.report.table import (
     Table,
     number,
     percent,
-    pluralize,
     print_tables,
     shades,
 )

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from raylab.arc.sweep import SweepMetrics
 from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
+from raylab.printable import pluralize
 from raylab.report.charts import History
 from raylab.report.page import Block, Page, Section, block, curves, provenance
-from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, pluralize
+from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent
 from raylab.runs.run_record import RunRecord
 
 SHOWN_TRIALS = 200

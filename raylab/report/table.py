@@ -227,18 +227,6 @@ def _bar(figure: Figure) -> tuple[float, float, float] | None:
     return max(interval[0], 0.0), value, min(interval[1], 1.0)
 
 
-def pluralize(count: int, noun: str, plural: str = "") -> str:
-    """Returns a number with its noun, such as `1 case` and `1,234 cases`."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
-
-
-def join_names(names: Sequence[str], most: int = 4) -> str:
-    """Joins names for a sentence; a list longer than `most` ends with the count of the rest."""
-    if len(names) > most + 1:
-        names = [*names[:most], f"{len(names) - most} more"]
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-
-
 def shorten(text: str, length: int) -> str:
     """Returns `text` with an ellipsis in its middle if it is longer than `length` characters."""
     if len(text) <= length:

@@ -17,8 +17,8 @@ from raylab.archive.records import AUDIT
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.log import bind_run, log_line
+from raylab.printable import pluralize
 from raylab.report.annotation_run import conclude
-from raylab.report.table import pluralize
 from raylab.review.access import access_of
 from raylab.review.app import create_app
 from raylab.taxonomies import choose_codebook

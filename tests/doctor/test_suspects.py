@@ -57,17 +57,17 @@ def names(suspects: tuple[Suspect, ...], kind: Fault) -> set[str]:
     return {s.item for s in suspects if any(reason.kind == kind for reason in s.reasons)}
 
 
-def rates(suspects: set[int], planted: set[int], true: set[int]) -> tuple[float, float]:
-    """Returns precision and recall, of which precision takes what is true, planted or not."""
-    right = len(suspects & (planted | true))
-    return right / max(len(suspects), 1), len(suspects & planted) / len(planted)
+def rates(suspects: set[int], planted: set[int]) -> tuple[float, float]:
+    """Returns precision and recall."""
+    right = len(suspects & planted)
+    return right / max(len(suspects), 1), right / len(planted)
 
 
 @cache
 def mean_rates(models: int, guess: float = 0.25) -> Array:
     """Returns mean precision and recall of all faults and of wrong keys alone.
 
-    An item that all models have right, or wrong, is always so, planted or not.
+    Items that all models happen to have right, or wrong, are left out of the suspects.
     """
     results = []
     for seed in SEEDS:
@@ -78,7 +78,7 @@ def mean_rates(models: int, guess: float = 0.25) -> Array:
         # Items that are always right by chance are easy to see: they would only flatter precision.
         places -= unanimous - PLANTED
         keys = {int(name[1:]) for name in names(suspects, Fault.WRONG_KEY)}
-        results.append([*rates(places, PLANTED, set()), *rates(keys, WRONG_KEYS, set())])
+        results.append([*rates(places, PLANTED), *rates(keys, WRONG_KEYS)])
     return np.mean(results, axis=0)
 
 
@@ -119,7 +119,7 @@ def test_missing_scores_are_no_wrong_ones() -> None:
     scores = simulate(0, 12)[1]
     scores[np.random.default_rng(1).random(scores.shape) < 0.2] = np.nan
     keys = set(np.flatnonzero(wrong_key_chances(scores) > LIKELY).tolist())
-    precision, recall = rates(keys, WRONG_KEYS, set())
+    precision, recall = rates(keys, WRONG_KEYS)
     assert precision > 0.7
     assert recall > 0.6
 

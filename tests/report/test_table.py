@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from raylab.annotation.statistics.estimates import Estimate
+from raylab.printable import join_names, pluralize
 from raylab.report.table import (
     RULE,
     Cell,
@@ -14,8 +15,6 @@ from raylab.report.table import (
     as_rich,
     duration,
     figure_cell,
-    join_names,
-    pluralize,
     shades,
     share_cell,
     shorten,

@@ -47,10 +47,10 @@ BROKEN = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
     *(ArrowException, csv.Error),
 )
-"""What parsers raise for content that is none, beside `DataError`."""
+"""Errors that parsers raise for broken content, beside `DataError`."""
 
 STORAGE = re.compile(r"AWS|curl|google|Azure|HDFS|network|connection|timed? ?out", re.IGNORECASE)
-"""What tells errors of storage from those for broken content, as pyarrow raises both alike."""
+"""Words of storage errors; pyarrow raises the same class for broken content."""
 
 
 def read_responses(

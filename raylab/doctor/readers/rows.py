@@ -40,7 +40,7 @@ MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
 
 
 class Choice(NamedTuple):
-    """Which scores to read of files that have several; None reads the first."""
+    """The scores to read of files that have several; None reads the first."""
 
     metric: str | None = None
     """The metric of lm-evaluation-harness, of Every Eval Ever, or of a log without samples
@@ -66,14 +66,14 @@ class Source(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where scores come from, as far as their file says; what it does not say is empty."""
+    """The source of scores, as far as their file names it; the rest is empty."""
 
     form: str
     """The name of the format."""
     model: str = ""
     task: str = ""
     time: float = 0.0
-    """When the scores were made, in seconds since 1970."""
+    """Time when the scores were made, in seconds since 1970."""
     generation: str = ""
     sampled: bool = True
     """False for a log without samples, whose only score is that of an item."""
@@ -85,14 +85,14 @@ class Origin(NamedTuple):
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """What a file says of a response."""
+    """A response as a file has it."""
 
     item: object
     value: object
     """The score as written: a number, a letter or word that stands for one, or none."""
     epoch: int = 1
     text: object = None
-    """What tells the item's text: its hash, or itself."""
+    """The item's text or its hash."""
     wrong: str | None = None
     """The reason why it does not count."""
     group: object = None
@@ -125,7 +125,7 @@ class Rows(msgspec.Struct):
     )
     left_out: Counter[str] = msgspec.field(default_factory=Counter[str])
     examples: dict[str, str] = {}
-    """Where each reason applies first."""
+    """The first place where each reason applies."""
 
     def take(self, source: Source, responses: Iterable[tuple[Origin, Scored]]) -> None:
         """Adds the responses of a file, or leaves them out with the reasons.
