@@ -1,6 +1,7 @@
 """The diagnosis of a benchmark in a run: its responses are read by `Workers`, and its page made."""
 
 import io
+import logging
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
 from raylab.doctor.example import write_example
 from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Responses
-from raylab.errors import ConfigError
+from raylab.errors import ConfigError, DataError
 from raylab.files import Place
 from raylab.log import log_line
 from raylab.quality.record import Quality
@@ -51,8 +52,11 @@ def with_example(config: QualityConfig) -> QualityConfig:
 
 def diagnose_trees(
     trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
-) -> Diagnosed:
+) -> Diagnosed | None:
     """Diagnoses a benchmark by its tree, beside those of its priors.
+
+    Returns None, after a warning, if a tree has no response that can be used: its logs may still
+    have the means that the figures are computed from.
 
     Args:
         trees: The tree of the benchmark, then those of its priors.
@@ -60,13 +64,19 @@ def diagnose_trees(
         workers: Where the logs are read.
 
     Raises:
-        DataError: No response can be read, or one cannot be used and `strict` is set.
+        DataError: A response cannot be used, and `strict` is set.
     """
     locations = [tree.location for tree in trees]
-    read = [
-        _read(location, [*locations[:number], *locations[number + 1 :]], config, workers)
-        for number, location in enumerate(locations)
-    ]
+    try:
+        read = [
+            _read(location, [*locations[:number], *locations[number + 1 :]], config, workers)
+            for number, location in enumerate(locations)
+        ]
+    except DataError as error:
+        if config.strict:
+            raise
+        log_line(f"warning: no diagnosis: {error}", logging.WARNING)
+        return None
     return diagnose(read[0], dict(zip(locations[1:], read[1:], strict=True)))
 
 

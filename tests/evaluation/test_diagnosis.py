@@ -1,5 +1,6 @@
 """The diagnosis that jobs/quality.py writes."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,9 @@ from jobs.quality import run as run_quality
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.doctor.example import write_example
+from raylab.errors import DataError
 from raylab.evaluation.diagnosis import DiagnosisRecord
+from raylab.quality.record import Quality
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, write_scores
 
@@ -37,6 +40,40 @@ def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
         assert sentence in printed and sentence.split(". ")[0] in page
     items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
     assert set(items[items["reasons"] != ""].index) == set(suspects)
+
+
+def test_figures_are_kept_where_no_sample_has_a_usable_score(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for number in range(2):
+        (directory := tmp_path / "scores" / f"m{number}").mkdir(parents=True)
+        metrics = {"accuracy": {"value": 0.5 + number / 4}}
+        log = {
+            "status": "success",
+            "eval": {"model": f"m{number}", "task": "t"},
+            "results": {"scores": [{"name": "grade", "metrics": metrics}]},
+            "samples": [{"id": 1, "scores": {"grade": {"value": "excellent"}}}],
+        }
+        (directory / "log.json").write_text(json.dumps(log))
+    where = QualityEvalConfig(scores_root_dir=str(tmp_path / "scores"))
+    run = diagnose(tmp_path, quality_eval_cfg=where)
+    quality = run.read_record(Quality)
+    assert quality is not None and quality.models == {"m0": 0.5, "m1": 0.75}
+    assert run.read_record(DiagnosisRecord) is None and run.finished
+    told = capsys.readouterr()
+    assert "no diagnosis: no response of a model can be used (2 scores that are no numbers" in (
+        told.out + told.err
+    )
+    with pytest.raises(DataError, match="scores that are no numbers"):
+        run_quality(
+            QualityConfig(
+                storage=str(tmp_path),
+                name="strict",
+                bootstrap=0,
+                strict=True,
+                quality_eval_cfg=where,
+            )
+        )
 
 
 def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_path: Path):
