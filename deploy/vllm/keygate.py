@@ -1,7 +1,7 @@
-"""Admits only requests with the endpoint's key to Ray Serve, which checks none by itself.
+"""Guards Ray Serve, which checks no keys, by the endpoint's key.
 
-The environment variable RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`, so Ray
-Serve's proxies put what it returns before every application.
+Ray Serve's proxies put the middleware before every application, because the environment variable
+RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`.
 """
 
 import hmac
@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEY_VARIABLE = "RAYLAB_LLM_KEY"
 PROBES = ("/-/healthz", "/-/routes")
-"""Paths that the proxy answers itself; Kubernetes and KubeRay request them without a key."""
+"""Paths that Kubernetes and KubeRay request without a key; the proxy answers them itself."""
 
 
 class KeyGate:
-    """Answers 401 to requests that do not carry the key as a bearer token."""
+    """Answers 401 to requests without the key as a bearer token."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
@@ -40,7 +40,7 @@ def middlewares() -> list[Middleware]:
     """Returns the middleware; Ray Serve calls this when a proxy starts.
 
     Raises:
-        RuntimeError: There is no key; the proxy then does not start, rather than admit everybody.
+        RuntimeError: There is no key; the proxy does not start.
     """
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:

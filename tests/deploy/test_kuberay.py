@@ -31,7 +31,7 @@ KUBERNETES = "1.34"
 KUBERAY: Manifest = json.loads((Path(__file__).parent / "kuberay.json").read_text())
 KINDS = {kind.job: kind for kind in jobs.JobConfig.__subclasses__()}
 JOBS: list[tuple[str, str, str, str]] = re.findall(
-    r"^\| (\w+) \| `(.+?)` \| .* \| .* \| (\d) \| (\d) \|$", README, re.M
+    r"^\| (\w+) \| `(.+?)` \| (\d) \| (\d) \|$", README, re.M
 )
 """The rows of README.md by which rayjob.yaml is changed: job, arguments, CPU and GPU workers."""
 LOOKS_SECRET = re.compile(
@@ -148,6 +148,17 @@ def test_every_pod_is_confined(pod: Pod) -> None:
     writable = {volume["name"] for volume in pod.spec["volumes"] if "emptyDir" in volume}
     paths = {m["mountPath"] for m in pod.container["volumeMounts"] if m["name"] in writable}
     assert paths >= ({"/tmp"} if pod.role == "submitter" else {"/tmp", "/dev/shm"})
+
+
+def test_the_pod_that_copies_results_is_confined_and_writes_nothing() -> None:
+    spec = the("Pod")["spec"]
+    (container,) = spec["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert_confined(container["securityContext"])
+    assert container["image"] == f"raylab-cpu:{VERSION}"
+    assert [mount["readOnly"] for mount in container["volumeMounts"]] == [True]
 
 
 def assert_confined(security: Manifest) -> None:

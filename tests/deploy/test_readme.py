@@ -1,23 +1,97 @@
-"""What deploy/README.md names is there."""
+"""What deploy/README.md names is there, and each of its defences is tested."""
 
 import ast
 import re
 
 from tests.deploy.manifests import README, ROOT
 
+DEFENCES = {
+    "strangers submit jobs, join nodes or read a cluster's state": """
+        cluster/test_nodes.py::test_a_stranger_can_neither_submit_nor_look
+        deploy/test_kuberay.py::test_every_cluster_asks_for_the_token_of_a_secret
+        deploy/test_kuberay.py::test_the_head_runs_no_work_and_shows_itself_to_nobody_outside
+        deploy/test_kuberay.py::test_who_reaches_which_port_of_a_cluster
+        deploy/test_launcher.py::test_head_and_workers_have_token_authentication_on
+        deploy/test_image.py::test_a_ray_without_token_does_not_start_and_none_is_root
+    """,
+    "others use the Ray that a job starts": """
+        cluster/test_local_ray.py::test_a_local_ray_is_private_and_ends_in_silence
+    """,
+    "others read the token": """
+        cluster/test_local_ray.py::test_a_token_that_others_can_read_joins_no_cluster
+        deploy/test_launcher.py::test_the_token_comes_as_a_file_that_its_owner_alone_reads
+    """,
+    "keys leak": """
+        llm/test_client.py::test_key_is_sent_and_shown_nowhere
+        runs/test_run.py::test_record_holds_nothing_of_the_environment
+        archive/test_opening.py::test_a_password_in_a_url_is_refused_and_never_shown
+        deploy/test_kuberay.py::test_every_file_can_be_read_and_holds_no_secret
+        deploy/test_kuberay.py::test_containers_take_secrets_by_reference
+        test_working_directory.py::test_keys_are_not_uploaded
+        test_working_directory.py::test_a_job_with_uploaded_keys_is_refused_before_it_runs_and_shows_none_of_them
+    """,
+    "a checkpoint runs code": """
+        arc/test_training.py::test_nothing_in_a_file_is_executed
+    """,
+    "a job leaves its pod, or uses rights of pod or node": """
+        deploy/test_kuberay.py::test_every_pod_is_confined
+        deploy/test_kuberay.py::test_all_objects_are_in_a_namespace_that_refuses_unconfined_pods
+        deploy/test_kuberay.py::test_no_job_has_rights_in_kubernetes
+        deploy/test_kuberay.py::test_who_comes_from_another_namespace_is_named_with_it
+    """,
+    "strangers use the models": """
+        deploy/test_vllm.py::test_without_the_key_nothing_is_answered
+        deploy/test_kuberay.py::test_who_reaches_which_port_of_a_cluster
+    """,
+    "a description gives the models orders": """
+        opt/test_prompts.py::test_orders_in_a_description_stay_within_its_fence
+    """,
+    "strangers open the review page": """
+        review/test_access.py::test_a_page_beyond_loopback_demands_a_token
+        review/test_access.py::test_nobody_sees_or_does_anything_without_signing_in
+        review/test_access.py::test_the_token_lets_in_and_is_shown_nowhere
+        cluster/test_review_page.py::test_serve_hosts_the_page_on_loopback
+    """,
+    "a session is stolen": """
+        review/test_access.py::test_a_session_is_good_in_every_process_with_its_token
+        review/test_access.py::test_a_session_ends_after_a_week_and_by_signing_out
+        review/test_access.py::test_behind_a_tls_proxy_cookies_are_secure
+    """,
+    "another site, a text or a request attacks the page": """
+        review/test_access.py::test_forged_forms_are_refused
+        review/test_access.py::test_a_request_by_a_strange_name_is_refused
+        review/test_app.py::test_descriptions_are_escaped_and_source_code_coloured
+        review/test_app.py::test_what_people_write_is_made_printable
+        jobs/test_review.py::test_a_hostile_description_is_inert_and_a_long_line_readable
+        review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
+    """,
+    "another's run sends your key elsewhere": """
+        review/test_server.py::test_nothing_of_a_record_is_asked_or_read_from_the_environment
+        cluster/test_review_page.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
+    """,
+    "the archive is altered, replaced or cut": """
+        archive/test_store.py::test_a_record_that_was_altered_is_refused_when_it_is_read
+        annotation/test_run_archive.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
+    """,
+    "a dependency is replaced": """
+        deploy/test_image.py::test_every_dependency_is_installed_by_its_hash_from_one_index
+        test_frame.py::test_a_lock_holds_versions_with_hashes_and_nothing_else
+    """,
+}
+"""The tests of each threat in the table of README.md, by file below `tests/` and name."""
 
-def test_every_threat_names_a_test_that_exists() -> None:
-    table = README.partition("## Threats")[2].partition("**What nothing here stops:**")[0]
-    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
-    assert len(rows) > 10
-    assert [row for row in rows if "::" not in row] == []
-    named = set(re.findall(r"`([\w/]+\.py)::(\w+)`", README))
-    tests = {
+
+def test_every_threat_has_tests_that_exist() -> None:
+    table = README.partition("| threat | defence |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    threats = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()]
+    assert threats == list(DEFENCES)
+    named = {tuple(test.split("::")) for tests in DEFENCES.values() for test in tests.split()}
+    there = {
         (file, getattr(node, "name", ""))
-        for file, _ in named
+        for file in {file for file, _ in named}
         for node in ast.parse((ROOT / "tests" / file).read_text()).body
     }
-    assert named - tests == set()
+    assert named - there == set()
 
 
 def test_every_file_that_is_applied_exists() -> None:
