@@ -15,23 +15,18 @@ from raylab.entrypoint import run_job
 
 
 def run(config: EvaluateConfig) -> None:
+    from raylab.arc.scoring.plan import plan_evaluation
+    from raylab.evaluation.prize import run_prize, run_submission
+    from raylab.evaluation.scores import run_evaluate
+
     if config.submission is not None:
-        from raylab.evaluation.prize import run_submission
-
         run_submission(config)
-    elif config.scoring.protocol == "arc":
-        from raylab.arc.prize.planning import plan_models
-        from raylab.evaluation.prize import run_prize
-
-        planned = plan_models(config)
-        with workers_for(config.cluster, planned.tree) as workers:
+        return
+    planned = plan_evaluation(config)
+    with workers_for(config.cluster, planned.tree) as workers:
+        if config.scoring.protocol == "arc":
             run_prize(planned, workers)
-    else:
-        from raylab.arc.scoring.plan import plan_evaluation
-        from raylab.evaluation.scores import run_evaluate
-
-        planned = plan_evaluation(config)
-        with workers_for(config.cluster, planned.tree) as workers:
+        else:
             run_evaluate(config, planned, workers)
 
 

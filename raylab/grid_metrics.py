@@ -120,11 +120,9 @@ GRID_METRICS = {
 RATIOS = {name: metric for name, metric in GRID_METRICS.items() if metric.numerator}
 SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
 """Metrics that a model can be chosen and scored by."""
-FIRST_ATTEMPT = "first_attempt"
-TWO_ATTEMPTS = "two_attempts"
 ATTEMPTS = {
-    TWO_ATTEMPTS: "solved in two attempts",
-    FIRST_ATTEMPT: "solved in the first attempt",
+    "two_attempts": "solved in two attempts",
+    "first_attempt": "solved in the first attempt",
 }
 """Labels of the shares of a task's test outputs that ARC Prize scores, not ratios of counts."""
 LOSS = "loss"

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from raylab.arc.comparators.rules import count_rules, group_rule_metrics
+from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.curriculum.source import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Grid, Pair
+from raylab.arc.metrics import group_metrics, sum_by_task
 from raylab.config.arc import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
 from raylab.report.charts import ARC_PALETTE, MUTED, as_png, drawing, new_figure
 
@@ -57,10 +59,14 @@ def best_rules() -> dict[str, list[float]]:
     names, group_of_task = group_indices(store, group_tasks(tasks))
     pairs = np.arange(len(store.task_of))
     weights = ObjectiveConfig().model_dump()
-    counts = count_rules(store, pairs)
-    of_groups = group_rule_metrics(counts, store.task_of[pairs], weights, names, group_of_task)
+    by_rule = [
+        group_metrics(
+            sum_by_task(counts, store.task_of), names, torch.from_numpy(group_of_task), weights
+        )
+        for counts in count_rules(store, pairs).values()
+    ]
     return {
-        name: [max(rule[figure] for rule in of_groups[f"{name}-1"].values()) for figure in FIGURES]
+        name: [max(rule[f"{name}-1"].metrics[figure] for rule in by_rule) for figure in FIGURES]
         for name in FAMILIES
     }
 

@@ -11,7 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -207,7 +209,13 @@ def grid_counts(
 ) -> Tensor:
     """Returns the counts of B grids, (B, counts) int64 in the order of `Count`.
 
-    The arguments are those of `GridMetrics.update`.
+    Args:
+        source: (B, H', W') integers, `PAD` outside each grid.
+        target: (B, H, W), likewise.
+        prediction: (B, H, W); `PAD` where nothing is predicted.
+        solved: (B,) bool, True where free-running decoding gave the exact grid.
+        shape_correct: (B,) bool, True where the predicted height and width are both right.
+        free_running: True if the predictions are answers, exact only in the right size.
     """
     counts = count_grids(prediction, target, PAD)
     if free_running:
@@ -233,6 +241,23 @@ def compositional_gap_rate(counts: Tensor) -> Tensor:
     cells = 100 * counts[:, Count.CORRECT_CELLS] > 80 * counts[:, Count.CELLS]
     grids = 100 * counts[:, Count.EXACT] < 10 * counts[:, Count.GRIDS]
     return _divided((cells & grids).sum(), torch.tensor(len(counts), device=counts.device), 0.0)
+
+
+def sum_by_task(counts: Tensor, tasks: NDArray[np.int64], size: int = 0) -> Tensor:
+    """Returns the (tasks, counts) sums of (pairs, counts) counts over the pairs of each task.
+
+    Args:
+        counts: (pairs, counts) integers, at least one pair.
+        tasks: (pairs,) task of each pair, as a number from 0.
+        size: number of tasks; 0 takes those up to the last that has a pair.
+    """
+    sums = counts.new_zeros(size or int(tasks.max()) + 1, len(Count))
+    return sums.index_add_(0, torch.tensor(tasks), counts)
+
+
+def as_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
+    """Returns scalars as numbers, by name."""
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def task_metrics(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
@@ -265,7 +290,7 @@ def group_metrics(
     for position, group in enumerate(groups):
         own = counts[group_of_task == position]
         if grids := int(own[:, Count.GRIDS].sum()):
-            values = {name: float(value) for name, value in task_metrics(own, weights).items()}
+            values = as_floats(task_metrics(own, weights))
             values["compositional_gap"] = values["cell_accuracy"] - values["grid_accuracy"]
             table[group] = GroupMetrics(grids=grids, metrics=values)
     return table
@@ -306,35 +331,13 @@ class GridMetrics(Metric):
         zeros = torch.zeros(len(self._group_of_task), len(Count), dtype=torch.int64)
         self.add_state("counts", default=zeros, dist_reduce_fx="sum")
 
-    def update(
-        self,
-        source: Tensor,
-        target: Tensor,
-        prediction: Tensor,
-        task: Tensor,
-        solved: Tensor,
-        shape_correct: Tensor,
-        free_running: bool = False,
-    ) -> None:
-        """Adds B grids.
+    def update(self, counts: Tensor, task: Tensor) -> None:
+        """Adds (B, counts) int64 counts of B grids, in the order of `Count`, to their tasks.
 
         Args:
-            source: (B, H', W') integers, `PAD` outside each grid.
-            target: (B, H, W), likewise.
-            prediction: (B, H, W); `PAD` where nothing is predicted.
+            counts: as `grid_counts` returns them.
             task: (B,) int64, position of each grid's task.
-            solved: (B,) bool, True where free-running decoding gave the exact grid.
-            shape_correct: (B,) bool, True where the predicted height and width are both right.
-            free_running: True if the predictions are answers, exact only in the right size.
         """
-        counts = grid_counts(
-            source,
-            target,
-            prediction,
-            solved=solved,
-            shape_correct=shape_correct,
-            free_running=free_running,
-        )
         self.counts.index_add_(0, task, counts)
 
     def compute(self) -> dict[str, Tensor]:

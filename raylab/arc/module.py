@@ -156,7 +156,7 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, batch.tasks, self.metrics, self.losses)
+        self.metrics.update(count_batch(self.model, batch, self.losses), batch.tasks)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""

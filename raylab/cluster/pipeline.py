@@ -13,18 +13,14 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.device import use_share
 from raylab.arc.models.custom import import_model_classes
+from raylab.arc.prize.answering import choose_pictures, join_examples, picture_tasks
 from raylab.arc.records import (
+    Example,
     Examples,
     PipelineMetrics,
     RuleScores,
     TrainingMetrics,
     rule_scores_file,
-)
-from raylab.arc.scoring.evaluation import (
-    AnsweredTask,
-    answer_tasks,
-    choose_pictures,
-    picture_examples,
 )
 from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
@@ -153,7 +149,7 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
 
 def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Examples:
     """Returns the answers of each model to a few of the scored tasks, by Ray tasks."""
-    scored = _written(run, ScorePlan).tasks
+    scored = _written(run, ScorePlan).unit_of_task
     tasks = [task for task in load_tasks(config.data) if task.id in scored]
     chosen = choose_pictures(tasks, config.pictures)
     if not chosen:
@@ -164,20 +160,22 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
     seen = seen_pairs(checkpoints, data, scoring)
     workers = RayWorkers(config.cluster, run.name)
     what = data, seen, scoring, workers.share
-    answers = dict(workers.run(_answer, {name: (of, *what) for name, of in checkpoints.items()}))
-    return picture_examples({name: answers[name] for name in checkpoints})
+    calls = {name: (name, checkpoint, *what) for name, checkpoint in checkpoints.items()}
+    answers = dict(workers.run(_answer, calls))
+    return join_examples([answers[name] for name in checkpoints])
 
 
 def _answer(
+    model: str,
     checkpoint: Checkpoint,
     data: DataConfig,
     seen: frozenset[int],
     scoring: ScoringConfig,
     share: ClusterConfig,
-) -> list[AnsweredTask]:
+) -> list[Example]:
     device = use_share(share)
     import_model_classes(scoring.model_classes)
-    return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), device)
+    return picture_tasks(model, checkpoint, part_seen(load_tasks(data), seen), device)
 
 
 def _page(config: PipelineConfig, run: Run) -> Page:

@@ -1,17 +1,14 @@
 """The diagnosis of a benchmark in a run: its responses are read by `Workers`, and its page made."""
 
-import io
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
-
-import pandas as pd
 
 from raylab.config.jobs import QualityConfig
 from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
 from raylab.doctor.example import write_example
 from raylab.doctor.readers.reading import read_responses
-from raylab.doctor.responses import Responses
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
 from raylab.log import log_line
@@ -66,10 +63,18 @@ def diagnose_trees(
     Raises:
         DataError: A response cannot be used, and `strict` is set.
     """
-    locations = [tree.location for tree in trees]
+    settings, locations = config.quality_eval_cfg, [tree.location for tree in trees]
+    read = partial(
+        read_responses,
+        metric=None if settings.metric == HEADER_METRIC else settings.metric,
+        scorer=settings.scorer,
+        strict=config.strict,
+        layout=config.layout,
+        workers=workers,
+    )
     try:
-        read = [
-            _read(location, [*locations[:number], *locations[number + 1 :]], config, workers)
+        own, *priors = [
+            read(location, others=[*locations[:number], *locations[number + 1 :]])
             for number, location in enumerate(locations)
         ]
     except DataError as error:
@@ -77,35 +82,14 @@ def diagnose_trees(
             raise
         log_line(f"warning: no diagnosis: {error}", logging.WARNING)
         return None
-    return diagnose(read[0], dict(zip(locations[1:], read[1:], strict=True)))
-
-
-def _read(
-    location: str, others: Sequence[str], config: QualityConfig, workers: Workers
-) -> Responses:
-    settings = config.quality_eval_cfg
-    return read_responses(
-        location,
-        metric=None if settings.metric == HEADER_METRIC else settings.metric,
-        scorer=settings.scorer,
-        strict=config.strict,
-        others=others,
-        layout=config.layout,
-        workers=workers,
-    )
+    return diagnose(own, dict(zip(locations[1:], priors, strict=True)))
 
 
 def write_diagnosis(run: Run, quality: Quality, diagnosed: Diagnosed) -> None:
     """Writes `diagnosis.json`, `items.parquet` and the page of a run, and prints the verdict."""
     run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
-    (run / ITEMS).write(_as_parquet(diagnosed.items))
+    (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
     write_page(run, diagnosis_page(run, quality, diagnosed))
     log_diagnosis(diagnosed.diagnosis)
     for name in (ITEMS, PAGE):
         log_line(f"{run / name}", uri=str(run / name))
-
-
-def _as_parquet(items: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    items.reset_index().to_parquet(buffer, index=False)
-    return buffer.getvalue()

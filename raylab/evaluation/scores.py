@@ -1,31 +1,20 @@
 """Scoring of models on generations of tasks, wherever `Workers` do it.
 
-A unit of work is one model on one generation. Its files are written when it ends, so a run that is
-killed goes on with the next.
+A call is one model on some units of one generation. Their files are written when it ends, so a run
+that is killed goes on with the rest.
 """
 
-import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection
 from contextlib import closing
-from functools import lru_cache
 from typing import Any
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.tasks import Task
 from raylab.arc.device import use_share
 from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
-from raylab.arc.scoring.files import (
-    Missing,
-    UnitAccuracies,
-    missing_units,
-    read_accuracies,
-    write_scores,
-)
-from raylab.arc.scoring.plan import ModelOnGeneration, Scoring, read_models
-from raylab.config.arc import DataConfig, ScoringConfig
+from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, write_scores
+from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
 from raylab.grid_metrics import RULES
@@ -34,14 +23,12 @@ from raylab.printable import pluralize
 from raylab.report.prize import accuracy_table
 from raylab.report.table import percent, print_tables
 from raylab.report.work import watch
-from raylab.runs.run import SCORES
 from raylab.tracking import track
 from raylab.workers import Workers
 
-PairScores = tuple[dict[str, UnitScore], float]
-"""The scores of a model on a generation by unit, and the seconds that they took."""
-RuleMeans = dict[str, float]
-"""The mean accuracy of each rule on a generation."""
+PAIRS = "pairs of model and generation"
+Keep = Callable[[ModelOnGeneration, Any], tuple[str, dict[str, float]]]
+"""Writes the files of what a call returned; returns a message, and figures for its line."""
 
 
 def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> None:
@@ -57,20 +44,17 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     """
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
-    track(config.tracking, run, 0, _figures(metrics))
+    figures = {f"{k}/{name}": v for k, of in metrics.models.items() for name, v in of.items()}
+    track(config.tracking, run, 0, figures)
     print_tables(
         accuracy_table(metrics, config.scoring),
         metric=metrics.metric,
         models=metrics.models,
         rules=metrics.rules,
     )
-    scores = str(run / SCORES)
+    scores = str(run / planned.subdir)
     log_line(f"score tree {scores}", uri=scores)
     run.finish()
-
-
-def _figures(metrics: EvaluationMetrics) -> dict[str, float]:
-    return {f"{k}/{name}": v for k, of in metrics.models.items() for name, v in of.items()}
 
 
 def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
@@ -82,40 +66,125 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     Raises:
         RaylabError: The scoring failed for a reason that the user can act on.
     """
-    missing = missing_units(planned)
-    accuracies = read_accuracies(planned, missing)
-    if done := len(accuracies) - len(missing):
-        log_line(
-            f"{done} of {len(accuracies)} pairs of model and generation are scored already",
-            done=done,
-            total=len(accuracies),
-        )
-    if missing:
-        _score_missing(planned, missing, workers, accuracies)
-    means = {
-        model: {
-            name: statistics.fmean(accuracies[model, name].values())
-            for name in planned.plan.generations
-        }
-        for model in planned.plan.models
-    }
+    plan, metric = planned.plan, planned.plan.scoring.metric
+    missing = missing_units(planned, planned.subdir, plan.units)
+    means = {pair: read_accuracy(planned, pair) for pair in plan.pairs if pair not in missing}
+
+    def keep(
+        pair: ModelOnGeneration, result: tuple[dict[str, UnitScore], float]
+    ) -> tuple[str, dict[str, float]]:
+        scores, seconds = result
+        write_scores(planned, pair, scores)
+        workers.count("pairs", 1)
+        workers.count("tasks", sum(len(plan.units[unit]) for unit in scores))
+        mean, units = read_accuracy(planned, pair), pluralize(len(plan.units), plan.scoring.unit)
+        means[pair] = mean
+        message = f"{metric} {percent(mean)} over {units}, {seconds:.1f} s"
+        return message, {"accuracy": mean, "seconds": seconds}
+
+    finish(planned, workers, missing, score_generation, keep)
     return EvaluationMetrics(
-        metric=planned.plan.scoring.metric,
-        models=means,
+        metric=metric,
+        models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
         rules=_rules(planned, workers).rules,
-        by="pair" if planned.by_pair else "task",
+        by="pair" if plan.by_pair else "task",
     )
 
 
-def _rules(scoring: Scoring, workers: Workers) -> RuleScores:
+def finish(
+    planned: Scoring,
+    workers: Workers,
+    missing: Missing,
+    function: Callable[..., Any],
+    keep: Keep,
+    size: int | None = None,
+) -> None:
+    """Has a function called for what is missing, and keeps the results as they come.
+
+    Args:
+        planned: The plan and its run.
+        workers: Where the function is called.
+        missing: What has no file yet.
+        function: Takes the plan, a pair of model and generation, units or tasks of it, the
+            checkpoint and the share of the machine.
+        keep: Writes the files of what a call returned.
+        size: Most tasks of a call; tasks are counted then. None has all units of a pair done
+            together, and counts pairs.
+
+    Raises:
+        RaylabError: A call failed for a reason that the user can act on.
+    """
+    total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
+    left = sum(map(len, missing.values())) if size else len(missing)
+    noun, verb = ("tasks", "answered") if size else (PAIRS, "scored")
+    if done := total - left:
+        log_line(f"{done} of {total} {noun} are {verb} already", done=done, total=total)
+    if not missing:
+        return
+    log_line(f"{left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
+    calls = _calls(planned, workers, missing, size)
+    ends = workers.run(function, calls)
+    with watch(left, noun, parts=len(calls)) as progress, closing(ends):
+        for ((model, generation), units), result in ends:
+            message, figures = keep((model, generation), result)
+            progress.end(
+                len(units) if size else 1,
+                f"{model} on {generation}: {message}",
+                model=model,
+                generation=generation,
+                **figures,
+            )
+
+
+def _calls(
+    planned: Scoring, workers: Workers, missing: Missing, size: int | None
+) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
+    """Returns the arguments of what is missing; reads the checkpoints that planning did not."""
+    plan = planned.plan
+    uris = {model: plan.models[model].checkpoint for model, _ in missing}
+    checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
+    shared = {model: workers.put(checkpoints[model]) for model in uris}
+    common = workers.put(plan)
+    return {
+        (pair, units[start : start + step]): (
+            common,
+            pair,
+            units[start : start + step],
+            shared[pair[0]],
+            workers.share,
+        )
+        for pair, units in missing.items()
+        for step in (size or len(units),)
+        for start in range(0, len(units), step)
+    }
+
+
+def score_generation(
+    plan: ScorePlan,
+    pair: ModelOnGeneration,
+    units: Collection[str],
+    checkpoint: Checkpoint,
+    share: ClusterConfig,
+) -> tuple[dict[str, UnitScore], float]:
+    """Scores a model on units of a generation, in the process that calls, with its seconds.
+
+    Raises:
+        RaylabError: The tasks or the checkpoint cannot be used.
+    """
+    start, device = time.monotonic(), use_share(share)
+    unit_of = {task: unit for task, unit in plan.unit_of_task.items() if unit in units}
+    tasks = [task for task in plan.tasks_in(pair[1]) if task.id in unit_of]
+    scores = score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
+    return scores, time.monotonic() - start
+
+
+def _rules(planned: Scoring, workers: Workers) -> RuleScores:
     """Returns the scores of the rules that learn nothing, measured if that was not done before."""
-    tree, plan, name = scoring.tree, scoring.plan, rule_scores_file(scoring.subdir)
+    tree, plan, name = planned.tree, planned.plan, rule_scores_file(planned.subdir)
     if (before := tree.read_record(RuleScores, name)) is not None:
         return before
-    units = scoring.unit_of_task(plan.units)
-    what = units, plan.scoring, scoring.seen, workers.share
-    calls = {name: (scoring.data(name, plan.units), *what) for name in plan.generations}
-    measured: dict[str, RuleMeans] = {}
+    shared, measured = workers.put(plan), dict[str, dict[str, float]]()
+    calls = {generation: (shared, generation, workers.share) for generation in plan.generations}
     with watch(len(calls), "generations answered by rules") as progress:
         for generation, means in workers.run(rules_on, calls):
             measured[generation] = means
@@ -126,116 +195,12 @@ def _rules(scoring: Scoring, workers: Workers) -> RuleScores:
     return scores
 
 
-def _score_missing(
-    scoring: Scoring, missing: Missing, workers: Workers, accuracies: UnitAccuracies
-) -> None:
-    """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
-    total, uri = len(missing), str(scoring.tree / scoring.subdir)
-    log_line(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
-    calls = _calls(scoring, missing, workers)
-    ends = workers.run(score_generation, calls)
-    with watch(total, "pairs of model and generation") as progress, closing(ends):
-        for pair, (scores, seconds) in ends:
-            accuracies[pair] |= write_scores(scoring, pair, scores)
-            mean, units = statistics.fmean(accuracies[pair].values()), len(accuracies[pair])
-            progress.end(
-                1,
-                _describe(scoring.plan.scoring, pair, mean, units, seconds),
-                model=pair[0],
-                generation=pair[1],
-                accuracy=mean,
-                seconds=seconds,
-            )
-            workers.count("pairs", 1)
-            workers.count("tasks", sum(len(scoring.plan.units[unit]) for unit in scores))
-
-
-def _calls(
-    scoring: Scoring, missing: Missing, workers: Workers
-) -> dict[ModelOnGeneration, tuple[Any, ...]]:
-    """Returns the arguments of `score_generation` for what is missing."""
-    checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
-    shared = {model: workers.put(checkpoint) for model, checkpoint in checkpoints.items()}
-    return {
-        (model, generation): (
-            shared[model],
-            scoring.data(generation, units),
-            scoring.unit_of_task(units),
-            scoring.plan.scoring,
-            scoring.seen,
-            workers.share,
-        )
-        for (model, generation), units in missing.items()
-    }
-
-
-def _describe(
-    scoring: ScoringConfig, pair: ModelOnGeneration, accuracy: float, units: int, seconds: float
-) -> str:
-    scored = f"{scoring.metric} {percent(accuracy)} over {pluralize(units, scoring.unit)}"
-    return f"{pair[0]} on {pair[1]}: {scored}, {seconds:.1f} s"
-
-
-def checkpoints_of(scoring: Scoring, models: Iterable[str]) -> dict[str, Checkpoint]:
-    """Returns the checkpoints of models, by name; reads those that planning did not.
-
-    Raises:
-        CheckpointError: One cannot be used.
-    """
-    wanted, plan = sorted(set(models)), scoring.plan
-    unread = [model for model in wanted if model not in scoring.checkpoints]
-    uris = {model: plan.models[model].checkpoint for model in unread}
-    checkpoints = {**scoring.checkpoints, **read_models(uris, plan.scoring)}
-    return {model: checkpoints[model] for model in wanted}
-
-
-def score_generation(
-    checkpoint: Checkpoint,
-    data: DataConfig,
-    unit_of_task: Mapping[str, str],
-    scoring: ScoringConfig,
-    seen: frozenset[int],
-    share: ClusterConfig,
-) -> PairScores:
-    """Scores a model on a generation, in the process that calls.
-
-    Args:
-        checkpoint: The model.
-        data: The tasks of the generation.
-        unit_of_task: The unit of each task.
-        scoring: The metric and the way of scoring.
-        seen: Fingerprints of the pairs that are not scored.
-        share: The CPUs and the GPU to use.
-
-    Raises:
-        RaylabError: The tasks or the checkpoint cannot be used.
-    """
-    start, device = time.monotonic(), use_share(share)
-    scores = score_tasks(checkpoint, _tasks_of(data), unit_of_task, scoring, device, seen)
-    return scores, time.monotonic() - start
-
-
-def rules_on(
-    data: DataConfig,
-    unit_of_task: Mapping[str, str],
-    scoring: ScoringConfig,
-    seen: frozenset[int],
-    share: ClusterConfig,
-) -> RuleMeans:
-    """Returns the mean accuracy of each rule on a generation; arguments as `score_generation`.
+def rules_on(plan: ScorePlan, generation: str, share: ClusterConfig) -> dict[str, float]:
+    """Returns the mean accuracy over units of each rule on a generation.
 
     Raises:
         DataError: The tasks cannot be used.
     """
     use_share(share)
-    return score_rules(_tasks_of(data), unit_of_task, scoring, seen)
-
-
-def _tasks_of(data: DataConfig) -> tuple[Task, ...]:
-    return _loaded(data.model_dump_json())
-
-
-@lru_cache(maxsize=1)
-def _loaded(data: str) -> tuple[Task, ...]:
-    """Returns the tasks of a JSON configuration, cached for the next model in this process."""
-    return load_tasks(DataConfig.model_validate_json(data))
+    tasks, metric = plan.tasks_in(generation), plan.scoring.metric
+    return score_rules(tasks, plan.unit_of_task, metric, plan.seen)

@@ -12,9 +12,11 @@ from torch import Tensor
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import (
     GridMetrics,
+    as_floats,
     compute_copy_metrics_on_batch,
     compute_dense_grid_objective,
     compute_grid_metrics,
+    grid_counts,
 )
 
 Grid = NDArray[np.int64]
@@ -287,14 +289,12 @@ def padded(grids: list[Grid], extra: int = 0) -> Tensor:
 
 def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
     """Update with one batch of `samples`."""
-    metrics.update(
-        source=padded([sample[0] for sample in samples], extra),
-        target=padded([sample[1] for sample in samples], extra),
-        prediction=padded([sample[2] for sample in samples], extra),
-        task=torch.tensor([sample[3] for sample in samples]),
+    counts = grid_counts(
+        *(padded([sample[part] for sample in samples], extra) for part in range(3)),
         solved=torch.tensor([sample[4] for sample in samples]),
         shape_correct=torch.tensor([sample[5] for sample in samples]),
     )
+    metrics.update(counts, torch.tensor([sample[3] for sample in samples]))
 
 
 def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetrics:
@@ -302,10 +302,6 @@ def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetri
     for start in range(0, len(samples), batch_size):
         count(metrics, samples[start : start + batch_size], extra)
     return metrics
-
-
-def as_floats(values: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,9 +18,9 @@ from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, write_scores
 
 
-def diagnose(tmp_path: Path, **keys: object) -> Run:
-    run_quality(QualityConfig(storage=str(tmp_path), name="q", bootstrap=0, **keys))
-    return Run.at(str(tmp_path / "q"))
+def diagnose(tmp_path: Path, name: str = "q", **keys: Any) -> Run:
+    run_quality(QualityConfig(storage=str(tmp_path), name=name, bootstrap=0, **keys))
+    return Run.at(str(tmp_path / name))
 
 
 def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
@@ -65,15 +66,7 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
         told.out + told.err
     )
     with pytest.raises(DataError, match="scores that are no numbers"):
-        run_quality(
-            QualityConfig(
-                storage=str(tmp_path),
-                name="strict",
-                bootstrap=0,
-                strict=True,
-                quality_eval_cfg=where,
-            )
-        )
+        diagnose(tmp_path, "strict", strict=True, quality_eval_cfg=where)
 
 
 def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_path: Path):
@@ -81,9 +74,5 @@ def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_pa
     where = QualityEvalConfig(scores_root_dir=str(root))
     record = diagnose(tmp_path, quality_eval_cfg=where).read_record(DiagnosisRecord)
     assert record is not None and record.diagnosis.models == 2
-    run_quality(
-        QualityConfig(
-            storage=str(tmp_path), name="bare", bootstrap=0, diagnosis=False, quality_eval_cfg=where
-        )
-    )
-    assert not Path(tmp_path, "bare", "report.html").exists()
+    bare = diagnose(tmp_path, "bare", diagnosis=False, quality_eval_cfg=where)
+    assert not (bare / "report.html").exists()

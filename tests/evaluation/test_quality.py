@@ -84,49 +84,45 @@ def test_a_tree_that_is_slow_to_read_is_tried_again_and_its_progress_is_printed(
 
 def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     root = write_scores(tmp_path / "scores", SCORES)
-    (root / "m1" / "g1" / "broken.json").write_text("{")
     arguments = [f"quality_eval_cfg.scores_root_dir={root}", f"storage={tmp_path}", "bootstrap=0"]
     with pytest.raises(SystemExit) as ended:
         run_job(QualityConfig, None, run_quality, [*arguments, "name=measured", "log=json"])
-    assert ended.value.code == 0
     out, err = capsys.readouterr()
-    lines = lines_of(out)
-    assert err == ""
+    assert (ended.value.code, err) == (0, "")
     # The tree is looked at before there is a run.
-    assert {line["run_id"] for line in lines[1:]} == {id_in(tmp_path / "measured")}
-    assert {(line["run"], line["job"]) for line in lines[1:]} == {("measured", "quality")}
+    _, *lines = lines_of(out)
+    told = {(line["run_id"], line["run"], line["job"]) for line in lines}
+    assert told == {(id_in(tmp_path / "measured"), "measured", "quality")}
     (table,) = (line for line in lines if line["message"] == "Benchmark quality")
     quality = json.loads((tmp_path / "measured" / "quality.json").read_text())
     assert all(table[key] == quality[key] for key in ("figures", "models"))
-    assert quality["files"] == {"read": 9, "skipped": 1}
 
 
 @pytest.mark.parametrize(
-    ("base", "run_id", "missing"), [(None, "r", "BASE_ARTIFACTS_DIR"), ("/data", None, "run_id")]
+    ("base", "root", "keys", "message"),
+    [
+        (None, None, {"run_id": "r"}, "BASE_ARTIFACTS_DIR is not set"),
+        ("/data", None, {}, "run_id is not set"),
+        (None, "missing", {}, "missing is no directory of scores"),
+        (None, "scores", {"strict": True}, "1 score files cannot be used"),
+    ],
 )
-def test_a_root_that_is_not_given_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, base: str | None, run_id: str | None, missing: str
+def test_what_cannot_be_measured_is_refused_and_leaves_no_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    base: str | None,
+    root: str | None,
+    keys: dict[str, Any],
+    message: str,
 ):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BASE_ARTIFACTS_DIR", raising=False)
     if base:
         monkeypatch.setenv("BASE_ARTIFACTS_DIR", base)
-    with pytest.raises(ConfigError, match=f"{missing} is not set"):
-        run_quality(QualityConfig(run_id=run_id))
-
-
-def test_a_wrong_root_is_refused_before_a_run_is_made(tmp_path: Path):
-    missing = QualityEvalConfig(scores_root_dir=str(tmp_path / "missing"))
-    with pytest.raises(DataError, match=r"missing is no directory of scores"):
-        run_quality(QualityConfig(quality_eval_cfg=missing, storage=str(tmp_path / "runs")))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_refused_tree_leaves_no_run(tmp_path: Path):
-    root = write_scores(tmp_path / "scores", SCORES)
-    (root / "m1" / "g1" / "broken.json").write_text("{")
-    settings = QualityEvalConfig(scores_root_dir=str(root))
-    config = QualityConfig(quality_eval_cfg=settings, storage=str(tmp_path / "runs"), strict=True)
-    with pytest.raises(DataError, match=r"1 score files cannot be used"):
+    (write_scores(tmp_path / "scores", SCORES) / "m1" / "g1" / "broken.json").write_text("{")
+    settings = QualityEvalConfig(scores_root_dir=root)
+    config = QualityConfig(quality_eval_cfg=settings, storage=str(tmp_path / "runs"), **keys)
+    with pytest.raises((ConfigError, DataError), match=message):
         run_quality(config)
     assert [path.name for path in tmp_path.iterdir()] == ["scores"]
 

@@ -22,27 +22,34 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_two(tmp_path_factory.mktemp("runs"))
 
 
-def metrics_in(path: Path) -> dict[str, Any]:
-    values = json.loads(path.read_text())["results"]["scores"][0]["metrics"]
-    return {name: value["value"] for name, value in values.items()}
-
-
 @pytest.fixture(scope="module")
 def tree(storage: Path) -> Path:
     run_evaluate(evaluation(storage, "scored"))
     return storage / "scored"
 
 
+def content(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def metrics_in(path: Path) -> dict[str, Any]:
+    values = content(path)["results"]["scores"][0]["metrics"]
+    return {name: value["value"] for name, value in values.items()}
+
+
 def times(tree: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (tree / "scores").rglob("*.json")}
 
 
-def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
+def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
+    storage: Path, tree: Path
+):
     seen = read_checkpoint(storage / "one" / CHECKPOINT).seen.tasks().ids
     assert len(seen) == 8
-    units = json.loads((tree / "scores.json").read_text())["units"]
+    units = content(tree / "scores.json")["units"]
     assert len(units) == 2 and not seen & units.keys()
-    means = json.loads((tree / "metrics.json").read_text())["models"]
+    metrics = content(tree / "metrics.json")
+    means, rules = metrics["models"], metrics["rules"]
     scored = [(model, generation) for model, by in means.items() for generation in by]
     assert scored == list(product(("one", "two"), ("published", "seed-1")))
     for model, generation in scored:
@@ -51,7 +58,11 @@ def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tr
         values = [metrics_in(path)["accuracy"] for path in files]
         assert means[model][generation] == pytest.approx(sum(values) / len(values))
     assert means["one"]["published"] != means["one"]["seed-1"]
-    assert json.loads((tree / "record.json").read_text())["finished"]
+    assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
+    assert all(list(by) == ["published", "seed-1"] for by in rules.values())
+    assert all(0 < value < 1 for by in rules.values() for value in by.values())
+    assert content(tree / "scores-rules.json")["rules"] == rules
+    assert content(tree / "record.json")["finished"]
 
 
 def test_files_hold_every_metric_and_inspect_reads_them(tree: Path):
@@ -60,20 +71,12 @@ def test_files_hold_every_metric_and_inspect_reads_them(tree: Path):
         metrics = metrics_in(path)
         assert metrics["accuracy"] == metrics["cell_accuracy"]
         assert {"solve_rate", "dense_grid_objective"} <= metrics.keys()
-        log = json.loads(path.read_text())["eval"]
+        log = content(path)["eval"]
         assert log["run_id"] == id_in(tree)
         assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
-        content = inspect.read_eval_log(str(path))
-        assert content.status == "success"
-        assert content.results.scores[0].metrics["accuracy"].value == metrics["accuracy"]
-
-
-def test_the_rules_are_scored_beside_the_tree_on_the_same_generations(tree: Path):
-    rules = json.loads((tree / "metrics.json").read_text())["rules"]
-    assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
-    assert all(list(of) == ["published", "seed-1"] for of in rules.values())
-    assert all(0 < value < 1 for of in rules.values() for value in of.values())
-    assert json.loads((tree / "scores-rules.json").read_text())["rules"] == rules
+        read = inspect.read_eval_log(str(path))
+        assert read.status == "success"
+        assert read.results.scores[0].metrics["accuracy"].value == metrics["accuracy"]
 
 
 def test_resuming_makes_what_is_missing_and_nothing_else(
@@ -101,46 +104,45 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
     assert times(again) == after
     lines = lines_of(capsys.readouterr().out)
     assert {line["run_id"] for line in lines} == {id_in(again)}
-    means = json.loads((tree / "metrics.json").read_text())["models"]
-    assert means in [line.get("models") for line in lines]
+    assert content(tree / "metrics.json")["models"] in [line.get("models") for line in lines]
 
 
 def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(work, "LINE_SECONDS", 0.0)
-    config = evaluation(storage, "slow", generations=("published",))
-    scoring = config.scoring.model_copy(update={"batch_size": 1})
-    run_evaluate(config.model_copy(update={"scoring": scoring}))
+    scoring = ScoringConfig(metric="cell_accuracy", batch_size=1)
+    run_evaluate(evaluation(storage, "slow", generations=("published",), scoring=scoring))
     out = capsys.readouterr().out
     line = r"0 of 2 pairs of model and generation and \S+ % of the next after .*, ETA "
     assert re.search(line, out.partition("[1/2]")[0])
 
 
-def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):
-    shutil.copytree(tree, storage / "mixed")
-    state = json.loads((storage / "mixed" / "scores.json").read_text())
+def test_scores_of_another_checkpoint_or_of_a_broken_file_are_not_mixed(storage: Path, tree: Path):
+    mixed = Path(shutil.copytree(tree, storage / "mixed"))
+    state = content(mixed / "scores.json")
     state["models"]["one"]["bytes"] += 1
-    (storage / "mixed" / "scores.json").write_text(json.dumps(state))
+    (mixed / "scores.json").write_text(json.dumps(state))
     with pytest.raises(RunError, match=r"scores of model one from .*choose another name="):
         run_evaluate(evaluation(storage, "mixed", resume=True))
+    broken = Path(shutil.copytree(tree, storage / "broken"))
+    file = next((broken / "scores/two/published").iterdir())
+    file.write_text("{")
+    with pytest.raises(RunError, match=rf"{file.name} cannot be used .*resume=true writes it"):
+        run_evaluate(evaluation(storage, "broken", resume=True))
 
 
 def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
-    scoring = ScoringConfig(include_seen=True, unit="group")
-    settings = evaluation(storage, "groups", generations=("published",), scoring=scoring)
-    run_evaluate(settings)
-    units = json.loads((storage / "groups" / "scores.json").read_text())["units"]
-    assert sum(map(len, units.values())) == 10
-    names = {path.stem for path in (storage / "groups" / "scores/one/published").iterdir()}
-    assert names == {unit.replace("/", "-") for unit in units}
-
-
-def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
     seen = read_checkpoint(storage / "one" / CHECKPOINT).seen.tasks().ids
     data = DataConfig(tasks=tuple(sorted(seen)))
     with pytest.raises(DataError, match=r"each of the 8 tasks .*scoring\.include_seen=true"):
         run_evaluate(evaluation(storage, "none", data=data))
+    scoring = ScoringConfig(include_seen=True, unit="group")
+    run_evaluate(evaluation(storage, "groups", generations=("published",), scoring=scoring))
+    units = content(storage / "groups" / "scores.json")["units"]
+    assert sum(map(len, units.values())) == 10
+    names = {path.stem for path in (storage / "groups" / "scores/one/published").iterdir()}
+    assert names == {unit.replace("/", "-") for unit in units}
 
 
 def test_a_generation_that_lacks_tasks_is_told(storage: Path, tmp_path: Path):

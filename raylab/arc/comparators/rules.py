@@ -12,7 +12,7 @@ Free-running, a rule writes a grid of the source's size. *Previous cell* then re
 a grid of one colour, and *copy, else previous* never leaves the source: it is *copy the source*.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,15 +24,9 @@ from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
-from raylab.arc.metrics import grid_counts, group_metrics, task_metrics
+from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
 from raylab.arc.models.base import exact_matches
-from raylab.grid_metrics import (
-    COPY_ELSE_PREVIOUS,
-    COPY_SOURCE,
-    PREVIOUS_CELL,
-    RULES,
-    Count,
-)
+from raylab.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
 
 BATCH_SIZE = 256
 
@@ -45,7 +39,9 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     counts = {
         rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
     }
-    for batch in _batches(store, pairs):
+    dataset = BatchDataset(store)
+    for draw in BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0):
+        batch = dataset[draw]
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
         shaped = (batch.source.sizes == batch.target.sizes).all(dim=1)
         solved = _solved(batch)
@@ -53,8 +49,7 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
             counts[rule][batch.pairs] = grid_counts(
                 source, target, prediction, solved=solved[rule], shape_correct=shaped
             )
-    chosen = torch.tensor(pairs)
-    return {rule: of[chosen] for rule, of in counts.items()}
+    return {rule: own[torch.tensor(pairs)] for rule, own in counts.items()}
 
 
 def count_on(sides: Sides, side: str) -> RuleCounts:
@@ -78,51 +73,10 @@ def rule_metrics(
         tasks: (pairs,) task of each pair, as a number from 0.
         weights: keyword weights of the dense grid objective.
     """
-    of_tasks = _by_task(counts, tasks, int(tasks.max()) + 1)
     return {
-        rule: {name: float(value) for name, value in task_metrics(own, weights).items()}
-        for rule, own in of_tasks.items()
+        rule: as_floats(task_metrics(sum_by_task(own, tasks), weights))
+        for rule, own in counts.items()
     }
-
-
-def group_rule_metrics(
-    counts: RuleCounts,
-    tasks: Indices,
-    weights: Mapping[str, float],
-    groups: Sequence[str],
-    group_of_task: Indices,
-) -> dict[str, dict[str, Mapping[str, float]]]:
-    """Returns the metrics of `group_metrics` by group of tasks and rule.
-
-    Args:
-        counts: as in `rule_metrics`.
-        tasks: as in `rule_metrics`.
-        weights: keyword weights of the dense grid objective.
-        groups: names of the groups.
-        group_of_task: (tasks,) position of each task's group.
-    """
-    metrics: dict[str, dict[str, Mapping[str, float]]] = {}
-    for rule, own in _by_task(counts, tasks, len(group_of_task)).items():
-        table = group_metrics(own, groups, torch.tensor(group_of_task), weights)
-        for group, figures in table.items():
-            metrics.setdefault(group, {})[rule] = figures.metrics
-    return metrics
-
-
-def _by_task(counts: RuleCounts, tasks: Indices, size: int) -> RuleCounts:
-    """Returns the counts of `size` tasks by rule, from those of their pairs."""
-    at = torch.from_numpy(tasks)
-    return {
-        rule: own.new_zeros(size, len(Count)).index_add_(0, at, own) for rule, own in counts.items()
-    }
-
-
-def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:
-    """Yields the pairs without demonstrations, in batches of similar length."""
-    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0)
-    dataset = BatchDataset(store)
-    for draw in plan:
-        yield dataset[draw]
 
 
 def forced_answers(batch: Batch) -> dict[str, Tensor]:

@@ -23,16 +23,14 @@ from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.loss import step_loss, step_sums
 from raylab.arc.models.base import GridModel
-from raylab.arc.prize.views import views_of
+from raylab.arc.prize.votes import draw_views
 from raylab.config.arc import TaskTrainingConfig, TrainingConfig, VotesConfig
 from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError
 from raylab.files import Place
 
 SPECIALIST_BYTES = 1 << 30
-UP, DOWN = ".up", ".down"
-
-Specialist = dict[str, Tensor]
-"""What a task changed: all weights by name, or of each layer `<layer>.up` and `<layer>.down`."""
+DOWN = ".parametrizations.weight.0.down"
+"""Ending of the names of adapters' second matrices."""
 
 
 class LowRank(nn.Module):
@@ -59,8 +57,11 @@ def train_on_task(
     *,
     demonstrations: int,
     device: torch.device,
-) -> Specialist:
+) -> bytes:
     """Trains a model on the demonstrations of a task; its questions are not read.
+
+    Returns what the task changed, its specialist, as a file that torch loads with `weights_only`:
+    all weights, or the adapters.
 
     The model is in evaluation mode afterwards, with what it learnt in plain weights. What is drawn
     depends on the task and `votes.seed` alone.
@@ -80,18 +81,22 @@ def train_on_task(
     seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4]) ^ votes.seed
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        adapters = _adapted(model, training.rank) if training.rank else {}
+        if training.rank:
+            _adapt(model, training.rank)
         _fit(model, _steps(task, training, votes, demonstrations), training, task.id, device)
-    model.eval()
-    if not training.rank:
-        return {name: weight.detach().cpu() for name, weight in model.state_dict().items()}
-    return _folded(model, adapters)
-
-
-def specialist_bytes(specialist: Specialist) -> bytes:
-    """Returns a specialist as a file that torch loads with `weights_only`."""
+    frozen = {
+        name
+        for name, weight in model.named_parameters(remove_duplicate=False)
+        if not weight.requires_grad
+    }
+    learnt = {
+        name: weight.detach().cpu().contiguous()
+        for name, weight in model.state_dict().items()
+        if name not in frozen
+    }
+    _fold(model)
     buffer = io.BytesIO()
-    torch.save({name: weight.contiguous() for name, weight in specialist.items()}, buffer)
+    torch.save(learnt, buffer)
     return buffer.getvalue()
 
 
@@ -101,58 +106,46 @@ def become_specialist(model: GridModel, file: Place) -> None:
     Raises:
         CheckpointError: The file is broken, or of another model.
     """
-    content = load_tensors(file, SPECIALIST_BYTES)
-    weights = {name: weight for name, weight in content.items() if not _is_adapter(name)}
-    layers = {name.removesuffix(UP) for name in content if name.endswith(UP)}
-    linears = dict(_linear_layers(model))
+    learnt = load_tensors(file, SPECIALIST_BYTES)
+    ranks = [len(weight) for name, weight in learnt.items() if name.endswith(DOWN)]
+    if ranks:
+        _adapt(model, max(ranks))
     try:
-        if weights:
-            model.load_state_dict(weights)
-        for layer in layers:
-            linear = linears[layer]
-            change = content[layer + UP] @ content[layer + DOWN]
-            with torch.no_grad():
-                linear.weight += change.to(linear.weight.device)
-    except (KeyError, RuntimeError) as error:
+        unexpected = model.load_state_dict(learnt, strict=not ranks).unexpected_keys
+        if unexpected:
+            raise RuntimeError(f"no {unexpected[0]} in the model")
+    except RuntimeError as error:
         raise CheckpointError(
             f"{file} is a specialist of another model than the one that answers: name the run "
             "that kept those of this model, or leave scoring.test_time_training.specialists out"
         ) from error
+    _fold(model)
 
 
-def _is_adapter(name: str) -> bool:
-    return name.endswith((UP, DOWN))
+def _linear_layers(model: nn.Module) -> list[nn.Linear]:
+    return [module for module in model.modules() if isinstance(module, nn.Linear)]
 
 
-def _linear_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            yield name, module
-
-
-def _adapted(model: nn.Module, rank: int) -> dict[str, LowRank]:
-    """Freezes a model and gives its linear layers adapters, which are returned by layer."""
-    layers = dict(_linear_layers(model))
+def _adapt(model: nn.Module, rank: int) -> None:
+    """Freezes a model and gives its linear layers adapters."""
+    layers = _linear_layers(model)
     if not layers:
         raise ConfigError(
             "scoring.test_time_training.rank is of adapters of linear layers, and the model has "
             "none: set it to null"
         )
     model.requires_grad_(False)
-    adapters = {name: LowRank(linear.weight, rank) for name, linear in layers.items()}
-    for name, adapter in adapters.items():
-        parametrize.register_parametrization(layers[name], "weight", adapter)
-    return adapters
+    adapters = [LowRank(layer.weight, rank) for layer in layers]
+    for layer, adapter in zip(layers, adapters, strict=True):
+        parametrize.register_parametrization(layer, "weight", adapter)
 
 
-def _folded(model: nn.Module, adapters: dict[str, LowRank]) -> Specialist:
-    """Puts what adapters learnt into the weights of their layers; returns the adapters."""
-    folded: Specialist = {}
-    for layer, adapter in adapters.items():
-        parametrize.remove_parametrizations(model.get_submodule(layer), "weight")
-        folded[layer + UP] = adapter.up.detach().cpu()
-        folded[layer + DOWN] = adapter.down.detach().cpu()
-    return folded
+def _fold(model: nn.Module) -> None:
+    """Puts what adapters learnt into the weights of their layers; the model is to answer then."""
+    model.eval()
+    for layer in _linear_layers(model):
+        if parametrize.is_parametrized(layer, "weight"):
+            parametrize.remove_parametrizations(layer, "weight")
 
 
 def _steps(
@@ -161,7 +154,7 @@ def _steps(
     """Yields the training steps: passes over all demonstrations in all views."""
     shown = Task(task.id, task.demonstrations)
     store = store_pairs(
-        [view.task(shown) for view in views_of(shown, training.augmentations, votes)]
+        [view.task(shown) for view in draw_views(shown, training.augmentations, votes)]
     )
     plan = StepPlan(
         store,

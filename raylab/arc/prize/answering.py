@@ -1,59 +1,143 @@
-"""The answers of a model to all views of tasks, decoded together in batches of like length."""
+"""The free-running answers of a model to tasks in views, and to those that a report pictures."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
+from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Grids
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Grid, Task
+from raylab.arc.device import use_share
 from raylab.arc.models.base import Answers
-from raylab.arc.prize.views import views_of
-from raylab.arc.prize.votes import ATTEMPTS, QuestionAnswers, TaskAnswers
-from raylab.arc.records import GridRows
-from raylab.config.arc import VotesConfig
+from raylab.arc.models.custom import import_model_classes
+from raylab.arc.prize.adaptation import become_specialist, train_on_task
+from raylab.arc.prize.votes import (
+    ATTEMPTS,
+    QuestionAnswers,
+    TaskAnswers,
+    TaskTraining,
+    as_rows,
+    draw_views,
+)
+from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
+from raylab.arc.scoring.evaluation import autocast_on, model_on
+from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, ScorePlan, unit_file
+from raylab.config.arc import ScoringConfig, VotesConfig
+from raylab.config.base import ClusterConfig
+from raylab.files import Place
+from raylab.workers import advance
 
 Answerer = Callable[[Batch], Answers]
 """Answers a batch free-running: it reads no target."""
+Solved = tuple[TaskAnswers, bytes | None]
+"""The answers to a task, and the specialist to keep, as a file's content."""
 QUERIES = 2048
 """Most views of test inputs that are in memory at once."""
 
 
+def solve(
+    plan: ScorePlan,
+    pair: ModelOnGeneration,
+    tasks: Collection[str],
+    checkpoint: Checkpoint,
+    share: ClusterConfig,
+) -> list[Solved]:
+    """Answers tasks of a generation, in the process that calls; their test outputs are not read.
+
+    Args:
+        plan: the views, and how to train on each task.
+        pair: the names of the model and of the generation.
+        tasks: ids of the tasks.
+        checkpoint: the model.
+        share: the CPUs and the GPU to use.
+
+    Raises:
+        RaylabError: the tasks or the checkpoint cannot be used.
+        NonFiniteLossError: training on a task failed.
+    """
+    device, scoring = use_share(share), plan.scoring
+    import_model_classes(scoring.model_classes)
+    posed = [task.posed for task in plan.tasks_in(pair[1]) if task.id in tasks]
+    if scoring.test_time_training is not None:
+        return [_specialise(checkpoint, pair, task, scoring, device) for task in posed]
+    model, shown = model_on(checkpoint, device), checkpoint.model.context_pairs
+    return [(own, None) for own in answer_tasks(model.answers, posed, scoring, shown, device)]
+
+
+def _specialise(
+    checkpoint: Checkpoint,
+    pair: ModelOnGeneration,
+    task: Task,
+    scoring: ScoringConfig,
+    device: torch.device,
+) -> Solved:
+    """Answers a task before and after the model was trained on its demonstrations."""
+    training, shown = scoring.test_time_training, checkpoint.model.context_pairs
+    assert training is not None
+    model = model_on(checkpoint, device)
+    (before,) = answer_tasks(model.answers, [task], scoring, shown, device)
+    advance(0.0)
+    start, steps, kept, file = time.monotonic(), 0, None, None
+    if training.specialists is not None:
+        file = Place.at(training.specialists) / unit_file(SPECIALISTS, pair, task.id, "pt")
+    if file is not None and file.exists():
+        become_specialist(model, file)
+    elif task.demonstrations:
+        kept = train_on_task(
+            model, task, training, scoring.votes, demonstrations=shown, device=device
+        )
+        steps = training.steps
+    seconds = time.monotonic() - start
+    (after,) = answer_tasks(model.answers, [task], scoring, shown, device)
+    trained = TaskTraining(steps=steps, seconds=seconds, before=before.questions)
+    return after.model_copy(update={"trained": trained}), kept if training.keep else None
+
+
+@torch.inference_mode()
 def answer_tasks(
     answer: Answerer,
     posed: Sequence[Task],
-    votes: VotesConfig,
-    *,
+    scoring: ScoringConfig,
     demonstrations: int,
-    batch_size: int,
     device: torch.device,
 ) -> list[TaskAnswers]:
     """Answers the questions of tasks in every view, at least two of each.
 
+    All views are decoded together, in batches of like length. Tells `raylab.workers.advance` which
+    share of the input cells is done.
+
     Args:
         answer: the model, on the device.
         posed: tasks with a demonstration or more; the outputs of their questions are not read.
-        votes: the views.
+        scoring: the views and the size of batches.
         demonstrations: demonstrations to show with a question.
-        batch_size: mean questions of a batch.
         device: the device of the batches.
 
     Returns:
         The answers of each task, in order.
     """
-    return [
-        answers
-        for part in _parts(posed, max(votes.views, ATTEMPTS))
-        for answers in _answer_part(answer, part, votes, demonstrations, batch_size, device)
-    ]
+    views = max(scoring.votes.views, ATTEMPTS)
+    total = views * sum(pair.input.size for task in posed for pair in task.questions)
+    done = 0
 
+    def answer_and_tell(batch: Batch) -> Answers:
+        nonlocal done
+        done += int(batch.source.sizes.prod(dim=1).sum())
+        answers = answer(batch.to(device))
+        advance(done / total)
+        return answers
 
-def as_rows(grid: Grid) -> GridRows:
-    """Returns a grid as rows of numbers."""
-    return tuple(tuple(row) for row in grid.tolist())
+    with autocast_on(device):
+        return [
+            answers
+            for part in _parts(posed, views)
+            for answers in _answer_part(answer_and_tell, part, scoring, demonstrations)
+        ]
 
 
 def _parts(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
@@ -72,45 +156,47 @@ def _parts(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
 
 
 def _answer_part(
-    answer: Answerer,
-    posed: Sequence[Task],
-    votes: VotesConfig,
-    demonstrations: int,
-    batch_size: int,
-    device: torch.device,
+    answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
-    start = time.monotonic()
-    views: list[tuple[int, Redrawing]] = [
-        (at, view)
-        for at, task in enumerate(posed)
-        for view in views_of(task, max(votes.views, ATTEMPTS), votes)
-    ]
-    found: list[list[list[tuple[GridRows, float]]]] = [[[] for _ in t.questions] for t in posed]
-    store = store_pairs([view.task(posed[at]) for at, view in views])
-    shown = np.array([len(posed[at].demonstrations) for at, _ in views])
-    first = np.concatenate(([0], np.cumsum([len(posed[at].pairs) for at, _ in views])[:-1]))
-    place = np.arange(len(store.task_of)) - (first + shown)[store.task_of]
-    asked = np.flatnonzero(place >= 0)
-    answered: dict[int, tuple[GridRows, float]] = {}
-    if len(asked):
-        plan = BatchPlan(store, asked, batch_size=batch_size, demonstrations=demonstrations)
-        dataset = BatchDataset(store)
-        for draw in plan:
-            given = answer(dataset[draw].to(device))
-            likelihoods = given.log_likelihoods.tolist()
-            for pair, grid, likelihood in zip(
-                draw.pairs.tolist(), _grids(given.grids), likelihoods, strict=True
-            ):
-                _, view = views[store.task_of[pair]]
-                answered[pair] = as_rows(view.inverse.apply(grid)), likelihood
-    for pair in asked.tolist():
-        at, _ = views[store.task_of[pair]]
-        found[at][place[pair]].append(answered[pair])
+    start, answered = time.monotonic(), dict[int, tuple[GridRows, float]]()
+    views, asked = _pose_views(posed, scoring.votes)
+    store = store_pairs(views)
+    sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
+    for draw in BatchPlan(store, np.array([*asked]), **sizes) if asked else ():
+        grids, likelihoods = answer(BatchDataset(store)[draw])
+        for pair, grid, likelihood in zip(
+            draw.pairs.tolist(), _grids(grids), likelihoods.tolist(), strict=True
+        ):
+            *_, view = asked[pair]
+            answered[pair] = as_rows(view.inverse.apply(grid)), likelihood
+    answers: defaultdict[tuple[str, int], list[tuple[GridRows, float]]] = defaultdict(list)
+    for pair, (id_, at, _) in asked.items():
+        answers[id_, at].append(answered[pair])
     seconds = (time.monotonic() - start) / len(posed)
     return [
-        TaskAnswers(task=task.id, questions=tuple(map(QuestionAnswers.of, of)), seconds=seconds)
-        for task, of in zip(posed, found, strict=True)
+        TaskAnswers(
+            task=id_,
+            questions=tuple(QuestionAnswers.of(answers[id_, at]) for at in range(count)),
+            seconds=seconds,
+        )
+        for id_, count in ((task.id, len(task.questions)) for task in posed)
     ]
+
+
+def _pose_views(
+    posed: Sequence[Task], votes: VotesConfig
+) -> tuple[list[Task], dict[int, tuple[str, int, Redrawing]]]:
+    """Returns all views of tasks, and the task, number and view of each question by its pair."""
+    views: list[Task] = []
+    asked: dict[int, tuple[str, int, Redrawing]] = {}
+    pairs = 0
+    for task in posed:
+        for view in draw_views(task, max(votes.views, ATTEMPTS), votes):
+            views.append(view.task(task))
+            first = pairs + len(task.demonstrations)
+            asked |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
+            pairs += len(task.pairs)
+    return views, asked
 
 
 def _grids(grids: Grids) -> Iterator[Grid]:
@@ -118,3 +204,61 @@ def _grids(grids: Grids) -> Iterator[Grid]:
     cells = grids.cells.cpu().numpy().astype(np.uint8)
     for row, (height, width) in zip(cells, grids.sizes.tolist(), strict=True):
         yield row[: height * width].reshape(height, width)
+
+
+def picture_tasks(
+    model: str, checkpoint: Checkpoint, tasks: Sequence[Task], device: torch.device
+) -> list[Example]:
+    """Returns the free-running answers of a model to the first test pair of each of `tasks`.
+
+    For a task without a test pair it is the first pair, which is then left out of the context.
+
+    Args:
+        model: its name.
+        checkpoint: its checkpoint.
+        tasks: tasks with a pair or more.
+        device: the device to compute on.
+
+    Raises:
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
+    asked = [
+        Task(task.id, task.demonstrations, task.questions[:1])
+        if task.questions
+        else Task(task.id, task.demonstrations[1:], task.demonstrations[:1])
+        for task in tasks
+    ]
+    answers = answer_tasks(
+        model_on(checkpoint, device).answers,
+        [task.posed for task in asked],
+        ScoringConfig(),
+        checkpoint.model.context_pairs,
+        device,
+    )
+    examples: list[Example] = []
+    for task, answer in zip(asked, answers, strict=True):
+        question = task.questions[0]
+        source, target = as_rows(question.input), as_rows(question.output)
+        grid, _ = answer.questions[0].attempts(1)
+        predictions = {model: PredictedGrid(grid=grid, solved=grid == target)}
+        examples.append(Example(task=task.id, input=source, target=target, predictions=predictions))
+    return examples
+
+
+def join_examples(of_models: Iterable[Sequence[Example]]) -> Examples:
+    """Returns the answers of every model to the same tasks, task by task."""
+    examples = [
+        same[0].model_copy(
+            update={"predictions": {k: v for of in same for k, v in of.predictions.items()}}
+        )
+        for same in zip(*of_models, strict=True)
+    ]
+    return Examples(examples=tuple(examples))
+
+
+def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
+    """Returns at most `count` task ids, evenly over the tasks by size of output."""
+    by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
+    count = min(count, len(by_size))
+    steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
+    return [by_size[step].id for step in dict.fromkeys(steps.tolist())]

@@ -1,12 +1,11 @@
 """Scores as ARC Prize counts them: a task counts by the share of its solved test outputs."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from raylab.arc.comparators.rules import rule_attempts
 from raylab.arc.data.tasks import Grid, Task
-from raylab.arc.prize.answering import as_rows
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, curve_views
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.scoring.evaluation import UnitScore
 from raylab.grid_metrics import RULES
@@ -26,19 +25,16 @@ class TaskScore(AttemptScore):
 
 def solutions_of(tasks: Iterable[Task]) -> Solutions:
     """Returns the solutions of the tasks whose test outputs are all known; others have no score."""
-    solved = {task.id: task.solution for task in tasks}
-    return {task: solution for task, solution in solved.items() if solution is not None}
+    return {task.id: task.solution for task in tasks if task.solution is not None}
 
 
 def score_task(attempts: Attempts, solution: Sequence[Grid]) -> TaskScore:
     """Scores the attempts at each test input of a task; there are as many as outputs."""
-    rows = [as_rows(grid) for grid in solution]
-    first = [one == row for (one, _), row in zip(attempts, rows, strict=True)]
-    two = [row in both for both, row in zip(attempts, rows, strict=True)]
+    pairs = [*zip(attempts, map(as_rows, solution), strict=True)]
     return TaskScore(
-        first_attempt=statistics.fmean(first),
-        two_attempts=statistics.fmean(two),
-        outputs=len(rows),
+        first_attempt=statistics.fmean(first == output for (first, _), output in pairs),
+        two_attempts=statistics.fmean(output in both for both, output in pairs),
+        outputs=len(pairs),
     )
 
 
@@ -65,38 +61,30 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
         solutions: one or more.
         views: the views that vote.
     """
-    scores = score_answers(answers, solutions, views)
-    curve = tuple(
-        VotesScore(views=count, **dict(_mean(score_answers(answers, solutions, count).values())))
-        for count in curve_views(views)
-    )
-    asked = [answers[task] for task in solutions]
-    return _score(scores).model_copy(
+    by_views = {count: score_answers(answers, solutions, count) for count in curve_views(views)}
+    answered = [answers[task] for task in solutions]
+    return _total(by_views[views].values()).model_copy(
         update={
-            "curve": curve,
-            "seconds": statistics.fmean(of.seconds for of in asked),
-            "trained": _trained(asked, solutions, views),
+            "curve": tuple(
+                VotesScore(views=count, **dict(_mean(scores.values())))
+                for count, scores in by_views.items()
+            ),
+            "seconds": statistics.fmean(of.seconds for of in answered),
+            "trained": _trained(answered, solutions, views),
         }
     )
 
 
 def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
     """Returns the score of every rule that learns nothing."""
-    attempts = {
-        task.id: [rule_attempts(pair.input) for pair in task.questions]
-        for task in tasks
-        if task.id in solutions
-    }
-    found: dict[str, PrizeScore] = {}
-    for rule in RULES:
-        scores = {
-            task: score_task(
-                [(as_rows(of[rule][0]), as_rows(of[rule][1])) for of in attempts[task]], solution
-            )
-            for task, solution in solutions.items()
-        }
-        found[rule] = _score(scores)
-    return found
+    scores: dict[str, list[TaskScore]] = {rule: [] for rule in RULES}
+    for task in tasks:
+        if task.id in solutions:
+            attempts = [rule_attempts(pair.input) for pair in task.questions]
+            for rule, of_rule in scores.items():
+                rows = [(as_rows(both[rule][0]), as_rows(both[rule][1])) for both in attempts]
+                of_rule.append(score_task(rows, solutions[task.id]))
+    return {rule: _total(of_rule) for rule, of_rule in scores.items()}
 
 
 def unit_scores(
@@ -106,60 +94,62 @@ def unit_scores(
     units: dict[str, list[TaskScore]] = {}
     for task, score in scores.items():
         units.setdefault(unit_of_task[task], []).append(score)
-    return {unit: _unit_score(of) for unit, of in units.items()}
+    return {unit: _unit_score(_total(of_unit)) for unit, of_unit in units.items()}
 
 
-def _unit_score(scores: Sequence[TaskScore]) -> UnitScore:
-    values, errors = _mean(scores).model_dump(), _errors(scores)
+def _unit_score(total: PrizeScore) -> UnitScore:
+    values = total.model_dump(include={*AttemptScore.model_fields})
+    errors = total.errors.model_dump() if total.errors else {}
     return UnitScore(
-        grids=sum(score.outputs for score in scores),
+        grids=total.outputs,
         metrics=values,
         standard_errors={
-            name: error
-            for name, error in ({} if errors is None else errors.model_dump()).items()
-            if is_estimated(values[name], len(scores))
+            name: error for name, error in errors.items() if is_estimated(values[name], total.tasks)
         },
     )
 
 
-def _score(scores: Mapping[str, TaskScore]) -> PrizeScore:
-    of_all = [*scores.values()]
+def _total(scores: Collection[TaskScore]) -> PrizeScore:
+    """Returns the mean score of tasks with its standard error; none of a single task."""
+
+    def error(shares: Iterable[float]) -> float:
+        return statistics.stdev(shares) / len(scores) ** 0.5
+
     return PrizeScore(
-        **dict(_mean(of_all)),
-        tasks=len(of_all),
-        outputs=sum(score.outputs for score in of_all),
-        errors=_errors(of_all),
+        **dict(_mean(scores)),
+        tasks=len(scores),
+        outputs=sum(score.outputs for score in scores),
+        errors=_of_both(scores, error) if len(scores) > 1 else None,
     )
 
 
-def _mean(scores: Iterable[TaskScore]) -> AttemptScore:
-    of_all = [*scores]
+def _mean(scores: Collection[TaskScore]) -> AttemptScore:
+    return _of_both(scores, statistics.fmean)
+
+
+def _of_both(
+    scores: Collection[TaskScore], figure: Callable[[Iterable[float]], float]
+) -> AttemptScore:
+    """Returns a figure of the shares of tasks, of either count of attempts."""
     return AttemptScore(
-        first_attempt=statistics.fmean(score.first_attempt for score in of_all),
-        two_attempts=statistics.fmean(score.two_attempts for score in of_all),
+        first_attempt=figure(score.first_attempt for score in scores),
+        two_attempts=figure(score.two_attempts for score in scores),
     )
 
 
-def _errors(scores: Sequence[TaskScore]) -> AttemptScore | None:
-    """Returns the standard errors of the means: sample deviations over the root of the number."""
-    if len(scores) < 2:
+def _trained(
+    answered: Sequence[TaskAnswers], solutions: Solutions, views: int
+) -> TrainedScore | None:
+    trained = {answers.task: answers.trained for answers in answered if answers.trained}
+    if len(trained) < len(answered):
         return None
-    root = len(scores) ** 0.5
-    return AttemptScore(
-        first_attempt=statistics.stdev(score.first_attempt for score in scores) / root,
-        two_attempts=statistics.stdev(score.two_attempts for score in scores) / root,
-    )
-
-
-def _trained(asked: Sequence[TaskAnswers], solutions: Solutions, views: int) -> TrainedScore | None:
-    trained = {of.task: of.trained for of in asked if of.trained is not None}
-    if len(trained) < len(asked):
-        return None
-    before = [
-        score_task(attempts_of(of.before, views), solutions[task]) for task, of in trained.items()
-    ]
     return TrainedScore(
-        before=_mean(before),
-        steps=statistics.fmean(of.steps for of in trained.values()),
-        seconds=statistics.fmean(of.seconds for of in trained.values()),
+        before=_mean(
+            [
+                score_task(attempts_of(training.before, views), solutions[task])
+                for task, training in trained.items()
+            ]
+        ),
+        steps=statistics.fmean(training.steps for training in trained.values()),
+        seconds=statistics.fmean(training.seconds for training in trained.values()),
     )

@@ -10,11 +10,11 @@ import msgspec
 
 from raylab.arc.data.documents import Cells, faults_in, read_json, to_grid
 from raylab.arc.data.tasks import Task
-from raylab.arc.prize.answering import as_rows
 from raylab.arc.prize.scores import attempts_of
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.errors import DataError
 from raylab.files import Place
+from raylab.printable import join_names
 
 SUBMISSION = "submission.json"
 KEYS = ("attempt_1", "attempt_2")
@@ -28,8 +28,8 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
     """Returns the file of the attempts that the first `views` vote for."""
     content = {
-        task: [dict(zip(KEYS, both, strict=True)) for both in attempts_of(of.questions, views)]
-        for task, of in sorted(answers.items())
+        task: [dict(zip(KEYS, both, strict=True)) for both in attempts_of(own.questions, views)]
+        for task, own in sorted(answers.items())
     }
     return json.dumps(content, separators=(",", ":")).encode()
 
@@ -48,13 +48,13 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
     posed = {task.id: task for task in tasks}
     if unknown := sorted(entries.keys() - posed.keys()):
         raise DataError(
-            f"{file}: task {unknown[0]}{_and_more(unknown)} is not among the {len(posed)} tasks of "
-            "data=: name the tasks that the submission is of by data=, data.subset or data.path"
+            f"{file}: {join_names(unknown)}: not among the {len(posed)} tasks of data=: name the "
+            "tasks that the submission is of by data=, data.subset or data.path"
         )
     if missing := sorted(posed.keys() - entries.keys()):
         raise DataError(
-            f"{file}: task {missing[0]}{_and_more(missing)} is missing: a submission answers all "
-            "tasks of data=; name those that it is of by data.tasks"
+            f"{file}: {join_names(missing)}: missing, and a submission answers all tasks of data=: "
+            "name those that it is of by data.tasks"
         )
     return {
         id_: TaskAnswers(
@@ -79,7 +79,3 @@ def _questions(content: object, inputs: int, where: str) -> list[QuestionAnswers
             )
             for index, entry in enumerate(entries)
         ]
-
-
-def _and_more(names: list[str]) -> str:
-    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""

@@ -1,15 +1,57 @@
-"""The answers of a model to the views of a task, and the two attempts that they vote for."""
+"""Views of a task, the answers of a model to them, and the two attempts that they vote for.
 
+A view is the task under another symmetry, in other colours, and in another order.
+"""
+
+import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Self
 
+import numpy as np
 from pydantic import Field, NonNegativeInt, model_validator
 
+from raylab.arc.data.generations import IDENTITY, SYMMETRIES, Redrawing
+from raylab.arc.data.tasks import COLOURS, Grid, Task
 from raylab.arc.records import GridRows
+from raylab.config.arc import VotesConfig
 from raylab.runs.records import Part, Record
 
 ATTEMPTS = 2
+
+
+def as_rows(grid: Grid) -> GridRows:
+    """Returns a grid as rows of numbers."""
+    return tuple(map(tuple, grid.tolist()))
+
+
+def draw_views(task: Task, count: int, votes: VotesConfig) -> list[Redrawing]:
+    """Returns the first `count` views of a task; the first of all is the task as it is.
+
+    They depend on the id of the task, the number of its demonstrations and `votes` alone, and those
+    of a smaller count are the first of a larger. Symmetries come in blocks, each a random order of
+    all eight; permutations of the colours and orders are independent and uniform.
+    """
+    id_hash = int.from_bytes(hashlib.sha256(task.id.encode()).digest())
+    rng = np.random.default_rng([votes.seed, id_hash])
+    views = [Redrawing(IDENTITY, 0)]
+    shown = len(task.demonstrations)
+    symmetries = 1 + rng.permutation(SYMMETRIES - 1)
+    while len(views) < count:
+        at = len(views) % SYMMETRIES
+        if at == 0:
+            symmetries = rng.permutation(SYMMETRIES)
+        symmetry = int(symmetries[at - 1 if len(views) < SYMMETRIES else at])
+        colours = rng.permutation(COLOURS).astype(np.uint8)
+        order = tuple(map(int, rng.permutation(shown)))
+        views.append(
+            Redrawing(
+                colours if votes.colours else IDENTITY,
+                symmetry if votes.symmetries else 0,
+                order if votes.orders else (),
+            )
+        )
+    return views
 
 
 class ViewAnswer(Part):
@@ -85,21 +127,15 @@ class TaskAnswers(Record):
     """What training on the task cost, and the answers before it; None without any."""
 
 
-def curve_views(views: int) -> Iterator[int]:
-    """Yields 1, 2, 4, 8, ... below `views`, and `views`."""
-    count = 1
-    while count < views:
-        yield count
-        count *= 2
-    yield views
+def curve_views(views: int) -> list[int]:
+    """Returns 1, 2, 4, 8, ... below `views`, and `views`."""
+    return [1 << power for power in range((views - 1).bit_length())] + [views]
 
 
 def _ranked(views: Sequence[ViewAnswer]) -> list[int]:
     """Returns the candidates of some views, best first."""
-    found: dict[int, list[float]] = {}
+    votes: dict[int, list[float]] = {}
     for view in views:
-        found.setdefault(view.candidate, []).append(view.log_likelihood)
-    # A stable sort: of equals the one that was found first leads.
-    return sorted(
-        found, key=lambda one: (-len(found[one]), -math.fsum(found[one]) / len(found[one]))
-    )
+        votes.setdefault(view.candidate, []).append(view.log_likelihood)
+    # A stable sort: of equals the first leads.
+    return sorted(votes, key=lambda at: (-len(votes[at]), -math.fsum(votes[at]) / len(votes[at])))

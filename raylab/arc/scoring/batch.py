@@ -11,7 +11,7 @@ from torch import Tensor
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import PAD
 from raylab.arc.loss import MeanLoss
-from raylab.arc.metrics import GridMetrics
+from raylab.arc.metrics import grid_counts
 from raylab.arc.models.base import GridModel, Logits, exact_matches
 
 
@@ -28,23 +28,15 @@ class Prediction(NamedTuple):
     """Those of `forward`, if predicting needed them."""
 
 
-def count_batch(
-    model: GridModel,
-    batch: Batch,
-    task: Tensor,
-    metrics: GridMetrics,
-    losses: MeanLoss | None = None,
-) -> None:
-    """Predicts a batch and adds its counts to `metrics`.
+def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) -> Tensor:
+    """Predicts B queries and returns their counts, (B, counts) int64 in the order of `Count`.
 
     A model that writes cell by cell predicts them teacher-forced, as in the published protocol, and
     any other in the size that it has predicted. Free-running answers decide which grids are solved.
 
     Args:
         model: a model in evaluation mode, on the device of the batch.
-        batch: B queries.
-        task: (B,) int64 position of each query's task in `metrics`.
-        metrics: the metrics to add to, on the device of the batch.
+        batch: the queries.
         losses: the loss to add to as well, on the device of the batch.
     """
     prediction = predict(model, batch)
@@ -52,11 +44,10 @@ def count_batch(
     if losses is not None:
         logits = prediction.logits or model(batch)
         losses.update(logits, target.cells, target.sizes)
-    metrics.update(
+    return grid_counts(
         batch.source.as_images(batch.source.cells),
         target.as_images(target.cells),
         target.as_images(prediction.cells),
-        task=task,
         solved=prediction.solved,
         shape_correct=prediction.right_size,
         free_running=not model.teacher_forced,

@@ -3,16 +3,13 @@
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators.rules import count_on, group_rule_metrics, rule_metrics
-from raylab.arc.data.batching import Batch
+from raylab.arc.comparators.rules import count_on, rule_metrics
 from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
-from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.base import GridModel
+from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import HeldOut, TaskFigures
-from raylab.arc.scoring.batch import count_batch
-from raylab.arc.scoring.evaluation import predict_pairs
+from raylab.arc.scoring.evaluation import count_pairs
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import LOSS
@@ -36,36 +33,35 @@ def measure_test(
     """
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.store, config.training.objective.model_dump()
-    group_of_task = torch.tensor(sides.group_of_task)
-    metrics = GridMetrics(sides.groups, weights, group_of_task=group_of_task).to(device)
+    ids, tasks = store.task_ids, store.task_of[sides.test]
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
-
-    def count(model: GridModel, batch: Batch) -> None:
-        count_batch(model, batch, batch.tasks, metrics, losses)
-
-    predict_pairs(checkpoint, store, sides.test, config.training.batch_size, device, count)
-    values = {**metrics.compute(), LOSS: losses.compute()}
-    rules, tasks = count_on(sides, "test"), store.task_of[sides.test]
-    by_task = GridMetrics(store.task_ids, weights)
-    by_task.counts = metrics.counts.cpu()
+    pairs = count_pairs(checkpoint, store, sides.test, config.training.batch_size, device, losses)
+    counts, rules = sum_by_task(pairs, tasks, len(ids)), count_on(sides, "test")
+    groups = sides.groups, torch.tensor(sides.group_of_task), weights
+    rules_by_group = {
+        rule: group_metrics(sum_by_task(own, tasks, len(ids)), *groups)
+        for rule, own in rules.items()
+    }
+    by_group = group_metrics(counts, *groups)
     return HeldOut(
         by=config.data.split_by,
         side="test",
         chosen_on=config.data.select_on_test,
         tasks=len(sides.tasks_of(sides.test)),
         pairs=len(sides.test),
-        metrics={name: float(value) for name, value in values.items()},
-        groups=metrics.by_group(),
-        group_rules=group_rule_metrics(rules, tasks, weights, sides.groups, sides.group_of_task),
+        metrics=as_floats({**task_metrics(counts, weights), LOSS: losses.compute()}),
+        groups=by_group,
+        group_rules={
+            group: {rule: own[group].metrics for rule, own in rules_by_group.items()}
+            for group in by_group
+        },
         rules=rule_metrics(rules, tasks, weights),
         by_task={
             task: TaskFigures(
-                pairs=of.grids,
-                solve_rate=of.metrics["solve_rate"],
-                cell_accuracy=of.metrics["cell_accuracy"],
-                grid_accuracy=of.metrics["grid_accuracy"],
+                pairs=own.grids,
+                **{name: own.metrics[name] for name in TaskFigures.model_fields if name != "pairs"},
             )
-            for task, of in by_task.by_group().items()
+            for task, own in group_metrics(counts, ids, torch.arange(len(ids)), weights).items()
         },
         trained_pairs=sum(
             pair in checkpoint.seen.trained_on.pairs for pair in sides.contents[sides.test].tolist()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.content import contents_of
@@ -29,21 +30,13 @@ def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
     parted: list[Task] = []
     contents = contents_of(tasks)
     for task in tasks:
-        flags = [fingerprint in seen for fingerprint in contents[task.id]]
-        if any(flags):
-            known, new = (
-                tuple(p for p, flag in zip(task.pairs, flags, strict=True) if flag is wanted)
-                for wanted in (True, False)
-            )
-            task = replace(task, demonstrations=known, questions=new)
-        if not all(flags):
+        old = [fingerprint in seen for fingerprint in contents[task.id]]
+        if any(old):
+            new = tuple(compress(task.pairs, [not flag for flag in old]))
+            task = replace(task, demonstrations=tuple(compress(task.pairs, old)), questions=new)
+        if not all(old):
             parted.append(task)
     return tuple(parted)
-
-
-def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
-    """Returns the unit of each task: the task itself, or its group."""
-    return {task: task if scoring.unit == "task" else group for task, group in groups.items()}
 
 
 def choose_units(
@@ -55,8 +48,8 @@ def choose_units(
         DataError: The tasks cannot be used, or none is left to score.
     """
     tasks, seen = load_tasks(data), TaskSet()
-    for checkpoint in () if scoring.include_seen else checkpoints.values():
-        seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
+    if not scoring.include_seen:
+        seen = seen_tasks(checkpoints, data)
     if by_pair := scores_by_pair(data, scoring):
         new = part_seen(tasks, seen.pairs)
     else:
@@ -74,11 +67,8 @@ def choose_units(
         if by_pair
         else f"{len(tasks) - len(new)} that a model was trained on or chosen on are left out"
     )
-    log_line(
-        f"{len(new)} of {len(tasks)} tasks are scored, {left_out}",
-        scored=len(new),
-        tasks=len(tasks),
-    )
+    message = f"{len(new)} of {len(tasks)} tasks are scored, {left_out}"
+    log_line(message, scored=len(new), tasks=len(tasks))
     others = sorted({task.id for task in tasks} - {task.id for task in new} - seen.ids)
     if others and not by_pair:
         log_line(f"seen under another id: {', '.join(others)}", seen=others)
@@ -90,22 +80,26 @@ def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
     return data.split_by == "pair" and not scoring.include_seen
 
 
+def seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
+    """Returns what models were trained on, and unless `data` tests on it, what they chose on."""
+    seen = TaskSet()
+    for checkpoint in checkpoints.values():
+        seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
+    return seen
+
+
 def seen_pairs(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> frozenset[int]:
     """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`."""
-    if not scores_by_pair(data, scoring):
-        return frozenset()
-    chosen = not data.select_on_test
-    return frozenset[int]().union(
-        *(of.seen.tasks(chosen=chosen).pairs for of in checkpoints.values())
-    )
+    by_pair = scores_by_pair(data, scoring)
+    return seen_tasks(checkpoints, data).pairs if by_pair else frozenset()
 
 
 def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:
     units: dict[str, list[str]] = {}
-    for task, unit in unit_of_tasks(group_tasks(tasks, data.taxonomy), scoring).items():
-        units.setdefault(unit, []).append(task)
+    for task, group in group_tasks(tasks, data.taxonomy).items():
+        units.setdefault(task if scoring.unit == "task" else group, []).append(task)
     refuse_equal_file_names(units)
     return {unit: tuple(units[unit]) for unit in sorted(units)}
 

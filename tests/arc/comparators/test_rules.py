@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 
-from raylab.arc.comparators.rules import (
-    count_rules,
-    forced_answers,
-    group_rule_metrics,
-    rule_metrics,
-)
+from raylab.arc.comparators.rules import count_rules, forced_answers, rule_metrics
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.metrics import Count
 from raylab.arc.scoring.evaluation import score_rules
-from raylab.config.arc import ScoringConfig
 from tests.arc.conftest import batch_of
 
 Rows = list[list[int]]
@@ -82,22 +76,8 @@ def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
 
 def test_scores_are_means_over_the_units() -> None:
     tasks = [Task("a", (GROWN, SAME)), Task("b", (PLAIN,))]
-    groups = {"a": "x", "b": "x"}
-    by_task = score_rules(tasks, groups, ScoringConfig())
+    by_task = score_rules(tasks, {"a": "a", "b": "b"}, "solve_rate")
     # Copying solves one of two grids of a, none of b; repeating none of a and the one of b.
     assert by_task == {"copy_source": 0.25, "previous_cell": 0.5, "copy_else_previous": 0.25}
-    by_group = score_rules(tasks, groups, ScoringConfig(unit="group"))
+    by_group = score_rules(tasks, {"a": "x", "b": "x"}, "solve_rate")
     assert by_group["copy_source"] == pytest.approx(1 / 3)
-
-
-def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
-    counts, names = count_rules(store, np.arange(3)), ("none", "x", "y")
-    group_of_task = np.array([2, 1])
-    # As from Ray's object store.
-    group_of_task.flags.writeable = False
-    groups = group_rule_metrics(counts, store.task_of, {}, names, group_of_task)
-    cells = {group: rules["copy_source"]["cell_accuracy"] for group, rules in groups.items()}
-    # Task b: one of two cells. Task a: two of six and four of four.
-    assert cells == pytest.approx({"x": 1 / 2, "y": 6 / 10})
-    # One of the two grids of task a is right.
-    assert groups["y"]["copy_source"]["compositional_gap"] == pytest.approx(6 / 10 - 1 / 2)

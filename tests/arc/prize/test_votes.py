@@ -1,28 +1,37 @@
-"""Views, votes and attempts, of answers that are known by construction."""
+"""Views, votes and attempts, of answers that are known by construction; pictured answers."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.generations import SYMMETRIES
+from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.autoregressive import START
 from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
-from raylab.arc.prize.answering import Answerer, answer_tasks, as_rows
-from raylab.arc.prize.scores import prize_score, score_task
-from raylab.arc.prize.views import views_of
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, curve_views
+from raylab.arc.prize.answering import (
+    Answerer,
+    answer_tasks,
+    choose_pictures,
+    join_examples,
+    picture_tasks,
+)
+from raylab.arc.prize.scores import prize_score
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import GridRows
-from raylab.config.arc import VotesConfig
+from raylab.arc.seen import Seen, TaskSet
+from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
 from raylab.runs.run import Run
-from tests.arc.conftest import RandomTasks, limit_sides, small_model
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, limit_sides, small_model
 
 CPU = torch.device("cpu")
 A: GridRows = ((1,),)
@@ -35,15 +44,12 @@ def identity(batch: Batch) -> Answers:
 
 
 def answered(
-    tasks: tuple[Task, ...], answer: Answerer = identity, **votes: object
+    tasks: tuple[Task, ...], answer: Answerer = identity, **votes: Any
 ) -> list[TaskAnswers]:
-    posed = [task.posed for task in tasks]
-    return answer_tasks(
-        answer, posed, VotesConfig(**votes), demonstrations=2, batch_size=4, device=CPU
+    scoring = ScoringConfig(
+        protocol="arc", metric="two_attempts", batch_size=4, votes=VotesConfig(**votes)
     )
-
-
-# Votes by hand
+    return answer_tasks(answer, [task.posed for task in tasks], scoring, 2, CPU)
 
 
 def test_views_that_point_at_no_candidate_are_refused(tmp_path: Path):
@@ -55,63 +61,45 @@ def test_views_that_point_at_no_candidate_are_refused(tmp_path: Path):
         run.read_record(TaskAnswers, "answers.json")
 
 
-def test_candidates_rank_by_count_then_by_mean_likelihood_then_by_first_view():
-    # C has two views. A and B have one each: B is likelier.
-    question = QuestionAnswers.of([(A, -3.0), (C, -9.0), (B, -1.0), (C, -9.0)])
-    assert question.candidates == (A, C, B)
-    assert question.attempts(4) == (C, B)
-    # Of the first three all have one: B, then A.
-    assert question.attempts(3) == (B, A)
-    assert QuestionAnswers.of([(A, -1.0), (B, -1.0)]).attempts(2) == (A, B)
+@pytest.mark.parametrize(
+    ("views", "attempts"),
+    [
+        # C has two views. A and B have one each: B is likelier. Of the first three all have one.
+        ([(A, -3.0), (C, -9.0), (B, -1.0), (C, -9.0)], {4: (C, B), 3: (B, A)}),
+        ([(A, -1.0), (B, -1.0)], {2: (A, B)}),
+        # The mean likelihood counts and not the sum: A has mean -2, B has mean -1.5.
+        ([(A, -1.0), (A, -3.0), (B, -1.5), (B, -1.5)], {4: (B, A)}),
+        # One view has no votes.
+        ([(A, -9.0), (B, -1.0), (B, -1.0)], {1: (A, B), 3: (B, A)}),
+        ([(A, -1.0), (A, -1.0), (B, -1.0)], {1: (A, A), 2: (A, A)}),
+    ],
+)
+def test_candidates_rank_by_count_then_by_mean_likelihood_then_by_first_view(
+    views: list[tuple[GridRows, float]], attempts: dict[int, tuple[GridRows, GridRows]]
+):
+    question = QuestionAnswers.of(views)
+    assert {count: question.attempts(count) for count in attempts} == attempts
 
 
-def test_it_is_the_mean_likelihood_and_not_the_sum():
-    # Two views each: A has mean -2, B has mean -1.5.
-    question = QuestionAnswers.of([(A, -1.0), (A, -3.0), (B, -1.5), (B, -1.5)])
-    assert question.attempts(4) == (B, A)
-
-
-def test_one_view_has_no_votes():
-    question = QuestionAnswers.of([(A, -9.0), (B, -1.0), (B, -1.0)])
-    assert question.attempts(1) == (A, B)
-    assert question.attempts(3) == (B, A)
-
-
-def test_views_that_agree_make_the_same_attempt_twice():
-    question = QuestionAnswers.of([(A, -1.0), (A, -1.0), (B, -1.0)])
-    assert question.attempts(1) == question.attempts(2) == (A, A)
-
-
-def test_the_curve_doubles_the_views():
-    assert list(curve_views(1)) == [1]
-    assert list(curve_views(8)) == [1, 2, 4, 8]
-    assert list(curve_views(10)) == [1, 2, 4, 8, 10]
-
-
-# Views
-
-
-def test_views_of_fewer_are_the_first_of_more(random_tasks: RandomTasks):
+def test_views_of_fewer_are_the_first_of_more_with_all_symmetries_in_turn(
+    random_tasks: RandomTasks,
+):
     (task,) = random_tasks(1)
-    few, many = (views_of(task, count, VotesConfig()) for count in (5, 20))
+    few, many = (draw_views(task, count, VotesConfig()) for count in (5, 24))
     assert all(
         (a.colours == b.colours).all() and (a.symmetry, a.order) == (b.symmetry, b.order)
         for a, b in zip(few, many[:5], strict=True)
     )
     first = many[0]
     assert first.symmetry == 0 and first.order == () and (first.colours == np.arange(10)).all()
-
-
-def test_views_have_all_symmetries_in_turn(random_tasks: RandomTasks):
-    (task,) = random_tasks(1)
-    found = [view.symmetry for view in views_of(task, 24, VotesConfig())]
-    assert all(set(found[at : at + 8]) == set(range(SYMMETRIES)) for at in (0, 8, 16))
+    symmetries = [view.symmetry for view in many]
+    assert all({*symmetries[at : at + 8]} == {*range(SYMMETRIES)} for at in (0, 8, 16))
 
 
 @pytest.mark.parametrize("kind", ["symmetries", "colours", "orders"])
 def test_a_kind_of_view_can_be_left_out(kind: str, random_tasks: RandomTasks):
     (task,) = random_tasks(1)
-    views = views_of(task, 8, VotesConfig(**{kind: False}))
+    views = draw_views(task, 8, VotesConfig(**{kind: False}))
     assert {view.symmetry for view in views} == ({0} if kind == "symmetries" else set(range(8)))
     assert (len({tuple(view.colours) for view in views}) == 1) == (kind == "colours")
     assert (len({view.order for view in views}) == 1) == (kind == "orders")
@@ -123,32 +111,25 @@ def test_more_views_than_there_are_different_ones_are_refused():
         VotesConfig(views=9, colours=False, orders=False)
 
 
-# Answers
-
-
-def test_every_view_of_an_identity_votes_for_the_input(random_tasks: RandomTasks):
+@pytest.mark.parametrize(("views", "answers"), [(1, 2), (16, 16)])
+def test_every_view_of_an_identity_votes_for_the_input(
+    views: int, answers: int, random_tasks: RandomTasks
+):
     tasks = random_tasks(3, questions=2)
-    for task, answers in zip(tasks, answered(tasks, views=16), strict=True):
-        assert answers.task == task.id
-        for pair, question in zip(task.questions, answers.questions, strict=True):
+    for task, own in zip(tasks, answered(tasks, views=views), strict=True):
+        assert own.task == task.id
+        for pair, question in zip(task.questions, own.questions, strict=True):
             assert question.candidates == (as_rows(pair.input),)
-            assert len(question.views) == 16
-
-
-def test_one_view_asks_for_two_answers(random_tasks: RandomTasks):
-    (answers,) = answered(random_tasks(1), views=1)
-    assert len(answers.questions[0].views) == 2
+            assert len(question.views) == answers
 
 
 def test_a_model_that_is_right_in_one_view_has_one_vote():
     # It copies a tall grid and answers one cell to a wide one.
     def copies_tall(batch: Batch) -> Answers:
         tall = batch.source.sizes[:, 0] > batch.source.sizes[:, 1]
-        grids = batch.source
-        cells = grids.cells.clone()
+        cells = batch.source.cells.clone()
         cells[~tall] = 0
-        likelihoods = torch.where(tall, -1.0, -5.0)
-        return Answers(grids._replace(cells=cells), likelihoods)
+        return Answers(batch.source._replace(cells=cells), torch.where(tall, -1.0, -5.0))
 
     grid = np.array([[1], [2]], dtype=np.uint8)
     task = Task("t", (Pair(grid, grid),), (Pair(grid, grid),))
@@ -161,85 +142,52 @@ def test_a_model_that_is_right_in_one_view_has_one_vote():
     assert question.attempts(8) == (((1,), (2,)), ((0,), (0,)))
 
 
-def test_answers_do_not_depend_on_what_is_answered_together(
+def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihood(
     random_tasks: RandomTasks, small_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ):
     tasks = random_tasks(3, longest_side=4, questions=2)
     model = limit_sides(small_model(small_config, noise=0.3), 6)
+    batches: list[tuple[Batch, Answers]] = []
 
     def answer(batch: Batch) -> Answers:
-        return model.answers(batch)
+        batches.append((batch, model.answers(batch)))
+        return batches[-1][1]
 
     together = answered(tasks, answer, views=3)
     monkeypatch.setattr(answering, "QUERIES", 1)
-    apart = answered(tasks, answer, views=3)
-    for one, other in zip(together, apart, strict=True):
-        for a, b in zip(one.questions, other.questions, strict=True):
-            assert a.candidates == b.candidates
-            assert [v.log_likelihood for v in a.views] == pytest.approx(
-                [v.log_likelihood for v in b.views], abs=1e-3
+    for a, b in zip(together, answered(tasks, answer, views=3), strict=True):
+        for one, other in zip(a.questions, b.questions, strict=True):
+            assert one.candidates == other.candidates
+            assert [view.log_likelihood for view in one.views] == pytest.approx(
+                [view.log_likelihood for view in other.views], abs=1e-3
             )
-
-
-def test_outputs_of_test_inputs_are_not_posed(random_tasks: RandomTasks):
-    (task,) = random_tasks(1, questions=3)
-    posed = task.posed
-    assert [pair.output.tolist() for pair in posed.questions] == [[]] * 3
-    assert posed.demonstrations == task.demonstrations
-
-
-def test_the_log_likelihood_is_that_of_the_teacher_forced_answer(
-    random_tasks: RandomTasks, small_config: ModelConfig
-):
-    tasks = random_tasks(1, longest_side=4)
-    model = limit_sides(small_model(small_config, noise=0.3), 6)
-    seen: list[tuple[Batch, Answers]] = []
-
-    def answer(batch: Batch) -> Answers:
-        seen.append((batch, model.answers(batch)))
-        return seen[-1][1]
-
-    answered(tasks, answer)
-    for batch, answers in seen:
+    for batch, answers in batches:
         with torch.no_grad():
             logits = model(batch._replace(target=answers.grids))
         for index in range(len(batch.pairs)):
             area = int(answers.grids.sizes[index].prod())
             cells = answers.grids.cells[index, :area]
-            of_cells = logits.cells[index, :area].log_softmax(-1)
+            likelihood = logits.cells[index, torch.arange(area)].log_softmax(-1)
+            expected = likelihood[torch.arange(area), cells].sum()
             of_sizes = logits.sizes[index].log_softmax(-1)
-            expected = of_cells[torch.arange(area), cells].sum()
             expected += of_sizes[torch.arange(2), answers.grids.sizes[index] - 1].sum()
             assert float(answers.log_likelihoods[index]) == pytest.approx(float(expected), abs=1e-3)
-    assert START not in seen[0][1].grids.cells
-
-
-# Scores
-
-
-def test_a_task_counts_by_the_share_of_its_solved_outputs():
-    outputs = [np.array(rows, dtype=np.uint8) for rows in (A, B, C)]
-    score = score_task([(A, B), (A, B), (A, B)], outputs)
-    assert (score.first_attempt, score.two_attempts, score.outputs) == (1 / 3, 2 / 3, 3)
+    assert START not in batches[0][1].grids.cells
 
 
 def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
     one, two = (np.array(rows, dtype=np.uint8) for rows in (A, B))
+    views = {
+        "a": [[(B, -1.0), (C, -1.0), (A, -1.0), (A, -1.0)]],
+        "b": [[(B, -1.0)] * 4] * 2,
+    }
     answers = {
-        "a": TaskAnswers(
-            task="a",
-            questions=(QuestionAnswers.of([(B, -1.0), (C, -1.0), (A, -1.0), (A, -1.0)]),),
-            seconds=2.0,
-        ),
-        "b": TaskAnswers(
-            task="b",
-            questions=tuple(QuestionAnswers.of([(B, -1.0)] * 4) for _ in range(2)),
-            seconds=4.0,
-        ),
+        task: TaskAnswers(task=task, questions=tuple(map(QuestionAnswers.of, own)), seconds=seconds)
+        for (task, own), seconds in zip(views.items(), (2.0, 4.0), strict=True)
     }
     score = prize_score(answers, {"a": (one,), "b": (two, one)}, 4)
     # a: wrong twice until views 3 and 4 vote for it; b: half.
-    assert [(of.views, of.first_attempt, of.two_attempts) for of in score.curve] == [
+    assert [(own.views, own.first_attempt, own.two_attempts) for own in score.curve] == [
         (1, 0.25, 0.25),
         (2, 0.25, 0.25),
         (4, 0.75, 0.75),
@@ -247,3 +195,57 @@ def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
     assert (score.tasks, score.outputs, score.two_attempts, score.seconds) == (2, 3, 0.75, 3.0)
     # Shares 1 and 1/2: deviation sqrt(1/8), over sqrt(2).
     assert score.errors is not None and score.errors.two_attempts == pytest.approx(0.25)
+
+
+def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
+    random_tasks: RandomTasks, small_config: ModelConfig
+):
+    first, last = random_tasks(2, longest_side=5)
+    tasks = [first, Task(last.id, last.demonstrations)]
+    model = limit_sides(small_model(small_config, noise=0.3), 6)
+    checkpoint = Checkpoint("some.ckpt", small_config, model.state_dict(), Seen(TaskSet()))
+    pictures = [picture_tasks(name, checkpoint, tasks, CPU) for name in ("a", "b")]
+    for task, example in zip(tasks, join_examples(pictures).examples, strict=True):
+        asked = 0 if not task.questions else len(task.demonstrations)
+        pair = task.pairs[asked]
+        assert (example.task, example.input, example.target) == (
+            task.id,
+            as_rows(pair.input),
+            as_rows(pair.output),
+        )
+        decoded = model.answers(
+            batch_of(store_pairs([task]), [asked], small_config.context_pairs)
+        ).grids
+        grid = as_rows(decoded.cells[0].view(*decoded.sizes[0].tolist()).numpy())
+        assert example.predictions.keys() == {"a", "b"}
+        for prediction in example.predictions.values():
+            assert (prediction.grid, prediction.solved) == (grid, grid == example.target)
+
+
+def test_a_picture_is_solved_by_the_same_cells_in_the_same_size(random_tasks: RandomTasks):
+    config = SMALL_MODELS["encoder_decoder"]
+    model = small_model(config)
+    with torch.no_grad():
+        bias = model.get_parameter("size_head.linear.bias").view(2, 30)
+        bias[0, 0] += 1e4
+        bias[1, 1] += 1e4  # every output is 1 x 2
+    source = random_tasks(1)[0].demonstrations[0].input
+    store = store_pairs([Task("t", (Pair(source, np.zeros((1, 2), dtype=np.uint8)),))])
+    first, second = model.answers(batch_of(store, [0])).grids.cells[0].tolist()
+    outputs = [[[first, second]], [[first, 9 - second]], [[first], [second]]]
+    tasks = [
+        Task(f"t{at}", (Pair(source, np.array(output, dtype=np.uint8)),))
+        for at, output in enumerate(outputs)
+    ]
+    checkpoint = Checkpoint("some.ckpt", config, model.state_dict(), Seen(TaskSet()))
+    pictures = picture_tasks("a", checkpoint, tasks, CPU)
+    assert [example.predictions["a"].solved for example in pictures] == [True, False, False]
+
+
+def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
+    tasks = random_tasks(9)
+    sizes = {task.id: task.pairs[-1].output.size for task in tasks}
+    by_size = sorted(sizes, key=lambda id_: (sizes[id_], id_))
+    assert choose_pictures(tasks, 3) == [by_size[2], by_size[4], by_size[6]]
+    assert choose_pictures(tasks, 0) == []
+    assert len(choose_pictures(tasks, 20)) <= len(tasks)

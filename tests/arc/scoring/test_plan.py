@@ -1,0 +1,105 @@
+"""Planning of score trees: what is scored, and what must not be mixed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from raylab.arc.data.generations import redraw
+from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.scoring.evaluation import score_tasks
+from raylab.arc.scoring.plan import generation_configs, plan_scoring
+from raylab.arc.scoring.units import part_seen
+from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
+from raylab.errors import ConfigError, DataError, RunError
+from raylab.runs.run import Run
+from tests.arc.conftest import fingerprint
+from tests.evaluation.models import CHECKPOINT, train_small
+
+SCORING = ScoringConfig()
+
+
+def trained(data: DataConfig, folder: Path) -> str:
+    train_small(Run.at(str(folder / "one")), data)
+    return str(folder / "one" / CHECKPOINT)
+
+
+def test_a_task_is_seen_under_another_id(tmp_path: Path) -> None:
+    """40853293 of ARC-AGI-1 is 070dd51e in ARC-AGI-2, and a copy of any task is that task."""
+    data = DataConfig(tasks=("40853293", "007bbfb7", "00d62c1b"))
+    (tmp_path / "split.json").write_text(
+        json.dumps({"train": ["40853293"], "val": ["007bbfb7"], "test": ["00d62c1b"]})
+    )
+    data = data.model_copy(update={"split": str(tmp_path / "split.json")})
+    models = {"one": trained(data, tmp_path)}
+    copies = tmp_path / "tasks"
+    copies.mkdir()
+    for id_, name in (("40853293", "trained"), ("007bbfb7", "chosen"), ("00d62c1b", "tested")):
+        (task,) = redraw(load_tasks(DataConfig(tasks=(id_,))), 5)
+        pairs = [{"input": p.input.tolist(), "output": p.output.tolist()} for p in task.pairs]
+        (copies / f"{name}.json").write_text(json.dumps(pairs))
+    copied = DataConfig(source=TaskSource.RE_ARC, path=str(copies))
+    second = DataConfig(source=TaskSource.ARC_AGI_2, tasks=("070dd51e", "00576224"))
+    for scored, units in (
+        (second, {"00576224"}),
+        (copied, {"tested"}),
+        (copied.model_copy(update={"select_on_test": True}), {"tested", "chosen"}),
+    ):
+        planned = plan_scoring(models, ("published",), scored, SCORING, Run.at(str(tmp_path)))
+        assert planned.plan.units.keys() == units
+
+
+def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path) -> None:
+    """Two tasks of six and four pairs, trained on by pair."""
+    data = DataConfig(tasks=("007bbfb7", "0520fde7"), split_by="pair", test_fraction=0.4)
+    models = {"one": trained(data, tmp_path)}
+    sides = load_sides(data)
+    # Two tested pairs of either task: round(6 * 0.4) and round(4 * 0.4).
+    assert len(sides.test) == 4
+    tree = Run.at(str(tmp_path / "scored"))
+    scoring = plan_scoring(models, ("published", 1), data, SCORING, tree).written()
+    plan = scoring.plan
+    assert plan.by_pair and plan.units.keys() == {"007bbfb7", "0520fde7"}
+    assert not {*sides.contents[sides.test].tolist()} & plan.seen
+    for generation in plan.generations:
+        tasks = plan.tasks_in(generation)
+        scores = score_tasks(
+            scoring.checkpoints["one"],
+            tasks,
+            plan.unit_of_task,
+            SCORING,
+            torch.device("cpu"),
+            plan.seen,
+        )
+        assert {task: score.grids for task, score in scores.items()} == {
+            "007bbfb7": 2,
+            "0520fde7": 2,
+        }
+        # What it was trained on and chosen on is shown, and nothing that is scored.
+        shown = [p for task in part_seen(tasks, plan.seen) for p in task.demonstrations]
+        assert {*map(fingerprint, shown)} == plan.seen
+    assert plan_scoring(models, ("published", 1), data, SCORING, tree).plan == plan
+    with pytest.raises(RunError, match="was begun without two"):
+        plan_scoring(models | {"two": models["one"]}, ("published", 1), data, SCORING, tree)
+    # Asked for new tasks, there are none.
+    by_task = data.model_copy(update={"split_by": "task"})
+    with pytest.raises(DataError, match="each of the 2 tasks"):
+        plan_scoring(models, ("published",), by_task, SCORING, Run.at(str(tmp_path / "other")))
+
+
+def test_generations_are_named_and_only_seeds_are_redrawn(tmp_path: Path):
+    fields = {"source": "re_arc", "path": str(tmp_path), "generation": 5}
+    data = DataConfig.model_validate(fields)
+    archive = str(tmp_path / "seed202.zip")
+    configs = generation_configs(("published", 3, archive), data)
+    assert {name: (of.path, of.generation) for name, of in configs.items()} == {
+        "published": (data.path, None),
+        "seed-3": (data.path, 3),
+        "seed202": (archive, None),
+    }
+    with pytest.raises(ConfigError, match="both called x"):
+        generation_configs(("/a/x.zip", "/b/x.zip"), data)
+    with pytest.raises(ConfigError, match="reads no files"):
+        generation_configs(("/some/archive.zip",), DataConfig())
