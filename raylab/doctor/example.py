@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 MODELS, ITEMS, GENERATIONS = 12, 300, 2
@@ -37,8 +37,7 @@ class Planted:
     always_wrong: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     name: str
     question: str
     answer: int
@@ -75,7 +74,7 @@ def write_example(directory: str | Path, seed: int = 0) -> Planted:
 
 def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
     """Returns the items, and which of them have which fault."""
-    names = [f"simulated-{number:03}" for number in range(1, ITEMS + 1)]
+    names = np.array([f"simulated-{number:03}" for number in range(1, ITEMS + 1)])
     counts = (WRONG_KEYS, DUPLICATES, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG)
     places = rng.permutation(ITEMS)[: sum(counts)]
     wrong, first, second, right, hopeless = np.split(places, np.cumsum(counts)[:-1])
@@ -83,28 +82,23 @@ def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
     eases = rng.normal(EASE, SPREAD, ITEMS)
     eases[right], eases[hopeless] = np.inf, -np.inf
     items = list[_Item]()
-    for place, name in enumerate(names):
+    for place, name in enumerate(names.tolist()):
         answer, shift = (int(draw) for draw in rng.integers((0, 1), len(LETTERS)))
-        question = (
-            f"Simulated question: what goes with {', '.join(rng.choice(WORDS, QUESTION_WORDS))}?"
-        )
-        ease = float(eases[place])
-        if (original := originals.get(place)) is not None:
-            copied = items[original]
-            question, answer, ease = copied.question, copied.answer, copied.ease
-        target = (answer + shift) % len(LETTERS) if place in wrong else answer
-        items.append(_Item(name, question, answer, target, ease))
-    planted = Planted(
-        wrong_keys=_names(names, wrong),
-        duplicates={names[later]: names[earlier] for later, earlier in originals.items()},
-        always_right=_names(names, right),
-        always_wrong=_names(names, hopeless),
+        words = ", ".join(rng.choice(WORDS, QUESTION_WORDS))
+        question = f"Simulated question: what goes with {words}?"
+        item = _Item(name, question, answer, answer, float(eases[place]))
+        if place in originals:
+            item = items[originals[place]]._replace(name=name)
+        shifted = (item.answer + shift) % len(LETTERS) if place in wrong else item.answer
+        items.append(item._replace(target=shifted))
+    return items, Planted(
+        wrong_keys=tuple(np.sort(names[wrong]).tolist()),
+        duplicates={
+            str(names[later]): str(names[original]) for later, original in originals.items()
+        },
+        always_right=tuple(np.sort(names[right]).tolist()),
+        always_wrong=tuple(np.sort(names[hopeless]).tolist()),
     )
-    return items, planted
-
-
-def _names(names: list[str], places: NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(names[place] for place in sorted(places))
 
 
 def _answer(rng: np.random.Generator, items: list[_Item], ability: float) -> list[int]:

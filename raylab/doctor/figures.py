@@ -1,6 +1,11 @@
 """Figures of a diagnosis: a value with its interval, or the reason why there is none."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raylab.quality.record import QualityFigure
+
+LEVEL = 0.05
 
 
 class Finding(QualityFigure):
@@ -30,3 +35,13 @@ def missing_figure(name: str, reason: str) -> Finding:
 def points(share: float) -> str:
     """Returns a difference of shares in percentage points."""
     return f"{100 * share:.1f} points"
+
+
+def interval_from_zero(draws: NDArray[np.float64]) -> tuple[float, float]:
+    """Returns the 95 % interval of a value >= 0 from draws of its confidence distribution.
+
+    Draws may be negative. Nothing lies below a true 0, so that it has the whole level on one side
+    (after Feldman and Cousins, Phys. Rev. D 57, 1998).
+    """
+    low, whole, high = np.quantile(draws, (LEVEL / 2, LEVEL, 1 - LEVEL / 2)).tolist()
+    return max(low if low > 0 else whole, 0.0), max(high, 0.0)

@@ -5,7 +5,7 @@ have, each less the item's mean, so that a model that lacks the easy items does 
 Weights of items do not count. (M, I) stands for models and items.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
-from raylab.doctor.responses import Matrix
+from raylab.doctor.responses import Array, Matrix
 
 FEWEST = 3
-"""Models below which nothing is said of an item but its difficulty: any two points correlate."""
+"""Models below which nothing is said of an item but its difficulty: any two agree or correlate."""
 HALF = 0.5
 """Least score that counts as right where only right and wrong are told apart."""
 DIGITS = 9
@@ -25,16 +25,7 @@ APART = 3.0
 """Distance between items in the one sequence of all that is fitted; a score moves by 2 at most."""
 DIGBY = 0.75
 
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """(M, I) scores, rest scores and their average ranks by item, NaN where there is no score."""
-
-    scores: Array
-    rests: Array
-    ranks: Array
+BY_ITEM: Any = {"axis": 0, "nan_policy": "omit"}
 
 
 def judge_items(matrix: Matrix) -> pd.DataFrame:
@@ -61,12 +52,11 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
     """
     scores = matrix.scores
     rests = rest_scores(scores)
-    scored = _Scored(scores, rests, rankdata(rests, axis=0, nan_policy="omit"))
-    models = (~np.isnan(scores)).sum(axis=0)
+    ranks, models = rankdata(rests, **BY_ITEM), (~np.isnan(scores)).sum(axis=0)
     figures = {
-        "isotonic": _isotonic(scored),
-        "item_rest": _correlation(scores, rests),
-        "tetrachoric": _tetrachoric(scored),
+        "isotonic": _isotonic(scores, ranks),
+        "item_rest": _correlate(scores, rests),
+        "tetrachoric": _tetrachoric(scores, ranks),
         "scalability": _scalability(scores),
     }
     unclear = (models < FEWEST) | _constant(scores) | _constant(rests)
@@ -82,14 +72,20 @@ def rest_scores(scores: Array) -> Array:
     They are 0 for a model that does as well as the mean on the other items that it has.
     """
     present = ~np.isnan(scores)
-    centered = _centered(scores)
+    centered = center_items(scores)
     others = present.sum(axis=1, keepdims=True) - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         rests = (centered.sum(axis=1, keepdims=True) - centered) / others
     return np.where(present & (others > 0), rests.round(DIGITS), np.nan)
 
 
-def _centered(values: Array) -> Array:
+def agreement_with_rest(scores: Array) -> Array:
+    """Returns the (I,) sums of products of the scores on each item and on all others, centered."""
+    centered = center_items(scores)
+    return (centered * (centered.sum(axis=1, keepdims=True) - centered)).sum(axis=0)
+
+
+def center_items(values: Array) -> Array:
     """Returns the values less the mean of their column; 0 for missing ones."""
     present = ~np.isnan(values)
     counts = np.maximum(present.sum(axis=0), 1)
@@ -102,48 +98,43 @@ def _constant(values: Array) -> NDArray[np.bool_]:
     return least >= np.where(np.isnan(values), -np.inf, values).max(axis=0)
 
 
-def _correlation(left: Array, right: Array) -> Array:
+def _correlate(left: Array, right: Array) -> Array:
     """Returns Pearson's correlations of the columns over the rows that have both."""
     missing = np.isnan(left) | np.isnan(right)
-    left, right = (_centered(np.where(missing, np.nan, side)) for side in (left, right))
+    left, right = (center_items(np.where(missing, np.nan, side)) for side in (left, right))
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.sqrt((left**2).sum(axis=0) * (right**2).sum(axis=0))
         return (left * right).sum(axis=0) / scale
 
 
-def _isotonic(scored: _Scored) -> Array:
-    """Returns the (I,) signed isotonic R^2.
+def _isotonic(scores: Array, ranks: Array) -> Array:
+    """Returns the (I,) signed isotonic R^2, from (M, I) scores and ranks of rest scores.
 
     All items are fitted at once: they lie in one sequence, so far apart that none mixes.
     """
-    signs = np.sign(_correlation(rankdata(scored.scores, axis=0, nan_policy="omit"), scored.ranks))
-    order = np.argsort(scored.ranks, axis=0)  # NaN comes last.
-    ranks, scores = (
-        np.take_along_axis(values, order, axis=0).T for values in (scored.ranks, scored.scores)
-    )
-    item, _ = kept = np.nonzero(~np.isnan(ranks))
-    if not item.size:
-        return np.full(len(signs), np.nan)
+    signs = np.sign(_correlate(rankdata(scores, **BY_ITEM), ranks))
     # A monotone function has one value for all models of a rest score.
-    changes = (np.diff(item) != 0) | (np.diff(ranks[kept]) != 0)
-    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    weights = np.diff(np.append(starts, item.size)).astype(float)
-    block = item[starts]
-    values = np.nan_to_num(signs)[block] * np.add.reduceat(scores[kept], starts) / weights
-    fitted = isotonic_regression(values + APART * block, weights=weights).x - APART * block
-    size = len(signs)
+    cells = pd.DataFrame({"score": scores.T.ravel(), "rank": ranks.T.ravel()})
+    cells["item"] = np.repeat(np.arange(scores.shape[1]), len(scores))
+    blocks = cells.dropna().groupby(["item", "rank"])["score"].agg(["mean", "size"]).reset_index()
+    if blocks.empty:
+        return np.full(len(signs), np.nan)
+    item, weights = blocks["item"].to_numpy(), blocks["size"].to_numpy(float)
+    values = np.nan_to_num(signs)[item] * blocks["mean"].to_numpy()
+    fitted = isotonic_regression(values + APART * item, weights=weights).x - APART * item
+    total = (center_items(np.where(np.isnan(ranks), np.nan, scores)) ** 2).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.bincount(block, fitted * weights, size) / np.bincount(block, weights, size)
-        explained = np.bincount(block, weights * (fitted - means[block]) ** 2, size)
-        total = (_centered(np.where(np.isnan(scored.ranks), np.nan, scored.scores)) ** 2).sum(0)
-        return signs * explained / total
+        sums, squares, counts = (
+            np.bincount(item, weights * power, len(signs)) for power in (fitted, fitted**2, 1.0)
+        )
+        return signs * (squares - sums**2 / counts) / total
 
 
-def _tetrachoric(scored: _Scored) -> Array:
+def _tetrachoric(scores: Array, ranks: Array) -> Array:
     """Returns the (I,) approximate tetrachoric correlations."""
-    present = ~np.isnan(scored.ranks)
-    upper = scored.ranks > (present.sum(axis=0) + 1) / 2
-    right = scored.scores >= HALF
+    present = ~np.isnan(ranks)
+    upper = ranks > (present.sum(axis=0) + 1) / 2
+    right = scores >= HALF
     counts = np.stack(
         [
             (present & (right == first) & (upper == second)).sum(axis=0)
@@ -164,14 +155,12 @@ def _scalability(scores: Array) -> Array:
     pair by the models that have both.
     """
     present = (~np.isnan(scores)).astype(float)
-    centered = _centered(scores)
-    observed = (centered * (centered.sum(axis=1, keepdims=True) - centered)).sum(axis=0)
-    quantiles = _quantiles(np.where(present > 0, centered, np.nan))
+    quantiles = _quantiles(np.where(present > 0, center_items(scores), np.nan))
     sums = present @ quantiles.T
     largest = ((sums.T @ present) * quantiles).mean(axis=0)
     largest -= present.sum(axis=0) * (quantiles**2).mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(largest > 0, observed / largest, np.nan)
+        return np.where(largest > 0, agreement_with_rest(scores) / largest, np.nan)
 
 
 def _quantiles(values: Array) -> Array:

@@ -13,15 +13,14 @@ the error of a two-way jackknife over models and items (Owen, Ann. Appl. Stat. 1
 of cells are what both have in common, as in Cameron, Gelbach and Miller 2011).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.doctor.figures import Finding, make_figure, missing_figure, points
+from raylab.doctor.figures import Finding, interval_from_zero, make_figure, missing_figure, points
 from raylab.doctor.responses import Array, Responses
 from raylab.printable import join_names
 from raylab.runs.records import Part
@@ -35,49 +34,47 @@ NAMES = {
     "epochs": "chance from answer to answer",
 }
 """The components, and what they are in words."""
-AXES = {
-    "models": (0,),
-    "items": (1,),
-    "model x item": (0, 1),
-    "generations": (2,),
-    "model x generation": (0, 2),
+AXES: dict[str, tuple[int, ...]] = {
+    "models": (1,),
+    "items": (2,),
+    "model x item": (1, 2),
+    "generations": (0,),
+    "model x generation": (0, 1),
 }
-"""Axes of the (models, items, generations) cells that an effect is shared by."""
+"""Axes of the (generations, models, items) cells that an effect is shared by."""
+LEVELS = ("generation", "model", "item")
 RESIDUAL = "epochs"
-COLUMNS = ("model", "item", "generation")
-DRAWS = 20_000
-BLOCKS = 20
+DESIGNS = {
+    "as it is": (1, 1, 1),
+    "twice the items": (2, 1, 1),
+    "twice the generations": (1, 2, 1),
+    "twice the epochs": (1, 1, 2),
+}
+"""Multiples of the numbers of items, generations and epochs."""
+DRAWS = 10_000
+BLOCKS = 10
 """Most parts that the jackknife leaves out, each once."""
 LEAST_MODELS = 3
 FEW_MODELS = f"an interval needs {LEAST_MODELS} models"
-AS_IT_IS = "as it is"
-LARGEST_TABLE = 50_000_000
-"""Most cells; beyond it generations are taken together."""
 SINGULAR = 1e-9
 STEADY = 0.35
 """Relative error below which a component is drawn on the logarithmic scale."""
+TINY = np.finfo(float).tiny
 SEED = 20_260
 
 Value = TypeVar("Value", float, Array)
 
 Cells = tuple[Array, Array, Array]
-"""(models, items, generations) numbers of scores, their sums, and the sums of their squares."""
+"""(generations, models, items) numbers of scores, their sums, and the sums of their squares."""
 
 
 class Component(Part):
-    """The variance that one source adds to a score."""
+    """The variance that one source adds to a score; a negative estimate counts as 0."""
 
     name: str
     variance: Finding
     share: float | None
     """Its share of the sum of all components, in [0, 1]."""
-    negative: bool
-    """True if the estimate is negative and reported as 0: it is small beside the noise."""
-
-    @property
-    def sentence(self) -> str:
-        """The component in words."""
-        return self.variance.sentence
 
 
 class Design(Part):
@@ -90,11 +87,6 @@ class Design(Part):
     reliability: Finding
     """Share of the variance of models' means that is due to the models: the generalizability
     coefficient, in [0, 1]."""
-
-    @property
-    def sentence(self) -> str:
-        """The design in words."""
-        return f"{self.standard_error.sentence} {self.reliability.sentence}"
 
 
 class Noise(Part):
@@ -111,53 +103,62 @@ class Noise(Part):
     @property
     def sentence(self) -> str:
         """The noise in words."""
-        shares = {part.name: part.share for part in self.components if part.share is not None}
+        shares = {part.name: part.share for part in self.components[1:] if part.share is not None}
         if not shares:
             return self.components[0].variance.sentence
-        others = {name: share for name, share in shares.items() if name != "models"}
-        name = max(others, key=others.__getitem__, default="")
+        name = max(shares, key=shares.__getitem__)
         most = f"Most of what is not the models comes from {NAMES[name]} ({100 * shares[name]:.0f}"
         return f"{self.signal_to_noise.sentence} {most} % of all variance)."
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Estimated variances and the counts that they rest on."""
+    """Estimated components.
 
-    variances: dict[str, float]
-    """By name; those that the data cannot tell from others are missing. May be negative."""
-    cells: Cells
+    Attributes:
+        variances: By name; those that the data cannot tell from others are missing.
+        draws: (draws,) draws of each from its confidence distribution; none of few models.
+        alone: How much of each variance enters the mean of a model.
+        beside: The same for its difference from the means of other models.
+        nested: True if each generation has items of its own.
+        sources: What moves the mean of a model.
+    """
 
-    @cached_property
-    def nested(self) -> bool:
-        """True if each generation has items of its own."""
-        return self.levels((1, 2)) == self.levels((1,)) and self.levels((2,)) > 1
+    variances: Mapping[str, float]
+    draws: Mapping[str, Array]
+    alone: Mapping[str, float]
+    beside: Mapping[str, float]
+    nested: bool
+    sources: tuple[str, ...]
 
-    def levels(self, axes: tuple[int, ...]) -> int:
-        """Returns the number of combinations of levels that have a score."""
-        return int((_sum(self.cells[0], axes) > 0).sum())
+    def predict(
+        self, variances: Mapping[str, Value], more: tuple[int, int, int], alone: bool = False
+    ) -> Value:
+        """Returns the variance of a model's mean in a benchmark of another size (a D-study).
 
-    def single(self, unit: tuple[int, ...]) -> float:
-        """Returns the mean over units of one over their number of scores."""
-        counts = _sum(self.cells[0], unit)
-        return float((1 / counts[counts > 0]).mean())
-
-    def factor(self, unit: tuple[int, ...], axes: tuple[int, ...], alone: bool = False) -> float:
-        """Returns how much of an effect's variance enters the mean of a unit.
-
-        It is the mean over units of the sum of the squared shares p of the effect's levels, 1 / k
-        where each unit has k levels alike; less, unless `alone`, the sum of p p' of two units, by
-        which an effect that they share leaves their difference.
+        Args:
+            variances: Those of the effects.
+            more: Multiples of the numbers of items, generations and epochs.
+            alone: True for the mean itself, False for its difference from that of other models.
         """
-        joint = _sum(self.cells[0], tuple(sorted({*unit, *axes})))
-        shares = _ratio(joint, _sum(self.cells[0], unit))
-        number = self.levels(unit)
-        own = float((shares**2).sum()) / number
-        between = [axis for axis in unit if axis not in axes]
-        if alone or not between or shares.shape[between[-1]] < 2:
-            return own
-        pairs = float((shares.sum(axis=between[-1]) ** 2).sum()) - own * number
-        return own - pairs / number / (shares.shape[between[-1]] - 1)
+        items, generations, epochs = more
+        again = items * (generations if self.nested else 1)
+        times = {"items": again, "model x item": again, "generations": generations}
+        times |= {"model x generation": generations, RESIDUAL: items * generations * epochs}
+        factors = self.alone if alone else self.beside
+        terms = [factors[n] / times[n] * variances[n] for n in times if n in variances]
+        return sum(terms[1:], terms[0])
+
+    def signal(self, variances: Mapping[str, Any], more: tuple[int, int, int]) -> Any:
+        """Returns the variance of the models over that of the noise, negative where it is."""
+        least = max(self.predict(self.variances, more) / 1e6, TINY)
+        return variances["models"] / np.maximum(self.predict(variances, more), least)
+
+    def figure(self, compute: Callable[[Mapping[str, Any]], Any], sentence: str) -> Finding:
+        """Returns a figure >= 0 of the variances; the sentence has a place for its value."""
+        value = float(compute(self.variances))
+        interval = interval_from_zero(compute(self.draws)) if self.draws else None
+        return make_figure(value, interval, sentence.format(value), FEW_MODELS)
 
 
 def measure_noise(responses: Responses) -> Noise:
@@ -168,26 +169,22 @@ def measure_noise(responses: Responses) -> Noise:
             where some model answers an item of a generation more than once.
     """
     cells = _cells(responses)
-    fit = _fit(cells)
-    draws = _draw(fit) if fit.variances else {}
-    components = tuple(_component(name, fit, draws) for name in NAMES)
-    noise = _sources(fit)
+    names = _estimable(cells)
+    fit = _fit(cells, names) if names else None
     return Noise(
-        components=components,
-        designs=tuple(_designs(fit, draws)),
-        signal_to_noise=_signal_to_noise(fit, draws, noise),
-        noise=noise,
+        components=tuple(_component(name, fit, cells) for name in NAMES),
+        designs=tuple(_designs(fit)) if fit else (),
+        signal_to_noise=_signal_to_noise(fit, cells),
+        noise=fit.sources if fit else (),
     )
 
 
 def _cells(responses: Responses) -> Cells:
     table = responses.table
-    codes = [np.unique(table[name].cat.codes, return_inverse=True) for name in COLUMNS]
-    shape = tuple(len(levels) for levels, _ in codes)
-    if np.prod(shape) > LARGEST_TABLE:
-        codes[2] = (codes[2][0][:1], np.zeros(len(table), np.int64))
-        shape = (*shape[:2], 1)
-    place = np.ravel_multi_index([code for _, code in codes], shape)
+    columns = [table[name].cat.codes for name in LEVELS]
+    codes = [np.unique(column, return_inverse=True)[1] for column in columns]
+    shape = tuple(int(code.max()) + 1 for code in codes)
+    place = np.ravel_multi_index(codes, shape)
     score = table["score"].to_numpy(float)
     counts, sums, squares = (
         np.bincount(place, weights, int(np.prod(shape))).reshape(shape).astype(float)
@@ -196,28 +193,16 @@ def _cells(responses: Responses) -> Cells:
     return counts, sums, squares
 
 
-def _sum(values: Array, axes: tuple[int, ...]) -> Array:
-    """Returns sums by the levels of some axes; the others have length 1."""
-    return values.sum(axis=tuple(axis for axis in (0, 1, 2) if axis not in axes), keepdims=True)
-
-
-def _fit(cells: Cells) -> _Fit:
-    """Estimates the components that the cells can tell apart."""
-    names = [] if _constant(cells) else _estimable(cells)
-    return _Fit(_variances(cells, names) if names else {}, cells)
-
-
-def _constant(cells: Cells) -> bool:
-    counts, sums, squares = (float(values.sum()) for values in cells)
-    return squares / counts - (sums / counts) ** 2 < SINGULAR
-
-
 def _estimable(cells: Cells) -> list[str]:
-    counts = cells[0]
-    used = [n for n, axes in AXES.items() if all(counts.shape[axis] > 1 for axis in axes)]
-    total, levels = counts.sum(), {n: int((_sum(counts, AXES[n]) > 0).sum()) for n in used}
-    used = [n for n in used if levels[n] < total]
-    if "models" not in used:
+    """Returns the components that the cells can tell apart, beside the residual."""
+    counts = _margins(cells[0])
+    used = [
+        name
+        for name, axes in AXES.items()
+        if min(np.array(cells[0].shape)[list(axes)]) > 1
+        and (counts[axes] > 0).sum() < counts[()].sum()
+    ]
+    if "models" not in used or _constant(cells):
         return []
     for name in ("model x generation", "generations", "items", "model x item"):
         if name in used and not _regular(cells, used):
@@ -225,71 +210,120 @@ def _estimable(cells: Cells) -> list[str]:
     return used if _regular(cells, used) else []
 
 
+def _constant(cells: Cells) -> bool:
+    counts, sums, squares = (float(values.sum()) for values in cells)
+    return squares / counts - (sums / counts) ** 2 < SINGULAR
+
+
 def _regular(cells: Cells, names: list[str]) -> bool:
-    matrix, _ = _equations(cells, names)
+    rows, _ = _equations(cells, names)
+    matrix = rows[1:] - rows[0]
     scaled = matrix / np.sqrt((matrix**2).sum(axis=1, keepdims=True))
     return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > SINGULAR)
 
 
-def _variances(cells: Cells, names: list[str]) -> dict[str, float]:
-    matrix, observed = _equations(cells, names)
-    solved = np.linalg.lstsq(matrix, observed, rcond=None)[0]
+def _why_missing(name: str, cells: Cells) -> str:
+    if _constant(cells):
+        return "all scores are equal"
+    for axis, level in enumerate(LEVELS):
+        if cells[0].shape[axis] < 2 and axis in (1, *AXES.get(name, ())):
+            return f"there is one {level}"
+    if name == "model x item":
+        return "no model answers an item twice, so it is a part of epochs"
+    return "the scores cannot tell it from other sources"
+
+
+def estimate_components(cells: Cells, names: list[str]) -> dict[str, float]:
+    """Returns the variances of some effects and of the residual, which may be negative."""
+    rows, observed = _equations(cells, names)
+    solved = np.linalg.lstsq(rows[1:] - rows[0], observed[1:] - observed[0], rcond=None)[0]
     return dict(zip((*names, RESIDUAL), solved.tolist(), strict=True))
 
 
 def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
-    """Returns the coefficients of the variances and the sums of squares, less those of the mean."""
+    """Returns the coefficients of the variances in sums of squares, and these.
+
+    They are those of the mean, of the means of each effect's levels, and of all scores.
+    """
     counts, sums, squares = cells
-    margins: dict[tuple[int, ...], Array] = {
-        axes: _sum(counts, axes) for axes in {AXES[n] for n in names} | {()}
+    margins, totals = _margins(counts), _margins(sums)
+    rows, observed = list[list[float]](), list[float]()
+    for unit in ((), *(AXES[name] for name in names)):
+        own = margins[unit]
+        joint = [margins[tuple(sorted({*unit, *AXES[name]}))] for name in names]
+        rows.append([*(float(_ratio(j**2, own).sum()) for j in joint), float((own > 0).sum())])
+        observed.append(float(_ratio(totals[unit] ** 2, own).sum()))
+    rows.append([float(counts.sum())] * (len(names) + 1))
+    return np.array(rows), np.array([*observed, float(squares.sum())])
+
+
+def _margins(values: Array) -> dict[tuple[int, ...], Array]:
+    """Returns sums by the levels of all sets of axes; the others have length 1."""
+    sums = {(0, 1, 2): values, (0, 1): values.sum(axis=2, keepdims=True)}
+    sums |= {(0, 2): values.sum(axis=1, keepdims=True), (1, 2): values.sum(axis=0, keepdims=True)}
+    sums |= {
+        (0,): sums[0, 1].sum(axis=1, keepdims=True),
+        (1,): sums[1, 2].sum(axis=2, keepdims=True),
     }
-    total = float(margins[()].sum())
-
-    def coefficients(unit: tuple[int, ...]) -> list[float]:
-        own, row = margins[unit], list[float]()
-        for name in names:
-            axes = tuple(sorted({*unit, *AXES[name]}))
-            joint = margins[axes] if axes in margins else _sum(counts, axes)
-            row.append(total if axes == unit else float(_ratio(joint**2, own).sum()))
-        return [*row, float((own > 0).sum())]
-
-    units = [AXES[name] for name in names]
-    least, mean = np.array(coefficients(())), float(sums.sum() ** 2 / total)
-    rows = [np.array(coefficients(unit)) - least for unit in units]
-    observed = [float(_ratio(_sum(sums, unit) ** 2, margins[unit]).sum()) - mean for unit in units]
-    rows.append(np.full(len(names) + 1, total) - least)
-    observed.append(float(squares.sum()) - mean)
-    return np.array(rows), np.array(observed)
+    sums |= {(2,): sums[1, 2].sum(axis=1, keepdims=True), (): sums[0, 1].sum(keepdims=True)}
+    return sums
 
 
 def _ratio(values: Array, by: Array) -> Array:
     """Returns quotients, 0 where the divisor is."""
-    shape = np.broadcast_shapes(values.shape, by.shape)
-    return np.divide(values, by, out=np.zeros(shape), where=np.broadcast_to(by > 0, shape))
+    return values / np.where(by > 0, by, np.inf)
 
 
-def _draw(fit: _Fit) -> dict[str, Array]:
-    """Returns (draws,) variances of each component, which may be negative; none of few models."""
-    models = fit.levels((0,))
-    if models < LEAST_MODELS:
-        return {}
-    random, drawn = np.random.default_rng(SEED), dict[str, Array]()
-    errors = _errors(fit)
+def _fit(cells: Cells, names: list[str]) -> _Fit:
+    counts, variances = cells[0], estimate_components(cells, names)
+    rows = dict(zip(("", *names), _equations(cells, names)[0], strict=False))
+    alone = rows["models"] / counts.sum()
+    squares = {name: rows[name] - rows[""] for name in names}
+    if "model x generation" in names:
+        squares["model x generation"] -= squares["models"] + squares["generations"]
+    factors = {
+        name: dict(zip(variances, (row / row[names.index(name)]).tolist(), strict=True))
+        for name, row in squares.items()
+    }
+    return _Fit(
+        variances={name: max(value, 0.0) for name, value in variances.items()},
+        draws=_draw(cells, variances, factors) if counts.shape[1] >= LEAST_MODELS else {},
+        alone=dict(zip(variances, alone.tolist(), strict=True)),
+        beside=factors["models"],
+        nested=bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all()),
+        sources=(
+            "items",
+            *(["generations"] if "model x generation" in names else []),
+            *(["epochs"] if (counts > 1).any() else []),
+        ),
+    )
+
+
+def _draw(
+    cells: Cells, variances: Mapping[str, float], factors: Mapping[str, Mapping[str, float]]
+) -> dict[str, Array]:
+    """Returns (draws,) variances of each component, which may be negative.
+
+    Args:
+        cells: The scores.
+        variances: The estimates.
+        factors: How much of each variance enters the mean square of an effect beside its own.
+    """
+    random, (generations, models, _) = np.random.default_rng(SEED), cells[0].shape
+    errors, drawn = _errors(cells, list(variances)[:-1]), dict[str, Array]()
     for name in (RESIDUAL, "model x item", "items"):
-        if name in fit.variances:
-            error, freedom = errors[name]
-            drawn[name] = _draw_around(fit.variances[name], error, freedom, random)
-    generations = fit.levels((2,)) - 1
+        if name in variances:
+            drawn[name] = _draw_around(variances[name], *errors[name], random)
     for name, freedom in (
-        ("model x generation", (models - 1) * generations),
-        ("generations", generations),
+        ("model x generation", (models - 1) * (generations - 1)),
+        ("generations", generations - 1),
         ("models", models - 1),
     ):
-        if name in fit.variances:
-            others = {key: value for key, value in fit.variances.items() if key in drawn}
-            square = fit.variances[name] + _weigh(_enters(fit, name), others)
-            chi_squared = random.chisquare(freedom, DRAWS) / freedom
-            drawn[name] = square / chi_squared - _weigh(_enters(fit, name), drawn)
+        if name in variances:
+            noise = {key: factors[name][key] for key in drawn}
+            square = variances[name] + sum(noise[key] * variances[key] for key in noise)
+            below = sum(noise[key] * drawn[key] for key in noise)
+            drawn[name] = square * freedom / random.chisquare(freedom, DRAWS) - below
     return drawn
 
 
@@ -300,199 +334,95 @@ def _draw_around(value: float, error: float, freedom: float, random: np.random.G
     return value + error * students
 
 
-def _enters(fit: _Fit, name: str) -> dict[str, float]:
-    """Returns how much of the other components enters the mean square of this one."""
-    unit = AXES[name]
-    below = {
-        "models": ("items", "model x item", "generations", "model x generation"),
-        "generations": ("items", "model x item", "model x generation"),
-        "model x generation": ("model x item",),
-    }[name]
-    entering = {other: fit.factor(unit, AXES[other]) for other in below if other in fit.variances}
-    return entering | {RESIDUAL: fit.single(unit)}
-
-
-def _weigh(factors: Mapping[str, float], of: Mapping[str, Value]) -> Value:
-    terms = [factor * of[name] for name, factor in factors.items() if name in of]
-    return sum(terms[1:], terms[0])
-
-
-def _errors(fit: _Fit) -> dict[str, tuple[float, float]]:
+def _errors(cells: Cells, names: list[str]) -> dict[str, tuple[float, float]]:
     """Returns standard errors and degrees of freedom by the two-way jackknife."""
-    names = [name for name in fit.variances if name != RESIDUAL]
-    models, items, cells = (_jackknife(fit.cells, names, parts) for parts in _parts(fit.cells))
-    spreads = models[0] + items[0] - cells[0]
-    total = np.maximum(spreads, np.maximum(models[0], items[0]))
-    # The estimates without a model are skewed: they count half (see `make coverage`).
-    freedom = (models[0] + items[0]) ** 2 / np.maximum(
-        2 * models[0] ** 2 / models[1] + items[0] ** 2 / items[1], np.finfo(float).tiny
+    (models, by_model), (items, by_item), (both, _) = (
+        _jackknife(cells, names, parts) for parts in _parts(cells)
     )
-    ends = zip(np.sqrt(total).tolist(), np.maximum(freedom, 1.0).tolist(), strict=True)
+    total = np.maximum(models + items - both, np.maximum(models, items))
+    # The estimates without a model are skewed: they count half (see `make coverage`).
+    parts = 2 * models**2 / by_model + items**2 / by_item
+    freedom = np.maximum((models + items) ** 2 / np.maximum(parts, TINY), 1.0)
+    ends = zip(np.sqrt(total).tolist(), freedom.tolist(), strict=True)
     return dict(zip((*names, RESIDUAL), ends, strict=True))
 
 
-def _parts(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the numbers of the blocks of models, items, and model-item cells, to be left out."""
-    random, shape = np.random.default_rng(SEED), cells[0].shape
-    models, items = (random.permutation(size) % min(size, BLOCKS) for size in shape[:2])
-    first, second = (random.permutation(size) for size in shape[:2])
-    both = (first[:, None] + second) % min(max(shape[:2]), BLOCKS)
-    return models[:, None, None], items[None, :, None], both[:, :, None]
+def _parts(cells: Cells) -> Iterator[NDArray[np.int64]]:
+    """Yields the numbers of the blocks of models, items, and model-item cells, to be left out."""
+    random, shape = np.random.default_rng(SEED), cells[0].shape[1:]
+    first, second = (random.permutation(size) for size in shape)
+    yield (first % min(shape[0], BLOCKS))[:, None]
+    yield second % min(shape[1], BLOCKS)
+    yield (first[:, None] + second) % min(max(shape), BLOCKS)
 
 
 def _jackknife(cells: Cells, names: list[str], parts: NDArray[np.int64]) -> tuple[Array, int]:
     """Returns the variances of the estimates when blocks are left out, and degrees of freedom."""
-    counts, sums, squares = cells
     blocks = int(parts.max()) + 1
-    estimates = np.array(
-        [
-            list(_variances((counts * kept, sums * kept, squares * kept), names).values())
-            for kept in (parts != block for block in range(blocks))
-        ]
+    estimates = [
+        list(estimate_components((counts * kept, sums * kept, squares * kept), names).values())
+        for counts, sums, squares in [cells]
+        for kept in (parts != block for block in range(blocks))
+    ]
+    return np.var(estimates, axis=0) * (blocks - 1), blocks - 1
+
+
+def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
+    if fit is None or name not in fit.variances:
+        figure = missing_figure(f"The variance of {name}", _why_missing(name, cells))
+        return Component(name=name, variance=figure, share=None)
+    share = fit.variances[name] / sum(fit.variances.values())
+    sentence = f"{100 * share:.0f} % of the variance of a score comes from {NAMES[name]}."
+    figure = fit.figure(lambda variances: variances[name], sentence)
+    return Component(name=name, variance=figure, share=share)
+
+
+def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Finding:
+    name = "The signal-to-noise ratio"
+    if fit is None:
+        return missing_figure(name, _why_missing("models", cells))
+    if not fit.predict(fit.variances, (1, 1, 1)):
+        return missing_figure(name, "the scores show no noise")
+
+    def ratio(variances: Mapping[str, Any]) -> Any:
+        squared = fit.signal(variances, (1, 1, 1))
+        return np.sign(squared) * np.sqrt(np.abs(squared))
+
+    sources = join_names(fit.sources)
+    return fit.figure(
+        ratio,
+        f"Models differ {{:.1f}} times as much as their means move by the choice of {sources}.",
     )
-    return estimates.var(axis=0) * (blocks - 1), blocks - 1
 
 
-def _interval(values: Array, most: float = np.inf) -> tuple[float, float]:
-    low, high = np.quantile(np.clip(values, 0.0, most), (0.025, 0.975)).tolist()
-    return low, high
-
-
-def _component(name: str, fit: _Fit, draws: Mapping[str, Array]) -> Component:
-    if name not in fit.variances:
-        words = f"The variance of {name}"
-        figure = missing_figure(words, _why_missing(name, fit))
-        return Component(name=name, variance=figure, share=None, negative=False)
-    value = max(fit.variances[name], 0.0)
-    share = value / sum(max(v, 0.0) for v in fit.variances.values())
-    figure = make_figure(
-        value,
-        _interval(draws[name]) if name in draws else None,
-        f"{100 * share:.0f} % of the variance of a score comes from {NAMES[name]}.",
-        FEW_MODELS,
-    )
-    negative = fit.variances[name] < 0
-    return Component(name=name, variance=figure, share=share, negative=negative)
-
-
-def _why_missing(name: str, fit: _Fit) -> str:
-    models, items, generations = fit.cells[0].shape
-    if _constant(fit.cells):
-        return "all scores are equal"
-    if models < 2:
-        return "there is one model"
-    if "item" in name and items < 2:
-        return "there is one item"
-    if "generation" in name and generations < 2:
-        return "there is one generation"
-    if name == "model x item":
-        return "no model answers an item twice, so it is a part of epochs"
-    return "the scores cannot tell it from other sources"
-
-
-def _sources(fit: _Fit) -> tuple[str, ...]:
-    if not fit.variances:
-        return ()
-    generations = ("generations",) if "model x generation" in fit.variances else ()
-    epochs = ("epochs",) if _answers_again(fit) else ()
-    return ("items", *generations, *epochs)
-
-
-def _answers_again(fit: _Fit) -> bool:
-    return bool((fit.cells[0] > 1).any())
-
-
-def _variance_of_mean(
-    fit: _Fit, of: Mapping[str, Value], more: tuple[int, int, int], absolute: bool
-) -> Value:
-    """Returns the variance of a model's mean with so many times the items, generations, epochs.
-
-    Args:
-        fit: What was estimated.
-        of: The variances.
-        more: Multiples of the number of items, generations and epochs.
-        absolute: True for the mean itself, False for its difference from that of other models.
-    """
-    items, generations, epochs = more
-    again = items * (generations if fit.nested else 1)
-    less = {"items": again, "model x item": again, "generations": generations}
-    less["model x generation"] = generations
-    factors = {
-        name: fit.factor((0,), AXES[name], alone=absolute) / times
-        for name, times in less.items()
-        if name in of
-    }
-    factors[RESIDUAL] = fit.single((0,)) / (items * generations * epochs)
-    return _weigh(factors, of)
-
-
-def _signal_to_noise(fit: _Fit, draws: Mapping[str, Array], noise: tuple[str, ...]) -> Finding:
-    if not fit.variances:
-        return missing_figure("The signal-to-noise ratio", _why_missing("models", fit))
-    variances = {name: max(value, 0.0) for name, value in fit.variances.items()}
-    error = _variance_of_mean(fit, variances, (1, 1, 1), absolute=False)
-    if error <= 0:
-        reason = "the scores show no noise"
-        return missing_figure("The signal-to-noise ratio", reason)
-    value = float(np.sqrt(variances["models"] / error))
-    interval = None
-    if draws:
-        spread = np.maximum(_variance_of_mean(fit, draws, (1, 1, 1), absolute=False), error / 1e6)
-        interval = _interval(np.sqrt(np.maximum(draws["models"], 0.0) / spread))
-    sentence = (
-        f"Models differ {value:.1f} times as much as their means move by the choice of "
-        f"{join_names(noise)}."
-    )
-    return make_figure(value, interval, sentence, FEW_MODELS)
-
-
-def _designs(fit: _Fit, draws: Mapping[str, Array]) -> list[Design]:
-    if not fit.variances:
-        return []
+def _designs(fit: _Fit) -> Iterator[Design]:
     reasons = {
-        "twice the items": "",
-        "twice the generations": ""
-        if "model x generation" in fit.variances
-        else "there are no two generations of the same models, so nothing shows what more gain",
-        "twice the epochs": ""
-        if _answers_again(fit)
-        else "no item is answered twice in a generation, so nothing shows what more epochs gain",
+        "twice the generations": "there are no two generations of the same models",
+        "twice the epochs": "no item is answered twice in a generation",
     }
-    multiples = {"twice the items": (2, 1, 1), "twice the generations": (1, 2, 1)}
-    multiples["twice the epochs"] = (1, 1, 2)
-    designs = [_design(AS_IT_IS, fit, draws, (1, 1, 1))]
-    for name, reason in reasons.items():
-        if reason:
-            error = missing_figure(f"The standard error with {name}", reason)
-            reliability = missing_figure(f"The reliability with {name}", reason)
-            designs.append(Design(name=name, standard_error=error, reliability=reliability))
+    for name, more in DESIGNS.items():
+        if name in reasons and name.removeprefix("twice the ") not in fit.sources:
+            why = f"{reasons[name]}, so nothing shows what more gain"
+            error = missing_figure(f"The standard error with {name}", why)
+            reliability = missing_figure(f"The reliability with {name}", why)
+            yield Design(name=name, standard_error=error, reliability=reliability)
         else:
-            designs.append(_design(name, fit, draws, multiples[name]))
-    return designs
+            yield _design(name, fit, more)
 
 
-def _design(name: str, fit: _Fit, draws: Mapping[str, Array], more: tuple[int, int, int]) -> Design:
-    variances = {key: max(value, 0.0) for key, value in fit.variances.items()}
-    error = float(np.sqrt(_variance_of_mean(fit, variances, more, absolute=True)))
-    relative = _variance_of_mean(fit, variances, more, absolute=False)
-    share = variances["models"] / max(variances["models"] + relative, np.finfo(float).tiny)
-    of_error = of_share = None
-    if draws:
-        drawn = _variance_of_mean(fit, draws, more, absolute=True)
-        of_error = _interval(np.sqrt(np.maximum(drawn, 0.0)))
-        signal = np.maximum(draws["models"], 0.0)
-        noise = np.maximum(_variance_of_mean(fit, draws, more, absolute=False), relative / 1e6)
-        of_share = _interval(signal / np.maximum(signal + noise, np.finfo(float).tiny), 1.0)
-    start = "The mean" if name == AS_IT_IS else f"With {name} the mean"
+def _design(name: str, fit: _Fit, more: tuple[int, int, int]) -> Design:
+    def error(variances: Mapping[str, Any]) -> Any:
+        return np.sqrt(np.maximum(fit.predict(variances, more, alone=True), 0.0))
+
+    def reliability(variances: Mapping[str, Any]) -> Any:
+        ratio = fit.signal(variances, more)
+        return ratio / (1 + np.abs(ratio))
+
+    off = points(float(error(fit.variances)))
+    share = "Of what models' means differ by, the share {:.2f} is due to the models."
+    start = "The mean" if more == (1, 1, 1) else f"With {name} the mean"
     return Design(
         name=name,
-        standard_error=make_figure(
-            error, of_error, f"{start} of a model is off by {points(error)}.", FEW_MODELS
-        ),
-        reliability=make_figure(
-            share,
-            of_share,
-            f"Of what models' means differ by, {100 * share:.0f} % is due to the models.",
-            FEW_MODELS,
-        ),
+        standard_error=fit.figure(error, f"{start} of a model is off by {off}."),
+        reliability=fit.figure(reliability, share),
     )

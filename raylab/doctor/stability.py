@@ -3,13 +3,14 @@
 Tau is the expected Kendall's tau between the rankings of these models by two halves of the items.
 Two models that measure z standard errors apart add 4 Phi(|z|) - 3 to it, without bias: given z,
 both halves agree where the difference between them, which is independent of z, is the smaller.
-The interval holds the true spreads of the models (multiples of normal scores, in the measured
-order) under which that statistic is an ordinary one (Neyman's construction); noise is drawn as the
-items vary together, by group. Two models with a true difference of z standard errors are ranked
-alike by both of two sets of items with a net chance of (2 Phi(z) - 1)^2, which gives the curve.
+The interval holds the true differences under which that statistic is an ordinary one (Neyman's
+construction). They are the measured ones, shrunk as by Breiman's garrote (Technometrics 37, 1995):
+small differences vanish first, because noise explains them. Noise is drawn as the items vary
+together, by group. Two models with a true difference of z standard errors are ranked alike by both
+of two sets of items with a net chance of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,23 +20,23 @@ from scipy import stats
 from scipy.special import ndtr
 
 from raylab.annotation.statistics.estimates import proportion
-from raylab.doctor.figures import Finding, make_figure, missing_figure, points
+from raylab.doctor.figures import LEVEL, Finding, make_figure, missing_figure, points
+from raylab.doctor.items import agreement_with_rest
+from raylab.doctor.noise import estimate_components
 from raylab.doctor.responses import Array, Matrix
 from raylab.printable import pluralize
-from raylab.quality.intervals import maximum
+from raylab.quality.intervals import maximum, search_ends
 from raylab.runs.records import Part
 
-LEVEL = 0.05
 DRAWS = 1000
-PAIRS = 500
+PAIRS = 300
 """Most pairs of models that tau is computed over."""
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Numbers of items of the curve, as shares of those that there are."""
 LEAST_ITEMS = 20
-GRID = (0.02, 2000.0, 80)
-"""Least and greatest spread of the models that is tried, in standard errors, and their number."""
-HALVES = 100
-"""Random halves of the items."""
+MULTIPLES = (0.01, 100.0, 100)
+"""Least and greatest multiple of the measured differences on the curve, and their number."""
+MOST_TIES = 0.9
 NEARLY_ALL = 0.95
 """Mean score from which an item is one that nearly all models get right."""
 LEAST_WRONG = 5
@@ -47,13 +48,9 @@ FORM_MODELS = 12
 SIZES = 40
 """Sizes of a short form that are tried."""
 SUBSETS = 100
-"""Random subsets that a short form is compared with."""
-SUBSETS_FOR_TIES = 20
-MOST_TIES = 0.9
+"""Random sets of items that are drawn for a figure."""
 TINY = 1e-9
 PRIOR_MODELS = 5
-ROUNDS = 50
-"""Rounds in which effects of models and items are fitted in turn where cells are missing."""
 SEED = 20_261
 
 
@@ -68,30 +65,21 @@ class TauPoint(Part):
 class ShortForm(Part):
     """The fewest items that rank one half of the models as all do, tried on the other half."""
 
-    size: int
-    items: tuple[str, ...]
-    """Names, the most discriminating first."""
-    chosen_tau: float
-    """Kendall's tau-b with the whole benchmark on the models that the items were chosen on."""
+    size: Finding
+    """Number of items, which keep Kendall's tau-b with the whole benchmark at 0.95 or more."""
     tau: Finding
-    """The same on the other models."""
-    random_tau: float
-    """Mean of that over random subsets of the same size."""
-    random_range: tuple[float, float]
-    """Range of the middle 95 % of them."""
+    """Their tau on the models that they were not chosen on."""
+    random_tau: Finding
+    """Mean tau of random subsets of the same size on these models, and the range of 95 %."""
+    items: tuple[str, ...]
+    """Names, the most discriminating first; none if there is no short form."""
     chosen_on: tuple[str, ...]
     """Models that the items were chosen on."""
 
     @property
     def sentence(self) -> str:
         """The short form in words."""
-        value = self.tau.value or 0.0
-        verdict = "do" if value >= TAU else "do not"
-        return (
-            f"{pluralize(self.size, 'item')}, chosen on {pluralize(len(self.chosen_on), 'model')}, "
-            f"{verdict} rank the other models as the whole benchmark does (tau {value:.2f}; random "
-            f"items {self.random_tau:.2f})."
-        )
+        return self.size.sentence
 
 
 class Stability(Part):
@@ -109,15 +97,12 @@ class Stability(Part):
     """Share of items whose mean score over models is 0.95 or more."""
     headroom: Finding
     """1 less the mean of the best model."""
-    short_form: ShortForm | None
-    no_short_form: str | None
-    """The reason why there is no short form; None if there is one."""
+    short_form: ShortForm
 
     @property
     def sentence(self) -> str:
         """The stability in words."""
-        form = self.short_form.sentence if self.short_form else f"{self.no_short_form}."
-        return f"{self.tau.sentence} {self.headroom.sentence} {form[0].upper()}{form[1:]}"
+        return f"{self.tau.sentence} {self.headroom.sentence} {self.short_form.sentence}"
 
 
 class PriorAgreement(Part):
@@ -150,8 +135,16 @@ class _Sample:
     influences: Array
     """(groups, models): what each group adds to the error of the means."""
 
-    def noise(self, random: np.random.Generator) -> Array:
+    @property
+    def reason(self) -> str:
+        """The reason why the items say nothing of their chance; empty where they do."""
+        groups = len(self.influences)
+        few = groups < LEAST_ITEMS
+        return f"there are {groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
+
+    def noise(self, seed: int = 0) -> Array:
         """Returns (draws, models) errors, normal with the covariance of the means."""
+        random = np.random.default_rng((SEED, seed))
         return random.standard_normal((DRAWS, len(self.influences))) @ self.influences
 
 
@@ -163,7 +156,6 @@ def measure_stability(matrix: Matrix) -> Stability:
     """
     sample = _sample(matrix)
     tau, curve = _tau(matrix, sample)
-    form = _short_form(matrix)
     return Stability(
         tau=tau,
         curve=curve,
@@ -171,16 +163,14 @@ def measure_stability(matrix: Matrix) -> Stability:
         split_half=_split_half(matrix),
         saturated=_saturated(matrix),
         headroom=_headroom(matrix, sample),
-        short_form=None if isinstance(form, str) else form,
-        no_short_form=form if isinstance(form, str) else None,
+        short_form=_short_form(matrix),
     )
 
 
 def _sample(matrix: Matrix) -> _Sample:
-    present = ~np.isnan(matrix.scores)
-    weights = present * matrix.weights
+    weights = ~np.isnan(matrix.scores) * matrix.weights
     means = matrix.means
-    errors = np.where(present, matrix.scores - means[:, None], 0.0) * weights
+    errors = np.nan_to_num(matrix.scores - means[:, None]) * weights
     order = np.argsort(matrix.groups, kind="stable")
     starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
     sums = np.add.reduceat((errors / weights.sum(axis=1)[:, None])[:, order], starts, axis=1)
@@ -189,159 +179,132 @@ def _sample(matrix: Matrix) -> _Sample:
 
 
 def _tau(matrix: Matrix, sample: _Sample) -> tuple[Finding, tuple[TauPoint, ...]]:
-    number, groups = len(matrix.models), len(sample.influences)
-    reason = "it needs two models" if number < 2 else ""
-    if groups < LEAST_ITEMS:
-        reason = f"there are {groups} groups of items, it needs {LEAST_ITEMS}"
-    random = np.random.default_rng(SEED)
-    first, second = _pairs(number, random)
-    errors = np.sqrt(
-        ((sample.influences[:, first] - sample.influences[:, second]) ** 2).sum(axis=0)
-    )
-    used = errors > 0
-    if not reason and not used.any():
-        reason = "the models answer all items alike"
-    if reason:
-        return missing_figure("The steadiness of the ranking", reason), ()
-    first, second, errors = first[used], second[used], errors[used]
-    noise = sample.noise(random)
+    name = "The steadiness of the ranking"
+    first, second, errors = _pairs(sample)
+    if len(matrix.models) < 2 or sample.reason or not len(errors):
+        alike = "the models answer all items alike" if len(matrix.models) > 1 else ""
+        return missing_figure(name, sample.reason or alike or "it needs two models"), ()
+    gaps = (sample.means[first] - sample.means[second]) / errors
+    noise = sample.noise()
     moves = (noise[:, first] - noise[:, second]) / errors
-    measured = float(_half_tau((sample.means[first] - sample.means[second]) / errors))
-    scores = stats.norm.ppf(stats.rankdata(sample.means, method="ordinal") / (number + 1))
-    gaps = (scores[first] - scores[second]) * np.median(errors) / errors
-    low, middle, high = _multiples(measured, gaps, moves)
-    size, ties = len(matrix.items), {s: _ties(matrix, s, (first, second), random) for s in SHARES}
+    measured = float(_halves_tau(gaps))
+    ties = {share: _ties(matrix, (first, second), share) for share in SHARES}
 
-    def expected(multiple: float, share: float) -> float:
-        net = ((2 * ndtr(multiple * np.sqrt(share) * gaps) - 1) ** 2).mean()
-        return min(float(net) / (1 - ties[share]), 1.0)
+    def expected(true: Array, share: float = 0.5) -> float:
+        net = float(((2 * ndtr(np.sqrt(share) * true) - 1) ** 2).mean())
+        return min(net / (1 - ties[share]), 1.0)
 
-    curve = tuple(
-        TauPoint(
-            items=round(share * size),
-            tau=expected(middle, share),
-            interval=(expected(low, share), expected(high, share)),
-        )
-        for share in SHARES
-        if round(share * size) >= 1
+    ends = search_ends(
+        measured,
+        lambda multiple: expected(_shrink(gaps, multiple)),
+        lambda multiple: _halves_tau(_shrink(gaps, multiple) + moves),
     )
+    low, middle, high = (expected(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3)
+    curve = tuple(_curve(len(matrix.items), gaps, expected, (low, middle, high)))
     value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
-    # Outward to hundredths, beyond which the shape of the models' spread matters.
-    ends = np.floor(100 * expected(low, 0.5)) / 100, np.ceil(100 * expected(high, 0.5)) / 100
     sentence = (
-        f"Two halves of the {pluralize(size, 'item')} rank {50 * (1 + value):.0f} % of the pairs "
-        "of models alike."
+        f"Two halves of the {pluralize(len(matrix.items), 'item')} rank {50 * (1 + value):.0f} % "
+        "of the pairs of models alike."
     )
-    return make_figure(value, (float(min(*ends, value)), float(max(*ends, value))), sentence), curve
+    return make_figure(value, (min(low, value), max(high, value)), sentence), curve
 
 
-def _pairs(models: int, random: np.random.Generator) -> tuple[NDArray[np.int64], ...]:
-    """Returns the numbers of the models of all pairs, or of random ones where there are many."""
-    first, second = np.triu_indices(models, 1)
-    if len(first) <= PAIRS:
-        return first, second
-    chosen = random.choice(len(first), PAIRS, replace=False)
-    return first[chosen], second[chosen]
+def _curve(
+    size: int, gaps: Array, expected: Callable[[Array, float], float], ends: tuple[float, ...]
+) -> Iterator[TauPoint]:
+    """Yields tau by numbers of items: that of the multiples of the gaps that halves rank so."""
+    grid = np.append(0.0, np.geomspace(*MULTIPLES))
+    halves = [expected(multiple * gaps, 0.5) for multiple in grid]
+    multiples = np.interp(ends, halves, grid)
+    for share in SHARES:
+        if items := round(share * size):
+            low, middle, high = (expected(multiple * gaps, share) for multiple in multiples)
+            yield TauPoint(items=items, tau=middle, interval=(low, high))
 
 
-def _ties(
-    matrix: Matrix, share: float, pairs: tuple[NDArray[np.int64], ...], random: np.random.Generator
-) -> float:
-    """Returns the share of pairs that random subsets with this share of the items leave tied."""
-    size, tied = len(matrix.items), list[float]()
-    for _ in range(SUBSETS_FOR_TIES):
-        items = random.permutation(size)[: max(1, round(min(share, 1.0) * size))]
-        means = _means(matrix.scores[:, items], matrix.weights[items])
-        tied.append(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()))
-    return min(float(np.mean(tied)), MOST_TIES)
+def _pairs(sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Returns the models of pairs, and the standard errors of their differences, which are > 0.
+
+    Where there are many, it is every so manieth by its difference in standard errors.
+    """
+    first, second = np.triu_indices(len(sample.means), 1)
+    moments = sample.influences.T @ sample.influences
+    own = np.diag(moments)
+    variances = own[first] + own[second] - 2 * moments[first, second]
+    used = np.flatnonzero(variances > TINY * max(own.max(), TINY))
+    first, second, errors = first[used], second[used], np.sqrt(variances[used])
+    order = np.argsort(np.abs(sample.means[first] - sample.means[second]) / errors)
+    step = max(1, len(order) // PAIRS)
+    chosen = order[step // 2 :: step]
+    return first[chosen], second[chosen], errors[chosen]
 
 
-def _means(scores: Array, weights: Array) -> Array:
-    """Returns (models,) weighted means, 0 for a model without any of these scores."""
-    used = ~np.isnan(scores) * weights
-    totals = used.sum(axis=1)
-    sums = (np.nan_to_num(scores) * used).sum(axis=1)
-    return np.divide(sums, totals, out=np.zeros(len(scores)), where=totals > 0)
+def _shrink(gaps: Array, multiple: float) -> Array:
+    """Returns (pairs,) true differences, all 0 at a multiple of 0 and as measured at 1."""
+    if multiple > 1:
+        return multiple * gaps
+    least = 1 / max(multiple, TINY) - 1
+    return gaps * np.maximum(0.0, 1 - least / np.maximum(gaps**2, TINY))
 
 
-def _half_tau(gaps: Array) -> Array:
+def _halves_tau(gaps: Array) -> Array:
     """Returns the unbiased tau of halves from (..., pairs) differences in standard errors."""
     return np.asarray((4 * ndtr(np.abs(gaps)) - 3).mean(axis=-1))
 
 
-def _multiples(measured: float, gaps: Array, moves: Array) -> tuple[float, float, float]:
-    """Returns the multiples of the gaps at the ends and in the middle of the interval of tau.
+def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) -> float:
+    """Returns the share of pairs that random subsets with this share of the items leave tied."""
+    size = max(1, round(share * len(matrix.items)))
+    means = _means(matrix, _draw_sets(len(matrix.items), size, SUBSETS))
+    return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MOST_TIES)
 
-    Args:
-        measured: Tau of halves.
-        gaps: (pairs,) true differences in standard errors that are scaled.
-        moves: (draws, pairs) noise of them.
-    """
-    grid = np.append(0.0, np.geomspace(*GRID))
-    above = [(_half_tau(multiple * gaps + moves) >= measured).mean() for multiple in grid]
-    levels = (LEVEL / 2, 0.5, 1 - LEVEL / 2)
-    low, middle, high = np.interp(levels, np.maximum.accumulate(above), grid).tolist()
-    return low, middle, high
+
+def _draw_sets(items: int, size: int, number: int) -> Array:
+    """Returns (items, number) random sets of so many items: 1 for those that are in, else 0."""
+    random = np.random.default_rng(SEED)
+    return (random.random((items, number)).argsort(axis=0) < size).astype(float)
+
+
+def _means(matrix: Matrix, sets: Array) -> Array:
+    """Returns (models, sets) weighted means over sets of items, 0 for a model without any."""
+    weights = ~np.isnan(matrix.scores) * matrix.weights
+    totals = weights @ sets
+    sums = (np.nan_to_num(matrix.scores) * weights) @ sets
+    return sums / np.where(totals > 0, totals, np.inf)
 
 
 def _alpha(matrix: Matrix) -> Finding:
-    name = "The reliability (alpha)"
-    scores = matrix.scores
-    models, items = scores.shape
+    name, present = "The reliability (alpha)", ~np.isnan(matrix.scores)
+    models, items = present.shape
     if models < 2 or items < 2:
         return missing_figure(name, "it needs two models and two items")
-    effects, residuals = _additive(scores)
-    present = ~np.isnan(scores)
+    filled = np.nan_to_num(matrix.scores)[None]
+    cells = present[None].astype(float), filled, filled**2
+    spread, _, residual = estimate_components(cells, ["models", "items"]).values()
+    noise = residual * float((1 / present.sum(axis=1)).mean())
     freedom = int(present.sum()) - models - items + 1
-    noise = float((residuals**2).sum()) / max(freedom, 1) * float((1 / present.sum(axis=1)).mean())
-    spread = float(effects.var(ddof=1))
-    if freedom < 1 or spread < TINY**2 or noise < TINY**2:
+    if freedom < 1 or min(spread + noise, noise) < TINY**2:
         return missing_figure(name, "the models do not differ, or differ alike on every item")
-    ratio = noise / spread
-    low, high = (
-        1 - ratio * float(stats.f.ppf(level, models - 1, freedom))
-        for level in (1 - LEVEL / 2, LEVEL / 2)
-    )
+    ratio = noise / (spread + noise)
+    low, high = 1 - ratio * stats.f.ppf((1 - LEVEL / 2, LEVEL / 2), models - 1, freedom)
     sentence = (
         f"Reliability is {1 - ratio:.2f}: "
         f"{100 * max(1 - ratio, 0.0):.0f} % of what the models' means differ by is not due to the "
         "items drawn."
     )
-    return make_figure(1 - ratio, (low, high), sentence)
-
-
-def _additive(scores: Array) -> tuple[Array, Array]:
-    """Returns the models' effects and the residuals (0 where missing) of models plus items."""
-    present = ~np.isnan(scores)
-    filled, effects = np.nan_to_num(scores), np.zeros(len(scores))
-    rows, columns = present.sum(axis=1), present.sum(axis=0)
-    rounds = 1 if present.all() else ROUNDS
-    ease = np.zeros(scores.shape[1])
-    for _ in range(rounds):
-        ease = (filled - effects[:, None] * present).sum(axis=0) / columns
-        effects = (filled - ease * present).sum(axis=1) / rows
-    return effects, (filled - effects[:, None] - ease) * present
+    return make_figure(1 - ratio, (float(low), float(high)), sentence)
 
 
 def _split_half(matrix: Matrix) -> Finding:
-    name = "The reliability (split halves)"
-    models, items = matrix.scores.shape
+    name, (models, items) = "The reliability (split halves)", matrix.scores.shape
     if models < 3 or items < 2:
         return missing_figure(name, "it needs three models and two items")
-    random = np.random.default_rng(SEED)
-    orders = np.array([random.permutation(items) for _ in range(HALVES)])
-    inside = np.zeros((items, HALVES))
-    inside[orders[:, : items // 2].T, np.arange(HALVES)] = 1.0
-    used = ~np.isnan(matrix.scores) * matrix.weights
-    weighted = np.nan_to_num(matrix.scores) * used
-    with np.errstate(invalid="ignore", divide="ignore"):
-        halves = [(weighted @ half) / (used @ half) for half in (inside, 1 - inside)]
-        first, second = (half - half.mean(axis=0) for half in halves)
-        spread = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
-        correlations = (first * second).sum(axis=0) / spread
-    if not np.isfinite(correlations).all():
+    sets = _draw_sets(items, items // 2, SUBSETS)
+    halves = [_means(matrix, half) for half in (sets, 1 - sets)]
+    if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
         return missing_figure(name, "some halves of the items do not tell any models apart")
-    correlation = float(correlations.mean())
+    first, second = (stats.zscore(half) for half in halves)
+    correlation = float((first * second).mean())
     value = 2 * correlation / (1 + correlation)
     sentence = f"Means over random halves of the items give a reliability of {value:.2f}."
     return make_figure(value, None, sentence, "it estimates what alpha does, which has one")
@@ -350,76 +313,67 @@ def _split_half(matrix: Matrix) -> Finding:
 def _saturated(matrix: Matrix) -> Finding:
     ease = np.nanmean(matrix.scores, axis=0)
     easy = int((ease >= NEARLY_ALL - TINY).sum())
-    share = proportion(easy, len(ease))
     sentence = (
         f"{easy:,} of {pluralize(len(ease), 'item')} are answered right by nearly all models."
     )
-    return make_figure(easy / len(ease), share.interval, sentence)
+    return make_figure(easy / len(ease), proportion(easy, len(ease)).interval, sentence)
 
 
 def _headroom(matrix: Matrix, sample: _Sample) -> Finding:
-    best, groups = float(sample.means.max()), len(sample.influences)
+    best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
     sentence = f"The best model is {points(1 - best)} below the most that there is."
-    if groups < LEAST_ITEMS:
-        why = f"there are {groups} groups of items, it needs {LEAST_ITEMS}"
+    few = items * min(best, 1 - best) < LEAST_WRONG
+    why = f"the best model has fewer than {LEAST_WRONG} items right, or wrong" if few else ""
+    if why := sample.reason or why:
         return make_figure(1 - best, None, sentence, why)
-    if items * min(best, 1 - best) < LEAST_WRONG:
-        why = f"the best model has fewer than {LEAST_WRONG} items right, or wrong"
-        return make_figure(1 - best, None, sentence, why)
-    low, high = maximum(sample.means, sample.noise(np.random.default_rng(SEED)))
+    low, high = maximum(sample.means, sample.noise())
     return make_figure(1 - best, (max(1 - high, 0.0), min(1 - low, 1.0)), sentence)
 
 
-def _short_form(matrix: Matrix) -> ShortForm | str:
-    """Returns a short form, or the reason why there is none."""
-    models, items = matrix.scores.shape
+def _short_form(matrix: Matrix) -> ShortForm:
+    (models, items), random = matrix.scores.shape, np.random.default_rng(SEED)
     if models < FORM_MODELS:
-        return (
-            f"a short form needs {FORM_MODELS} models, to be chosen on half and tried on the rest"
-        )
-    random = np.random.default_rng(SEED)
+        return _no_form(f"it needs {FORM_MODELS} models, chosen on one half and tried on the other")
     mixed = random.permutation(models)
     chosen, others = np.sort(mixed[: models // 2]), np.sort(mixed[models // 2 :])
-    order = np.argsort(-_discrimination(matrix.scores[chosen]), kind="stable")
+    order = np.argsort(-agreement_with_rest(matrix.scores[chosen]), kind="stable")
     sizes = np.unique(np.geomspace(2, items, SIZES).round().astype(int))
-    taus = [_tau_of_form(matrix, chosen, order[:size]) for size in sizes]
-    enough = [all(tau >= TAU for tau in taus[n:]) for n in range(len(sizes))]
-    if not any(enough[:-1]):
-        return "no part of the items ranks the models that it is chosen on as all items do"
-    place = enough.index(True)
-    size = int(sizes[place])
-    subsets = [
-        _tau_of_form(matrix, others, random.permutation(items)[:size]) for _ in range(SUBSETS)
-    ]
-    low, high = np.quantile(subsets, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
-    tau = _tau_of_form(matrix, others, order[:size])
-    why = "it is over the models that were not used; the range of random subsets is beside it"
-    sentence = f"On the other {pluralize(len(others), 'model')} tau is {tau:.2f}."
+    forms = (np.argsort(order)[:, None] < sizes).astype(float)
+    taus = _taus(matrix, chosen, forms)
+    # All larger sizes have to do, too; the greatest is the whole benchmark.
+    enough = np.minimum.accumulate(taus[::-1])[::-1][:-1] >= TAU
+    if not enough.any():
+        return _no_form("no part of the items ranks the models that it is chosen on as all do")
+    size = int(sizes[enough.argmax()])
+    tau = float(_taus(matrix, others, forms)[enough.argmax()])
+    draws = _taus(matrix, others, _draw_sets(items, size, SUBSETS))
+    low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
+    sentence = (
+        f"{pluralize(size, 'item')}, chosen on {pluralize(len(chosen), 'model')}, "
+        f"{'do' if tau >= TAU else 'do not'} rank the others as the whole benchmark does "
+        f"(tau {tau:.2f}; random items {np.mean(draws):.2f})."
+    )
+    on_others = f"On the other {pluralize(len(others), 'model')} their tau is {tau:.2f}."
+    by_chance = f"Random subsets of the same size have tau {np.mean(draws):.2f}."
     return ShortForm(
-        size=size,
+        size=make_figure(size, None, sentence, "it is a choice, not an estimate"),
+        tau=make_figure(tau, None, on_others, "random subsets show how far chance moves it"),
+        random_tau=make_figure(float(np.mean(draws)), (low, high), by_chance),
         items=tuple(matrix.items[item] for item in order[:size]),
-        chosen_tau=taus[place],
-        tau=make_figure(tau, None, sentence, why),
-        random_tau=float(np.mean(subsets)),
-        random_range=(low, high),
         chosen_on=tuple(matrix.models[model] for model in chosen),
     )
 
 
-def _discrimination(scores: Array) -> Array:
-    """Returns the (items,) covariances of each item with the mean of the others over models."""
-    with np.errstate(invalid="ignore"):
-        ease = np.nan_to_num(np.nansum(scores, axis=0) / (~np.isnan(scores)).sum(axis=0))
-    moves = np.where(np.isnan(scores), 0.0, scores - ease)
-    rest = moves.sum(axis=1)[:, None] - moves
-    return ((rest - rest.mean(axis=0)) * moves).sum(axis=0)
+def _no_form(reason: str) -> ShortForm:
+    figure = missing_figure("A short form", reason)
+    return ShortForm(size=figure, tau=figure, random_tau=figure, items=(), chosen_on=())
 
 
-def _tau_of_form(matrix: Matrix, models: NDArray[np.int64], items: NDArray[np.int64]) -> float:
-    """Returns tau-b of models' means over some items with those over all; 0 if all tie."""
-    form = _means(matrix.scores[np.ix_(models, items)], matrix.weights[items])
-    return kendall(form, matrix.means[models])
+def _taus(matrix: Matrix, models: NDArray[np.int64], sets: Array) -> Array:
+    """Returns tau-b of models' means over sets of items with those over all; 0 if all tie."""
+    means = _means(matrix, sets)[models]
+    return np.array([kendall(form, matrix.means[models]) for form in means.T])
 
 
 def kendall(first: Array, second: Array) -> float:
@@ -435,45 +389,41 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
         matrix: Scores of models on the items of the benchmark.
         priors: Those on earlier benchmarks, by name; models and items are matched by name.
     """
-    return tuple(_compare(matrix, name, prior) for name, prior in priors.items())
-
-
-def _compare(matrix: Matrix, name: str, prior: Matrix) -> PriorAgreement:
-    items = len({*matrix.items} & {*prior.items})
-    models = sorted({*matrix.models} & {*prior.models})
-    return PriorAgreement(
-        name=name,
-        models=len(models),
-        tau=_agreement(matrix, name, prior, models),
-        common_items=items,
-        overlap=items / len(matrix.items),
-    )
+    agreements = list[PriorAgreement]()
+    for name, prior in priors.items():
+        models = sorted({*matrix.models} & {*prior.models})
+        items = len({*matrix.items} & {*prior.items})
+        agreements.append(
+            PriorAgreement(
+                name=name,
+                models=len(models),
+                tau=_agreement(matrix, name, prior, models),
+                common_items=items,
+                overlap=items / len(matrix.items),
+            )
+        )
+    return tuple(agreements)
 
 
 def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> Finding:
-    label = f"The agreement with {name}"
     if len(models) < 2:
+        label = f"The agreement with {name}"
         return missing_figure(label, f"{pluralize(len(models), 'model')} in common")
-    samples = [
-        (_sample(side), [side.models.index(model) for model in models]) for side in (matrix, prior)
-    ]
-    ends = [sample.means[places] for sample, places in samples]
-    value = kendall(*ends)
+    samples = [_sample(side) for side in (matrix, prior)]
+    places = [[side.models.index(model) for model in models] for side in (matrix, prior)]
+    value = kendall(*(sample.means[place] for sample, place in zip(samples, places, strict=True)))
     sentence = f"{name} ranks the {len(models)} models that both have with tau {value:.2f} to this."
-    if len(models) < PRIOR_MODELS:
-        return make_figure(value, None, sentence, f"an interval needs {PRIOR_MODELS} models")
-    if min(len(sample.influences) for sample, _ in samples) < LEAST_ITEMS:
-        return make_figure(
-            value, None, sentence, f"an interval needs {LEAST_ITEMS} groups of items"
-        )
-    random = np.random.default_rng(SEED)
-    first, second = _pairs(len(models), random)
+    few = len(models) < PRIOR_MODELS
+    why = f"an interval needs {PRIOR_MODELS} models" if few else ""
+    if why := why or samples[0].reason or samples[1].reason:
+        return make_figure(value, None, sentence, why)
     signs = []
-    for (sample, places), means in zip(samples, ends, strict=True):
-        noise = sample.noise(random)[:, places]
+    for seed, (sample, place) in enumerate(zip(samples, places, strict=True)):
+        noise, means = sample.noise(seed)[:, place], sample.means[place]
         # Measured means are as far apart as the true ones and the noise together.
         own = 1 - float(noise.var(axis=1).mean()) / max(float(means.var()), TINY)
         drawn = np.sqrt(max(own, 0.0)) * means + noise
+        first, second = np.triu_indices(len(models), 1)
         signs.append(np.sign(drawn[:, first] - drawn[:, second]))
     half = float(stats.norm.ppf(1 - LEVEL / 2) * (signs[0] * signs[1]).mean(axis=1).std())
     return make_figure(value, (max(value - half, -1.0), min(value + half, 1.0)), sentence)

@@ -3,19 +3,19 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from raylab.doctor.duplicates import Duplicate, find_duplicates
+from raylab.doctor.items import FEWEST
 from raylab.doctor.responses import Item, Matrix
 from raylab.doctor.wrong_keys import wrong_key_chances
 from raylab.runs.records import Part
 
 LIKELY = 0.4
 """Probability from which a key is suspected: a look at a right one costs less than a wrong one."""
-FEWEST_MODELS = 3
-"""Models that must agree before an item counts as always right or always wrong."""
 
 
 class Fault(StrEnum):
@@ -56,19 +56,9 @@ def find_suspects(
 ) -> tuple[Suspect, ...]:
     """Returns the items that may spoil a benchmark, worst first.
 
-    What is always right or wrong, and what stands twice, is seen; a wrong key is a guess. In 40
-    simulated benchmarks of 500 items with four choices, 20 of them with a wrong key, the mean
-    precision and recall of wrong keys alone were:
-
-    | models | who does not know guesses | nobody guesses |
-    | --- | --- | --- |
-    | 6 | 0.71, 0.66 | 0.42, 0.30 |
-    | 12 | 0.90, 0.85 | 0.77, 0.62 |
-    | 50 | 0.97, 0.97 | 0.94, 0.90 |
-
-    Mean scores were 0.69 and 0.59. Without wrong keys at most 4 of the 500 were suspected on
-    average, also of equal models. Few models tell a wrong key from an item that is merely hard only
-    where hard items are rare.
+    What is always right or wrong, and what stands twice, is seen; a wrong key is a guess, whose
+    precision and recall `raylab.doctor.wrong_keys` tells. Without wrong keys at most 4 of 500 items
+    were suspected on average in simulations, also of equal models.
 
     Args:
         matrix: The scores.
@@ -82,18 +72,17 @@ def find_suspects(
     for duplicate in find_duplicates(described):
         reasons[duplicate.item].append(_repeated(duplicate))
     suspects = [
-        _suspect(name, against, described.get(name, Item())) for name, against in reasons.items()
+        Suspect(
+            item=name,
+            reasons=tuple(sorted(against, key=_badness)),
+            text=(item := described.get(name, Item())).text,
+            target=item.target,
+            answers=dict(item.answers),
+        )
+        for name, against in reasons.items()
     ]
     return tuple(
         sorted(suspects, key=lambda suspect: (*_badness(suspect.reasons[0]), suspect.item))
-    )
-
-
-def _suspect(name: str, reasons: list[Reason], item: Item) -> Suspect:
-    worst_first = tuple(sorted(reasons, key=_badness))
-    answers = dict(item.answers)
-    return Suspect(
-        item=name, reasons=worst_first, text=item.text, target=item.target, answers=answers
     )
 
 
@@ -122,12 +111,11 @@ def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
         0.0: (Fault.ALWAYS_RIGHT, "All {} models are right: the item tells none of them apart."),
         1.0: (Fault.ALWAYS_WRONG, "None of {} models is right: it is too hard, or its key wrong."),
     }
-    columns = judged["models"].to_numpy(), judged["difficulty"].to_numpy(float)
-    for name, models, difficulty in zip(judged.index, *columns, strict=True):
-        if models >= FEWEST_MODELS and difficulty in says:
-            kind, sentence = says[difficulty]
-            text = sentence.format(models)
-            yield str(name), Reason(kind=kind, figure=float(models), sentence=text)
+    alike: Any = judged[(judged["models"] >= FEWEST) & judged["difficulty"].isin(says)]
+    for row in alike.itertuples():
+        kind, sentence = says[row.difficulty]
+        figure, text = float(row.models), sentence.format(row.models)
+        yield str(row.Index), Reason(kind=kind, figure=figure, sentence=text)
 
 
 def _repeated(duplicate: Duplicate) -> Reason:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logit, logsumexp
 from scipy.stats import chi2
 
+from raylab.doctor.differences import adjust
 from raylab.doctor.items import FEWEST
 from raylab.doctor.responses import Array, Matrix
 
@@ -26,6 +26,9 @@ FEWEST_ITEMS = 10
 NODES = np.linspace(-5, 5, 161)
 """Abilities over which the likelihood is integrated. With hundreds of items a model's posterior is
 narrower than the distances of Gauss-Hermite's nodes, so that they lie close and evenly."""
+DESIGN = np.stack([NODES, np.ones_like(NODES)])
+"""(2, nodes): what slope and intercept of an item are multiplied by."""
+PRODUCTS = (DESIGN[:, None] * DESIGN).reshape(4, -1).T
 LOG_DENSITY = -(NODES**2) / 2 - np.log(np.exp(-(NODES**2) / 2).sum())
 SLOPE_PRIOR = (0.0, 0.5)
 """Mean and deviation of the normal prior of log a."""
@@ -45,15 +48,10 @@ class TwoParameter:
         items: A row an item that is not answered alike by all: `item`; `discrimination` > 0 and
             `difficulty`, in deviations of ability; `discrimination_error` and `difficulty_error`,
             their standard errors; `misfit`, Yen's Q1, and `misfit_p`, its p-value.
-        models: A row a model: `model`, `ability` and `ability_error`, the mean and deviation of its
-            posterior distribution.
-        log_likelihood: The marginal one, without priors.
         reason: Why there is no fit; empty if there is one.
     """
 
     items: pd.DataFrame
-    models: pd.DataFrame
-    log_likelihood: float = 0.0
     reason: str = ""
 
     @property
@@ -61,7 +59,7 @@ class TwoParameter:
         """The fit in words, for readers who do not know the model."""
         if self.reason:
             return f"Discrimination and difficulty are not estimated: {self.reason}."
-        weak = int((self.items["discrimination"].to_numpy(float) < 0.5).sum())
+        weak = int((self.items["discrimination"] < 0.5).sum())
         return (
             f"Of {len(self.items):,} items {weak:,} hardly tell stronger from weaker models "
             f"(discrimination below 0.5), and {self.misfits:,} do not follow the model (p < 0.05 "
@@ -71,9 +69,7 @@ class TwoParameter:
     @property
     def misfits(self) -> int:
         """The number of items that do not follow the model, Holm-corrected at 0.05."""
-        chances = np.sort(self.items["misfit_p"].dropna().to_numpy(float))
-        passed = chances * np.arange(len(chances), 0, -1) >= 0.05
-        return int(passed.argmax()) if passed.any() else len(chances)
+        return int((adjust(self.items["misfit_p"].dropna().to_numpy(float)) < 0.05).sum())
 
 
 def fit_two_parameter(matrix: Matrix) -> TwoParameter:
@@ -86,160 +82,120 @@ def fit_two_parameter(matrix: Matrix) -> TwoParameter:
     score counts as that share of a right and a wrong answer. Below `FEWEST_MODELS` models there is
     no fit.
     """
-    usable = _tell_apart(matrix.scores)
-    scores = matrix.scores[:, usable]
-    if reason := _reason(*scores.shape):
-        return TwoParameter(pd.DataFrame(), pd.DataFrame(), reason=reason)
-    slopes, intercepts = _maximise(scores)
-    posterior, log_likelihood = _expect(scores, slopes, intercepts)
-    abilities = posterior @ NODES
-    errors = np.sqrt(np.maximum(posterior @ NODES**2 - abilities**2, 0))
-    items = _describe_items(scores, slopes, intercepts, posterior)
-    items.insert(0, "item", [name for name, used in zip(matrix.items, usable, strict=True) if used])
-    models = pd.DataFrame(
-        {"model": list(matrix.models), "ability": abilities, "ability_error": errors}
+    usable = (np.nanstd(matrix.scores, axis=0) > 0) & (
+        (~np.isnan(matrix.scores)).sum(axis=0) >= FEWEST
     )
-    return TwoParameter(items, models, log_likelihood)
-
-
-def _tell_apart(scores: Array) -> NDArray[np.bool_]:
-    """Returns whether each item has enough scores, and not all alike."""
-    present = ~np.isnan(scores)
-    least = np.where(present, scores, np.inf).min(axis=0)
-    greatest = np.where(present, scores, -np.inf).max(axis=0)
-    return (least < greatest) & (present.sum(axis=0) >= FEWEST)
-
-
-def _reason(models: int, items: int) -> str:
+    models, items = len(matrix.models), int(usable.sum())
     if models < FEWEST_MODELS:
-        return f"it takes {FEWEST_MODELS} models or more, and there are {models}"
+        why = f"it takes {FEWEST_MODELS} models or more, and there are {models}"
+        return TwoParameter(pd.DataFrame(), why)
     if items < FEWEST_ITEMS:
-        return f"it takes {FEWEST_ITEMS} items that some models get right and some wrong"
-    return ""
+        why = f"it takes {FEWEST_ITEMS} items that some models get right and some wrong"
+        return TwoParameter(pd.DataFrame(), why)
+    scores = matrix.scores[:, usable]
+    parameters, posterior = _maximise(scores)
+    slopes, difficulties = parameters[:, 0], -parameters[:, 1] / parameters[:, 0]
+    covariances = np.linalg.inv(_information(scores, parameters, posterior))
+    # By the delta method.
+    gradients = np.stack([difficulties, np.ones(items)], axis=1) / slopes[:, None]
+    spread = np.einsum("ia,iab,ib->i", gradients, covariances, gradients)
+    misfit, chance = _misfit(scores, parameters, posterior @ NODES)
+    return TwoParameter(
+        pd.DataFrame(
+            {
+                "item": np.array(matrix.items)[usable],
+                "discrimination": slopes,
+                "difficulty": difficulties,
+                "discrimination_error": np.sqrt(np.maximum(covariances[:, 0, 0], 0)),
+                "difficulty_error": np.sqrt(np.maximum(spread, 0)),
+                "misfit": misfit,
+                "misfit_p": chance,
+            }
+        )
+    )
 
 
 def _maximise(scores: Array) -> tuple[Array, Array]:
-    """Returns the discriminations a and the intercepts -a b of the items.
+    """Returns (items, 2) discriminations a and intercepts -a b, and posterior abilities.
 
     Each step rescales abilities to mean 0 and variance 1, which speeds it up (Liu, Rubin and Wu,
     1998, Biometrika 85, 755-770).
     """
-    shares = np.clip(np.nanmean(scores, axis=0), 0.02, 0.98)
-    slopes, intercepts = np.ones(scores.shape[1]), np.log(shares / (1 - shares))
+    levels = logit(np.clip(np.nanmean(scores, axis=0), 0.02, 0.98))
+    parameters = np.stack([np.ones_like(levels), levels], axis=1)
     for _ in range(ITERATIONS):
-        posterior, _ = _expect(scores, slopes, intercepts)
-        before = np.stack([slopes, intercepts])
-        slopes, intercepts = _improve(scores, posterior, slopes, intercepts)
+        posterior, before = _expect(scores, parameters), parameters
+        parameters = _improve(scores, parameters, posterior)
         center = float((posterior @ NODES).mean())
         deviation = np.sqrt(float((posterior @ NODES**2).mean()) - center**2)
-        intercepts = intercepts + slopes * center
-        slopes = slopes * deviation
-        if np.abs(np.stack([slopes, intercepts]) - before).max() < TOLERANCE:
+        parameters = parameters @ np.array([[deviation, center], [0.0, 1.0]])
+        if np.abs(parameters - before).max() < TOLERANCE:
             break
-    return slopes, intercepts
+    return parameters, _expect(scores, parameters)
 
 
-def _expect(scores: Array, slopes: Array, intercepts: Array) -> tuple[Array, float]:
-    """Returns (models, nodes) posterior probabilities of abilities, and the log likelihood."""
-    chances = _chances(slopes, intercepts)
-    present, right = ~np.isnan(scores), np.nan_to_num(scores)
-    joint = right @ np.log(chances) + (present - right) @ np.log1p(-chances) + LOG_DENSITY
-    total = np.asarray(logsumexp(joint, axis=1, keepdims=True))
-    return np.exp(joint - total), float(total.sum())
+def _expect(scores: Array, parameters: Array) -> Array:
+    """Returns (models, nodes) posterior probabilities of abilities."""
+    chances, right = _chances(parameters), np.nan_to_num(scores)
+    wrong = ~np.isnan(scores) - right
+    joint = right @ np.log(chances) + wrong @ np.log1p(-chances) + LOG_DENSITY
+    return np.exp(joint - np.asarray(logsumexp(joint, axis=1, keepdims=True)))
 
 
-def _chances(slopes: Array, intercepts: Array) -> Array:
+def _chances(parameters: Array) -> Array:
     """Returns (items, nodes) probabilities of a right answer."""
-    return np.clip(expit(slopes[:, None] * NODES + intercepts[:, None]), 1e-9, 1 - 1e-9)
+    return np.clip(expit(parameters @ DESIGN), 1e-9, 1 - 1e-9)
 
 
-def _improve(
-    scores: Array, posterior: Array, slopes: Array, intercepts: Array
-) -> tuple[Array, Array]:
-    """Returns slopes and intercepts after steps of Newton's method, with the priors."""
-    tried = (~np.isnan(scores)).astype(float).T @ posterior
+def _prior(parameters: Array) -> tuple[Array, Array]:
+    """Returns (items, 2) slopes of the log density of the parameters, and curvatures above 0."""
+    (mean, deviation), (slopes, intercepts) = SLOPE_PRIOR, parameters.T
+    away = (np.log(slopes) - mean) / deviation**2
+    curvature = np.maximum(1 / deviation**2 - away, 0.1) / slopes**2
+    gradients = np.stack([-away / slopes, -intercepts / INTERCEPT_PRIOR**2], axis=1)
+    flat = np.full_like(slopes, 1 / INTERCEPT_PRIOR**2)
+    return gradients, np.stack([curvature, flat], axis=1)
+
+
+def _weigh(weights: Array, parameters: Array) -> Array:
+    """Returns (items, 2, 2) information of (items, nodes) weights, with that of the priors."""
+    return (weights @ PRODUCTS).reshape(-1, 2, 2) + _prior(parameters)[1][:, :, None] * np.eye(2)
+
+
+def _improve(scores: Array, parameters: Array, posterior: Array) -> Array:
+    """Returns the parameters after steps of Newton's method, with the priors."""
+    tried = (~np.isnan(scores)).T.astype(float) @ posterior
     right = np.nan_to_num(scores).T @ posterior
     for _ in range(3):
-        chances = _chances(slopes, intercepts)
-        surplus, variance = right - tried * chances, tried * chances * (1 - chances)
-        slope_gradient, slope_curvature = _slope_prior(slopes)
-        gradient = (
-            surplus @ NODES + slope_gradient,
-            surplus.sum(1) - intercepts / INTERCEPT_PRIOR**2,
-        )
-        across = variance @ NODES
-        curvatures = (
-            variance @ NODES**2 + slope_curvature,
-            variance.sum(axis=1) + 1 / INTERCEPT_PRIOR**2,
-        )
-        steps = _solve(curvatures, across, gradient)
-        slopes = np.clip(slopes + np.clip(steps[0], -0.5, 0.5), 0.02, 10)
-        intercepts = intercepts + np.clip(steps[1], -1, 1)
-    return slopes, intercepts
+        chances = _chances(parameters)
+        gradient = (right - tried * chances) @ DESIGN.T + _prior(parameters)[0]
+        curvature = _weigh(tried * chances * (1 - chances), parameters)
+        steps = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
+        parameters = parameters + np.clip(steps, (-0.5, -1), (0.5, 1))
+        parameters[:, 0] = np.clip(parameters[:, 0], 0.02, 10)
+    return parameters
 
 
-def _slope_prior(slopes: Array) -> tuple[Array, Array]:
-    """Returns the slope of the log density of the discrimination, and a curvature above zero."""
-    mean, deviation = SLOPE_PRIOR
-    distance = (np.log(slopes) - mean) / deviation**2
-    return -distance / slopes, np.maximum(1 / deviation**2 - distance, 0.1) / slopes**2
-
-
-def _solve(curvatures: tuple[Array, Array], across: Array, right: tuple[Array, Array]) -> Array:
-    """Returns (2, items) solutions of symmetric equations of two unknowns."""
-    first, second = curvatures
-    determinant = first * second - across**2
-    return np.stack(
-        [second * right[0] - across * right[1], first * right[1] - across * right[0]]
-    ) / np.maximum(determinant, 1e-12)
-
-
-def _describe_items(
-    scores: Array, slopes: Array, intercepts: Array, posterior: Array
-) -> pd.DataFrame:
-    slope, across, intercept = _information(scores, slopes, intercepts, posterior)
-    determinant = np.maximum(slope * intercept - across**2, 1e-12)
-    variances = intercept / determinant, slope / determinant, -across / determinant
-    difficulties = -intercepts / slopes
-    # By the delta method, from b = -d / a.
-    spread = variances[1] + difficulties**2 * variances[0] + 2 * difficulties * variances[2]
-    misfit, chance = _misfit(scores, slopes, intercepts, posterior @ NODES)
-    return pd.DataFrame(
-        {
-            "discrimination": slopes,
-            "difficulty": difficulties,
-            "discrimination_error": np.sqrt(np.maximum(variances[0], 0)),
-            "difficulty_error": np.sqrt(np.maximum(spread, 0)) / slopes,
-            "misfit": misfit,
-            "misfit_p": chance,
-        }
-    )
-
-
-def _information(
-    scores: Array, slopes: Array, intercepts: Array, posterior: Array
-) -> tuple[Array, Array, Array]:
-    """Returns each item's observed information on slope, both, and intercept, with the priors.
+def _information(scores: Array, parameters: Array, posterior: Array) -> Array:
+    """Returns (items, 2, 2) observed information, with the priors.
 
     That is the complete information less the variance of the complete score over abilities.
     """
-    chances = _chances(slopes, intercepts)
+    chances = _chances(parameters)
     present, right = (~np.isnan(scores)).astype(float), np.nan_to_num(scores)
     tried, hits = present.T @ posterior, right.T @ posterior
     squares = (right**2).T @ posterior - 2 * hits * chances + tried * chances**2
-    complete = tried * chances * (1 - chances) - squares
-    first = right * (posterior @ NODES)[:, None] - present * (posterior @ (chances * NODES).T)
-    zeroth = right - present * (posterior @ chances.T)
-    return (
-        complete @ NODES**2 + (first**2).sum(axis=0) + _slope_prior(slopes)[1],
-        complete @ NODES + (first * zeroth).sum(axis=0),
-        complete.sum(axis=1) + (zeroth**2).sum(axis=0) + 1 / INTERCEPT_PRIOR**2,
+    expected = np.stack(
+        [
+            right * (posterior @ factor)[:, None] - present * (posterior @ (chances * factor).T)
+            for factor in DESIGN
+        ]
     )
+    complete = _weigh(tried * chances * (1 - chances) - squares, parameters)
+    return complete + np.einsum("ami,bmi->iab", expected, expected)
 
 
-def _misfit(
-    scores: Array, slopes: Array, intercepts: Array, abilities: Array
-) -> tuple[Array, Array]:
+def _misfit(scores: Array, parameters: Array, abilities: Array) -> tuple[Array, Array]:
     """Returns Yen's Q1 of each item and its p-value (1981, Applied Psychological Measurement 5).
 
     Models are grouped by ability; right answers of each group are compared with the expected. Two
@@ -248,7 +204,7 @@ def _misfit(
     ranks = abilities.argsort().argsort()
     groups = np.eye(GROUPS)[ranks * GROUPS // len(abilities)]
     present, right = (~np.isnan(scores)).astype(float), np.nan_to_num(scores)
-    chances = present * expit(abilities[:, None] * slopes + intercepts)
+    chances = present * expit(np.outer(abilities, parameters[:, 0]) + parameters[:, 1])
     expected, variance = groups.T @ chances, groups.T @ (chances * (present - chances))
     distance = (groups.T @ right - expected) ** 2 / np.maximum(variance, 1e-9)
     used = variance > 0.1

@@ -243,7 +243,17 @@ def _threshold(chance: float, generations: int) -> float:
 def _along(
     measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
 ) -> Estimated | None:
-    """Estimates a spread >= 0 from true patterns along a path.
+    """Estimates a spread >= 0 from true patterns along a path, as `search_ends` does."""
+    if (ends := search_ends(measured, true, replicates)) is None:
+        return None
+    low, middle, high = (true(scale) for scale in ends)
+    return _clamped(min(low, high), max(low, high), middle)
+
+
+def search_ends(
+    measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
+) -> tuple[float, float, float] | None:
+    """Returns the ends and the middle of the interval of a spread >= 0, as multiples on a path.
 
     The tails are even far from 0; at 0, which nothing can lie below, the whole level is on the one
     side, and between them they change smoothly (after Feldman and Cousins, Phys. Rev. D 57, 1998).
@@ -266,10 +276,11 @@ def _along(
     def share_above(scale: float) -> float:
         return float((replicates(scale) >= measured).mean())
 
-    low = true(_first(lambda scale: share_above(scale) > upper_tail(scale)))
-    high = true(_first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale)))
-    middle = true(_first(lambda scale: share_above(scale) >= 0.5))
-    return _clamped(min(low, high), max(low, high), middle)
+    return (
+        _first(lambda scale: share_above(scale) > upper_tail(scale)),
+        _first(lambda scale: share_above(scale) >= 0.5),
+        _first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale)),
+    )
 
 
 def _clamped(low: float, high: float, corrected: float) -> Estimated:

@@ -63,7 +63,9 @@ def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
     """Returns the sections of a diagnosis, in the order of its verdict."""
     diagnosis, items = diagnosed
     return [
-        Section("differences", "Which differences are real", _differences(diagnosis.differences)),
+        Section(
+            "differences", "Which differences are real", list(_differences(diagnosis.differences))
+        ),
         Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
         Section("items", "Which items spoil it", list(_items(diagnosis, items))),
         Section("stability", "How steady the ranking is", list(_stability(diagnosis.stability))),
@@ -77,13 +79,12 @@ def _size(diagnosis: Diagnosis) -> str:
     return f"{models} on {items}, {pluralize(diagnosis.responses, 'response')}"
 
 
-def _figures(title: str, figures: Mapping[str, Finding], notes: str = "") -> Table:
+def _figures(title: str, figures: Mapping[str, Finding]) -> Table:
     """Returns a table of figures with their intervals and sentences."""
     return Table(
         title,
         ["figure", "value", Column("95 % interval", text=True), Column("what it says", text=True)],
         [[name, *_figure_cells(figure), figure.sentence] for name, figure in figures.items()],
-        notes,
     )
 
 
@@ -96,41 +97,24 @@ def _figure_cells(figure: Finding) -> Row:
     return [f"{figure.value:.3f}", f"{low:.3f} to {high:.3f}"]
 
 
-def _differences(differences: Differences) -> list[Block]:
-    shown = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
-    blocks: list[Block] = [differences.sentence]
-    if len(shown) > 1:
-        blocks.append(_pairs(shown, differences.shown))
-    blocks.append(_ranks(differences))
-    return blocks
-
-
-def _pairs(models: list[str], shown: tuple[Difference, ...]) -> Table:
-    """Returns the matrix of pairwise decisions, the better model of a pair in its row."""
-    pairs = {(pair.first, pair.second): pair for pair in shown}
-    rows: list[Row] = [
-        [row, *(_pair_cell(pairs.get((row, column))) for column in models[1:])]
-        for row in models[:-1]
-    ]
-    return Table(
-        "Differences of pairs",
-        ["", *models[1:]],
-        rows,
-        "Points by which the model of the row lies above that of the column on the items that both "
-        "have; bold where the difference is real at the 5 % level of all pairs together (Holm).",
-        dense=True,
-    )
-
-
-def _pair_cell(pair: Difference | None) -> Cell:
-    if pair is None or pair.difference is None:
-        return Cell("")
-    text = f"{100 * pair.difference:+.1f}"
-    return Cell(text, look=BEST) if pair.apart else Cell(text)
-
-
-def _ranks(differences: Differences) -> Table:
-    return Table(
+def _differences(differences: Differences) -> Iterator[Block]:
+    yield differences.sentence
+    models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
+    if len(models) > 1:
+        pairs = {(pair.first, pair.second): pair for pair in differences.shown}
+        yield Table(
+            "Differences of pairs",
+            ["", *models[1:]],
+            [
+                [row, *(_pair_cell(pairs.get((row, column))) for column in models[1:])]
+                for row in models[:-1]
+            ],
+            "Points by which the model of the row lies above that of the column on the items that "
+            "both have; bold where the difference is real at the 5 % level of all pairs together "
+            "(Holm).",
+            dense=True,
+        )
+    yield Table(
         "Ranks",
         ["model", "mean score", "rank", Column("possible ranks", text=True)],
         [
@@ -141,29 +125,27 @@ def _ranks(differences: Differences) -> Table:
     )
 
 
+def _pair_cell(pair: Difference | None) -> Cell:
+    if pair is None or pair.difference is None:
+        return Cell("")
+    text = f"{100 * pair.difference:+.1f}"
+    return Cell(text, look=BEST) if pair.apart else Cell(text)
+
+
 def _noise(noise: Noise) -> list[Block]:
     parts = {part.name: part.share for part in noise.components if part.share}
     drawn = [_variance_bar(parts)] if parts else []
+    figures = {part.name: part.variance for part in noise.components}
+    designs = {
+        f"{name}, {design.name}": figure
+        for design in noise.designs
+        for name, figure in (("error", design.standard_error), ("reliability", design.reliability))
+    }
     return [
         noise.sentence,
         block("charts", drawn, "Shares of the variance of a score, by what it comes from."),
-        _figures("Variance", {part.name: part.variance for part in noise.components}),
-        Table(
-            "What more would gain",
-            ["benchmark", "standard error", "reliability", Column("what it says", text=True)],
-            [
-                [
-                    design.name,
-                    _figure_cells(design.standard_error)[0],
-                    _figure_cells(design.reliability)[0],
-                    design.sentence,
-                ]
-                for design in noise.designs
-            ],
-            "The standard error of a model's mean, and the share of the variance of models' means "
-            "that is due to the models.",
-        ),
-        _figures("Signal and noise", {"signal to noise": noise.signal_to_noise}),
+        _figures("Variance", {**figures, "signal to noise": noise.signal_to_noise}),
+        _figures("What more would gain", designs),
     ]
 
 
@@ -240,9 +222,12 @@ def _stability(stability: Stability) -> Iterator[Block]:
             "split half": stability.split_half,
             "saturated items": stability.saturated,
             "headroom": stability.headroom,
+            "short form": stability.short_form.size,
+            "its tau": stability.short_form.tau,
+            "tau of random items": stability.short_form.random_tau,
         },
     )
-    if stability.short_form is not None:
+    if stability.short_form.items:
         listed = "\n".join(stability.short_form.items)
         yield block("fold", "Items of the short form", [block("code", listed)])
 

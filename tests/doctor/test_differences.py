@@ -94,7 +94,6 @@ def test_a_pair_that_cannot_be_decided_has_a_reason(
     differences = compare_models(as_matrix(scores, groups))
     (pair,) = differences.shown
     assert (pair.reason, pair.apart, differences.apart) == (reason, False, 0)
-    assert "chance" in pair.sentence or "compared" in pair.sentence
 
 
 def test_a_model_that_is_better_on_every_item_differs_for_sure() -> None:
@@ -111,17 +110,17 @@ def test_p_values_are_adjusted_step_by_step() -> None:
 
 
 def test_the_smallest_difference_has_its_power() -> None:
-    draw, told = np.random.default_rng(4), 0
+    draw, apart = np.random.default_rng(4), 0
     scores = draw.normal(0.5, 0.1, (2, 50))
     smallest = compare_models(as_matrix(scores)).smallest.value
     assert smallest is not None
     error = np.sqrt(2) * 0.1 / np.sqrt(50)
     assert smallest == pytest.approx((stats.t.ppf(0.975, 49) + stats.t.ppf(0.8, 49)) * error, 0.3)
-    for _ in range(200):
+    for _ in range(100):
         scores = draw.normal(0.5, 0.1, (2, 50))
         scores[0] += 2.85 * error
-        told += compare_models(as_matrix(scores)).apart
-    assert 0.7 < told / 200 < 0.9
+        apart += compare_models(as_matrix(scores)).apart
+    assert 0.68 < apart / 100 < 0.92
 
 
 def test_equal_models_rarely_show_a_difference() -> None:
@@ -136,5 +135,5 @@ def test_equal_models_rarely_show_a_difference() -> None:
 def test_one_model_has_no_pairs_but_a_rank() -> None:
     differences = compare_models(as_matrix(np.ones((1, 3))))
     assert differences.share_apart.reason and differences.smallest.reason
-    assert differences.ranks[0].sentence == "m0000 has rank 1 for sure."
+    assert (differences.ranks[0].low, differences.ranks[0].high, differences.shown) == (1, 1, ())
     assert type(differences).model_validate_json(differences.model_dump_json()) == differences

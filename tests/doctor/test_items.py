@@ -10,24 +10,13 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import pearsonr
 
 from raylab.doctor.items import judge_items, rest_scores
-from raylab.doctor.responses import Matrix
+from tests.doctor.simulation import as_matrix
 
 NAN = np.nan
 
 
-def make_matrix(scores: NDArray[np.float64]) -> Matrix:
-    models, items = scores.shape
-    return Matrix(
-        scores=scores,
-        models=tuple(f"m{number:03}" for number in range(models)),
-        items=tuple(f"i{number:05}" for number in range(items)),
-        groups=np.arange(items),
-        weights=np.ones(items),
-    )
-
-
 def judge(*columns: list[float]) -> pd.DataFrame:
-    return judge_items(make_matrix(np.array(columns).T))
+    return judge_items(as_matrix(np.array(columns).T))
 
 
 def test_figures_by_hand() -> None:
@@ -94,7 +83,7 @@ def test_figures_agree_with_plain_loops(seed: int) -> None:
     chances = 1 / (1 + np.exp(rng.normal(size=6) - rng.normal(size=(7, 1))))
     scores = rng.binomial(1, chances).astype(float)
     scores[:2] = [[0] * 6, [1] * 6]  # No item is answered alike by all.
-    judged = judge_items(make_matrix(scores))
+    judged = judge_items(as_matrix(scores))
     for item in range(6):
         rests = np.delete(scores, item, axis=1).sum(axis=1)
         row = judged.iloc[item]
@@ -107,8 +96,8 @@ def test_missing_cells_leave_the_rest_as_it_is() -> None:
     # Two benchmarks of different models, side by side: each item is judged as in its own.
     left, right = np.random.default_rng(3).integers(0, 2, (2, 8, 5)).astype(float)
     gap = np.full((8, 5), NAN)
-    judged = judge_items(make_matrix(np.block([[left, gap], [gap, right]])))
-    alone = [judge_items(make_matrix(scores)) for scores in (left, right)]
+    judged = judge_items(as_matrix(np.block([[left, gap], [gap, right]])))
+    alone = [judge_items(as_matrix(scores)) for scores in (left, right)]
     np.testing.assert_allclose(judged.to_numpy(), pd.concat(alone).to_numpy(), atol=1e-9)
 
 

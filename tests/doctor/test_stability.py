@@ -20,7 +20,7 @@ def kendall(first: Array, second: Array) -> float:
     return float(result.statistic)
 
 
-def halves_tau(scores: Array, splits: int = 300) -> float:
+def halves_tau(scores: Array, splits: int = 100) -> float:
     draw, half = np.random.default_rng(0), scores.shape[1] // 2
     taus = list[float]()
     for _ in range(splits):
@@ -39,11 +39,16 @@ def test_tau_is_that_of_random_halves(spread: float) -> None:
     assert tau.interval[0] <= tau.value <= tau.interval[1]
 
 
-def test_tau_grows_with_the_number_of_items() -> None:
-    curve = measure_stability(as_matrix(answers(2, 8, 200))).curve
-    assert [point.items for point in curve] == [10, 20, 40, 60, 100, 150, 200, 300, 400]
-    taus = [point.tau for point in curve]
-    assert taus == sorted(taus)
+def test_the_curve_of_tau_is_that_of_disjoint_sets_of_items() -> None:
+    scores, draw = answers(3, 6, 100), np.random.default_rng(0)
+    points = {point.items: point.tau for point in measure_stability(as_matrix(scores)).curve}
+    assert list(points) == [5, 10, 20, 30, 50, 75, 100, 150, 200]
+    for size in (10, 20, 50):
+        orders = [draw.permutation(100) for _ in range(300)]
+        pairs = [(scores[:, o[:size]], scores[:, o[size : 2 * size]]) for o in orders]
+        taus = [kendall(*(side.mean(axis=1) for side in pair)) for pair in pairs]
+        assert points[size] == pytest.approx(np.nanmean(taus), abs=0.06)
+    assert points[200] > points[100] > points[50]
 
 
 def test_alpha_is_kr_20_with_feldts_interval() -> None:
@@ -70,23 +75,19 @@ def test_alpha_and_halves_hardly_change_where_cells_are_missing() -> None:
 def test_a_short_form_is_tried_on_other_models_beside_random_items() -> None:
     matrix = as_matrix(answers(5, 40, 300, 1.5))
     form = measure_stability(matrix).short_form
-    assert form is not None
-    assert len(form.items) == form.size < 300 and len(form.chosen_on) == 20
-    assert form.chosen_tau >= 0.95
-    rest = [n for n, name in enumerate(matrix.models) if name not in form.chosen_on]
+    assert form.size.value == len(form.items) < 300 and len(form.chosen_on) == 20
     places = [matrix.items.index(item) for item in form.items]
-    expected = kendall(matrix.scores[np.ix_(rest, places)].mean(axis=1), matrix.means[rest])
-    assert form.tau.value == pytest.approx(expected)
-    assert form.random_range[0] <= form.random_tau <= form.random_range[1]
+    own = np.isin(matrix.models, form.chosen_on)
+    for models, expected in ((own, pytest.approx(1, abs=0.05)), (~own, form.tau.value)):
+        means = matrix.scores[models][:, places].mean(axis=1)
+        assert kendall(means, matrix.means[models]) == pytest.approx(expected)
+    low, high = form.random_tau.interval or (1.0, 0.0)
+    assert low <= (form.random_tau.value or 0.0) <= high
 
 
 def test_a_form_chosen_on_noise_does_no_better_than_random_items_on_other_models() -> None:
-    gains = list[float]()
-    for seed in range(6):
-        form = measure_stability(as_matrix(answers(seed, 14, 100, 0.0))).short_form
-        if form is not None and form.tau.value is not None:
-            gains.append(form.tau.value - form.random_tau)
-            assert form.chosen_tau >= 0.95
+    forms = [measure_stability(as_matrix(answers(n, 14, 100, 0.0))).short_form for n in range(6)]
+    gains = [form.tau.value - (form.random_tau.value or 0.0) for form in forms if form.tau.value]
     assert not gains or np.mean(gains) < 0.05
 
 
@@ -107,9 +108,13 @@ def test_saturation_and_headroom_are_counted() -> None:
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_figures_that_cannot_be_computed_have_reasons(shape: tuple[int, int], score: float) -> None:
     stability = measure_stability(as_matrix(np.full(shape, score)))
-    for figure in (stability.tau, stability.alpha, stability.split_half):
-        assert figure.value is None and figure.reason and figure.sentence
-    assert stability.no_short_form and stability.sentence
+    for figure in (
+        stability.tau,
+        stability.alpha,
+        stability.split_half,
+        stability.short_form.size,
+    ):
+        assert figure.value is None and figure.reason and figure.reason in figure.sentence
     assert Stability.model_validate_json(stability.model_dump_json()) == stability
 
 

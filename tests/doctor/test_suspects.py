@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from raylab.doctor.example import write_example
@@ -15,7 +14,7 @@ from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Item
 from raylab.doctor.suspects import LIKELY, Fault, Suspect, find_suspects
 from raylab.doctor.wrong_keys import estimate_abilities, wrong_key_chances
-from tests.doctor.test_items import make_matrix
+from tests.doctor.simulation import Array, as_matrix
 
 ITEMS, CHOICES = 500, 4
 SEEDS = range(20)
@@ -23,8 +22,6 @@ WRONG_KEYS, ALWAYS_RIGHT, DUPLICATES = (
     set(range(*ends)) for ends in ((0, 20), (20, 35), (490, 500))
 )
 PLANTED = WRONG_KEYS | DUPLICATES | ALWAYS_RIGHT
-
-Array = NDArray[np.float64]
 
 
 def simulate(seed: int, models: int, spread: float = 1, guess: float = 0.25) -> tuple[Array, Array]:
@@ -49,7 +46,7 @@ def draw_items(seed: int) -> dict[str, Item]:
 
 
 def suspect(scores: Array, items: Mapping[str, Item]) -> tuple[Suspect, ...]:
-    matrix = make_matrix(scores)
+    matrix = as_matrix(scores)
     return find_suspects(matrix, judge_items(matrix), items)
 
 
@@ -128,12 +125,12 @@ def test_reasons_are_told_worst_first() -> None:
     scores = simulate(0, 12)[1]
     scores[:, 0] = 0
     items = {
-        "i00000": Item("A", "x", {"m000": "y"}),
+        "i00000": Item("A", "x", {"m0000": "y"}),
         "i00003": Item("b"),
         "i00499": Item(" a", "z"),
     }
     first, *others = suspect(scores, items)
-    assert (first.text, first.target, first.answers) == ("A", "x", {"m000": "y"})
+    assert (first.text, first.target, first.answers) == ("A", "x", {"m0000": "y"})
     assert [reason.kind for reason in first.reasons] == [Fault.WRONG_KEY, Fault.ALWAYS_WRONG]
     assert first.reasons[0].sentence.endswith("the mean score of 12 models is 0.00.")
     last = next(s for s in others if s.item == "i00499")
