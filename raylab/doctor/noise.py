@@ -13,9 +13,8 @@ the error of a two-way jackknife over models and items (Owen, Ann. Appl. Stat. 1
 of cells are what both have in common, as in Cameron, Gelbach and Miller 2011).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +60,6 @@ STEADY = 0.35
 """Relative error below which a component is drawn on the logarithmic scale."""
 TINY = np.finfo(float).tiny
 SEED = 20_260
-
-Value = TypeVar("Value", float, Array)
 
 Cells = tuple[Array, Array, Array]
 """(generations, models, items) numbers of scores, their sums, and the sums of their squares."""
@@ -116,49 +113,46 @@ class _Fit:
     """Estimated components.
 
     Attributes:
-        variances: By name; those that the data cannot tell from others are missing.
-        draws: (draws,) draws of each from its confidence distribution; none of few models.
-        alone: How much of each variance enters the mean of a model.
+        names: Those that the data can tell from others, the residual last.
+        values: (1 + draws, components) variances: the estimates, 0 where these are negative, and
+            draws of their confidence distribution, of which few models have none.
+        alone: (components,) shares of each that enter the mean of a model.
         beside: The same for its difference from the means of other models.
         nested: True if each generation has items of its own.
         sources: What moves the mean of a model.
     """
 
-    variances: Mapping[str, float]
-    draws: Mapping[str, Array]
-    alone: Mapping[str, float]
-    beside: Mapping[str, float]
+    names: list[str]
+    values: Array
+    alone: Array
+    beside: Array
     nested: bool
     sources: tuple[str, ...]
 
-    def predict(
-        self, variances: Mapping[str, Value], more: tuple[int, int, int], alone: bool = False
-    ) -> Value:
-        """Returns the variance of a model's mean in a benchmark of another size (a D-study).
+    def predict(self, more: tuple[int, int, int], alone: bool = False) -> Array:
+        """Returns (1 + draws,) variances of a model's mean in another design (a D-study).
 
         Args:
-            variances: Those of the effects.
             more: Multiples of the numbers of items, generations and epochs.
             alone: True for the mean itself, False for its difference from that of other models.
         """
         items, generations, epochs = more
         again = items * (generations if self.nested else 1)
-        times = {"items": again, "model x item": again, "generations": generations}
-        times |= {"model x generation": generations, RESIDUAL: items * generations * epochs}
+        times = {"models": np.inf, "items": again, "model x item": again}
+        times |= {"generations": generations, "model x generation": generations}
+        times |= {RESIDUAL: items * generations * epochs}
         factors = self.alone if alone else self.beside
-        terms = [factors[n] / times[n] * variances[n] for n in times if n in variances]
-        return sum(terms[1:], terms[0])
+        return self.values @ (factors / np.array([times[name] for name in self.names]))
 
-    def signal(self, variances: Mapping[str, Any], more: tuple[int, int, int]) -> Any:
+    def signal(self, more: tuple[int, int, int]) -> Array:
         """Returns the variance of the models over that of the noise, negative where it is."""
-        least = max(self.predict(self.variances, more) / 1e6, TINY)
-        return variances["models"] / np.maximum(self.predict(variances, more), least)
+        noise = self.predict(more)
+        return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
 
-    def figure(self, compute: Callable[[Mapping[str, Any]], Any], sentence: str) -> Finding:
-        """Returns a figure >= 0 of the variances; the sentence has a place for its value."""
-        value = float(compute(self.variances))
-        interval = interval_from_zero(compute(self.draws)) if self.draws else None
-        return make_figure(value, interval, sentence.format(value), FEW_MODELS)
+    def figure(self, values: Array, sentence: str) -> Finding:
+        """Returns a figure >= 0 of (1 + draws,) values; the sentence has a place for the first."""
+        interval = interval_from_zero(values[1:]) if len(values) > 1 else None
+        return make_figure(float(values[0]), interval, sentence.format(values[0]), FEW_MODELS)
 
 
 def measure_noise(responses: Responses) -> Noise:
@@ -233,11 +227,10 @@ def _why_missing(name: str, cells: Cells) -> str:
     return "the scores cannot tell it from other sources"
 
 
-def estimate_components(cells: Cells, names: list[str]) -> dict[str, float]:
+def estimate_components(cells: Cells, names: list[str]) -> Array:
     """Returns the variances of some effects and of the residual, which may be negative."""
     rows, observed = _equations(cells, names)
-    solved = np.linalg.lstsq(rows[1:] - rows[0], observed[1:] - observed[0], rcond=None)[0]
-    return dict(zip((*names, RESIDUAL), solved.tolist(), strict=True))
+    return np.linalg.lstsq(rows[1:] - rows[0], observed[1:] - observed[0], rcond=None)[0]
 
 
 def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
@@ -275,21 +268,18 @@ def _ratio(values: Array, by: Array) -> Array:
 
 
 def _fit(cells: Cells, names: list[str]) -> _Fit:
-    counts, variances = cells[0], estimate_components(cells, names)
-    rows = dict(zip(("", *names), _equations(cells, names)[0], strict=False))
-    alone = rows["models"] / counts.sum()
-    squares = {name: rows[name] - rows[""] for name in names}
+    counts, estimates = cells[0], estimate_components(cells, names)
+    rows, models = _equations(cells, names)[0], names.index("models")
+    squares = rows[1:-1] - rows[0]
     if "model x generation" in names:
-        squares["model x generation"] -= squares["models"] + squares["generations"]
-    factors = {
-        name: dict(zip(variances, (row / row[names.index(name)]).tolist(), strict=True))
-        for name, row in squares.items()
-    }
+        squares[-1] -= squares[models] + squares[names.index("generations")]
+    factors = squares / np.diag(squares)[:, None]
+    draws = [_draw(cells, names, estimates, factors)] if counts.shape[1] >= LEAST_MODELS else []
     return _Fit(
-        variances={name: max(value, 0.0) for name, value in variances.items()},
-        draws=_draw(cells, variances, factors) if counts.shape[1] >= LEAST_MODELS else {},
-        alone=dict(zip(variances, alone.tolist(), strict=True)),
-        beside=factors["models"],
+        names=[*names, RESIDUAL],
+        values=np.vstack([np.maximum(estimates, 0.0), *draws]),
+        alone=rows[1 + models] / counts.sum(),
+        beside=factors[models],
         nested=bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all()),
         sources=(
             "items",
@@ -299,31 +289,31 @@ def _fit(cells: Cells, names: list[str]) -> _Fit:
     )
 
 
-def _draw(
-    cells: Cells, variances: Mapping[str, float], factors: Mapping[str, Mapping[str, float]]
-) -> dict[str, Array]:
-    """Returns (draws,) variances of each component, which may be negative.
+def _draw(cells: Cells, names: list[str], estimates: Array, factors: Array) -> Array:
+    """Returns (draws, components) variances, which may be negative.
 
     Args:
         cells: The scores.
-        variances: The estimates.
-        factors: How much of each variance enters the mean square of an effect beside its own.
+        names: The components before the residual.
+        estimates: (components,) variances.
+        factors: What each of them adds to the mean square of an effect beside that of its own.
     """
     random, (generations, models, _) = np.random.default_rng(SEED), cells[0].shape
-    errors, drawn = _errors(cells, list(variances)[:-1]), dict[str, Array]()
-    for name in (RESIDUAL, "model x item", "items"):
-        if name in variances:
-            drawn[name] = _draw_around(variances[name], *errors[name], random)
+    drawn, errors, freedoms = np.zeros((DRAWS, len(estimates))), *_errors(cells, names)
+    places = {name: place for place, name in enumerate([*names, RESIDUAL])}
+    noise = [places[name] for name in (RESIDUAL, "model x item", "items") if name in places]
+    for n in noise:
+        drawn[:, n] = _draw_around(estimates[n], errors[n], freedoms[n], random)
     for name, freedom in (
         ("model x generation", (models - 1) * (generations - 1)),
         ("generations", generations - 1),
         ("models", models - 1),
     ):
-        if name in variances:
-            noise = {key: factors[name][key] for key in drawn}
-            square = variances[name] + sum(noise[key] * variances[key] for key in noise)
-            below = sum(noise[key] * drawn[key] for key in noise)
-            drawn[name] = square * freedom / random.chisquare(freedom, DRAWS) - below
+        if (n := places.get(name)) is not None:
+            square = estimates[n] + factors[n, noise] @ estimates[noise]
+            below = drawn[:, noise] @ factors[n, noise]
+            drawn[:, n] = square * freedom / random.chisquare(freedom, DRAWS) - below
+            noise.append(n)
     return drawn
 
 
@@ -334,7 +324,7 @@ def _draw_around(value: float, error: float, freedom: float, random: np.random.G
     return value + error * students
 
 
-def _errors(cells: Cells, names: list[str]) -> dict[str, tuple[float, float]]:
+def _errors(cells: Cells, names: list[str]) -> tuple[Array, Array]:
     """Returns standard errors and degrees of freedom by the two-way jackknife."""
     (models, by_model), (items, by_item), (both, _) = (
         _jackknife(cells, names, parts) for parts in _parts(cells)
@@ -342,9 +332,7 @@ def _errors(cells: Cells, names: list[str]) -> dict[str, tuple[float, float]]:
     total = np.maximum(models + items - both, np.maximum(models, items))
     # The estimates without a model are skewed: they count half (see `make coverage`).
     parts = 2 * models**2 / by_model + items**2 / by_item
-    freedom = np.maximum((models + items) ** 2 / np.maximum(parts, TINY), 1.0)
-    ends = zip(np.sqrt(total).tolist(), freedom.tolist(), strict=True)
-    return dict(zip((*names, RESIDUAL), ends, strict=True))
+    return np.sqrt(total), np.maximum((models + items) ** 2 / np.maximum(parts, TINY), 1.0)
 
 
 def _parts(cells: Cells) -> Iterator[NDArray[np.int64]]:
@@ -360,37 +348,31 @@ def _jackknife(cells: Cells, names: list[str], parts: NDArray[np.int64]) -> tupl
     """Returns the variances of the estimates when blocks are left out, and degrees of freedom."""
     blocks = int(parts.max()) + 1
     estimates = [
-        list(estimate_components((counts * kept, sums * kept, squares * kept), names).values())
-        for counts, sums, squares in [cells]
-        for kept in (parts != block for block in range(blocks))
+        estimate_components(tuple(values * (parts != block) for values in cells), names)
+        for block in range(blocks)
     ]
     return np.var(estimates, axis=0) * (blocks - 1), blocks - 1
 
 
 def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
-    if fit is None or name not in fit.variances:
+    if fit is None or name not in fit.names:
         figure = missing_figure(f"The variance of {name}", _why_missing(name, cells))
         return Component(name=name, variance=figure, share=None)
-    share = fit.variances[name] / sum(fit.variances.values())
+    values = fit.values[:, fit.names.index(name)]
+    share = float(values[0] / fit.values[0].sum())
     sentence = f"{100 * share:.0f} % of the variance of a score comes from {NAMES[name]}."
-    figure = fit.figure(lambda variances: variances[name], sentence)
-    return Component(name=name, variance=figure, share=share)
+    return Component(name=name, variance=fit.figure(values, sentence), share=share)
 
 
 def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Finding:
     name = "The signal-to-noise ratio"
     if fit is None:
         return missing_figure(name, _why_missing("models", cells))
-    if not fit.predict(fit.variances, (1, 1, 1)):
+    if not fit.predict((1, 1, 1))[0]:
         return missing_figure(name, "the scores show no noise")
-
-    def ratio(variances: Mapping[str, Any]) -> Any:
-        squared = fit.signal(variances, (1, 1, 1))
-        return np.sign(squared) * np.sqrt(np.abs(squared))
-
-    sources = join_names(fit.sources)
+    squared, sources = fit.signal((1, 1, 1)), join_names(fit.sources)
     return fit.figure(
-        ratio,
+        np.sign(squared) * np.sqrt(np.abs(squared)),
         f"Models differ {{:.1f}} times as much as their means move by the choice of {sources}.",
     )
 
@@ -405,24 +387,13 @@ def _designs(fit: _Fit) -> Iterator[Design]:
             why = f"{reasons[name]}, so nothing shows what more gain"
             error = missing_figure(f"The standard error with {name}", why)
             reliability = missing_figure(f"The reliability with {name}", why)
-            yield Design(name=name, standard_error=error, reliability=reliability)
         else:
-            yield _design(name, fit, more)
-
-
-def _design(name: str, fit: _Fit, more: tuple[int, int, int]) -> Design:
-    def error(variances: Mapping[str, Any]) -> Any:
-        return np.sqrt(np.maximum(fit.predict(variances, more, alone=True), 0.0))
-
-    def reliability(variances: Mapping[str, Any]) -> Any:
-        ratio = fit.signal(variances, more)
-        return ratio / (1 + np.abs(ratio))
-
-    off = points(float(error(fit.variances)))
-    share = "Of what models' means differ by, the share {:.2f} is due to the models."
-    start = "The mean" if more == (1, 1, 1) else f"With {name} the mean"
-    return Design(
-        name=name,
-        standard_error=fit.figure(error, f"{start} of a model is off by {off}."),
-        reliability=fit.figure(reliability, share),
-    )
+            errors = np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))
+            start = "The mean" if more == (1, 1, 1) else f"With {name} the mean"
+            error = fit.figure(errors, f"{start} of a model is off by {points(errors[0])}.")
+            ratio = fit.signal(more)
+            reliability = fit.figure(
+                ratio / (1 + np.abs(ratio)),
+                "Of what models' means differ by, the share {:.2f} is due to the models.",
+            )
+        yield Design(name=name, standard_error=error, reliability=reliability)

@@ -280,7 +280,7 @@ def _alpha(matrix: Matrix) -> Finding:
         return missing_figure(name, "it needs two models and two items")
     filled = np.nan_to_num(matrix.scores)[None]
     cells = present[None].astype(float), filled, filled**2
-    spread, _, residual = estimate_components(cells, ["models", "items"]).values()
+    spread, _, residual = estimate_components(cells, ["models", "items"]).tolist()
     noise = residual * float((1 / present.sum(axis=1)).mean())
     freedom = int(present.sum()) - models - items + 1
     if freedom < 1 or min(spread + noise, noise) < TINY**2:
