@@ -329,7 +329,7 @@ def _errors(cells: Cells, names: list[str]) -> tuple[Array, Array]:
     (models, by_model), (items, by_item), (both, _) = (
         _jackknife(cells, names, parts) for parts in _parts(cells)
     )
-    total = np.maximum(models + items - both, np.maximum(models, items))
+    total = np.maximum(models + items - both, (models + items) / 2)
     # The estimates without a model are skewed: they count half (see `make coverage`).
     parts = 2 * models**2 / by_model + items**2 / by_item
     return np.sqrt(total), np.maximum((models + items) ** 2 / np.maximum(parts, TINY), 1.0)

@@ -10,6 +10,7 @@ together, by group. Two models with a true difference of z standard errors are r
 of two sets of items with a net chance of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,8 @@ from raylab.printable import pluralize
 from raylab.quality.intervals import maximum, search_ends
 from raylab.runs.records import Part
 
-DRAWS = 1000
-PAIRS = 300
+DRAWS = 500
+PAIRS = 150
 """Most pairs of models that tau is computed over."""
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Numbers of items of the curve, as shares of those that there are."""
@@ -132,20 +133,22 @@ class _Sample:
 
     means: Array
     """(models,)."""
-    influences: Array
-    """(groups, models): what each group adds to the error of the means."""
+    covariance: Array
+    """(models, models), of the means."""
+    groups: int
+    """Number of groups of items."""
 
     @property
     def reason(self) -> str:
         """The reason why the items say nothing of their chance; empty where they do."""
-        groups = len(self.influences)
-        few = groups < LEAST_ITEMS
-        return f"there are {groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
+        few = self.groups < LEAST_ITEMS
+        return f"there are {self.groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
 
     def noise(self, seed: int = 0) -> Array:
-        """Returns (draws, models) errors, normal with the covariance of the means."""
+        """Returns (draws, models) normal errors of the means."""
         random = np.random.default_rng((SEED, seed))
-        return random.standard_normal((DRAWS, len(self.influences))) @ self.influences
+        centre = np.zeros(len(self.means))
+        return random.multivariate_normal(centre, self.covariance, DRAWS, method="eigh")
 
 
 def measure_stability(matrix: Matrix) -> Stability:
@@ -175,7 +178,7 @@ def _sample(matrix: Matrix) -> _Sample:
     starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
     sums = np.add.reduceat((errors / weights.sum(axis=1)[:, None])[:, order], starts, axis=1)
     groups = len(starts)
-    return _Sample(means, sums.T * np.sqrt(groups / max(groups - 1, 1)))
+    return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)
 
 
 def _tau(matrix: Matrix, sample: _Sample) -> tuple[Finding, tuple[TauPoint, ...]]:
@@ -228,9 +231,8 @@ def _pairs(sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64], Array
     Where there are many, it is every so manieth by its difference in standard errors.
     """
     first, second = np.triu_indices(len(sample.means), 1)
-    moments = sample.influences.T @ sample.influences
-    own = np.diag(moments)
-    variances = own[first] + own[second] - 2 * moments[first, second]
+    own = np.diag(sample.covariance)
+    variances = own[first] + own[second] - 2 * sample.covariance[first, second]
     used = np.flatnonzero(variances > TINY * max(own.max(), TINY))
     first, second, errors = first[used], second[used], np.sqrt(variances[used])
     order = np.argsort(np.abs(sample.means[first] - sample.means[second]) / errors)
@@ -255,14 +257,19 @@ def _halves_tau(gaps: Array) -> Array:
 def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) -> float:
     """Returns the share of pairs that random subsets with this share of the items leave tied."""
     size = max(1, round(share * len(matrix.items)))
-    means = _means(matrix, _draw_sets(len(matrix.items), size, SUBSETS))
+    means = _means(matrix, _draw_sets(len(matrix.items), size))
     return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MOST_TIES)
 
 
-def _draw_sets(items: int, size: int, number: int) -> Array:
-    """Returns (items, number) random sets of so many items: 1 for those that are in, else 0."""
-    random = np.random.default_rng(SEED)
-    return (random.random((items, number)).argsort(axis=0) < size).astype(float)
+def _draw_sets(items: int, size: int) -> Array:
+    """Returns (items, SUBSETS) random sets of so many items: 1 for those that are in, else 0."""
+    return (_draw_orders(items) < size).astype(float)
+
+
+@functools.lru_cache(maxsize=1)
+def _draw_orders(items: int) -> NDArray[np.int64]:
+    """Returns (items, SUBSETS) places of items in random orders."""
+    return np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
 
 
 def _means(matrix: Matrix, sets: Array) -> Array:
@@ -299,7 +306,7 @@ def _split_half(matrix: Matrix) -> Finding:
     name, (models, items) = "The reliability (split halves)", matrix.scores.shape
     if models < 3 or items < 2:
         return missing_figure(name, "it needs three models and two items")
-    sets = _draw_sets(items, items // 2, SUBSETS)
+    sets = _draw_sets(items, items // 2)
     halves = [_means(matrix, half) for half in (sets, 1 - sets)]
     if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
         return missing_figure(name, "some halves of the items do not tell any models apart")
@@ -347,7 +354,7 @@ def _short_form(matrix: Matrix) -> ShortForm:
         return _no_form("no part of the items ranks the models that it is chosen on as all do")
     size = int(sizes[enough.argmax()])
     tau = float(_taus(matrix, others, forms)[enough.argmax()])
-    draws = _taus(matrix, others, _draw_sets(items, size, SUBSETS))
+    draws = _taus(matrix, others, _draw_sets(items, size))
     low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
     sentence = (
         f"{pluralize(size, 'item')}, chosen on {pluralize(len(chosen), 'model')}, "

@@ -90,7 +90,7 @@ def logistic_variances(deviations: Sequence[float]) -> dict[str, float]:
         away = tuple(axis for axis in range(4) if axis not in kept)
         joint = weights.sum(axis=away)
         means = (chance * weights).sum(axis=away) / joint
-        return float((joint * means**2).sum() - (joint * means).sum() ** 2)
+        return round(float((joint * means**2).sum() - (joint * means).sum() ** 2), 12)
 
     single = {name: variance(n) for n, name in enumerate(("models", "items", "generations"))}
     single["model x item"] = variance(0, 1) - single["models"] - single["items"]
