@@ -17,7 +17,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from raylab.arc.comparators.rules import count_rules
-from raylab.arc.data.curriculum.source import FAMILIES
+from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.store import group_indices, store_pairs
@@ -57,13 +57,12 @@ def best_rules() -> dict[str, list[float]]:
     tasks = load_tasks(drawn(PAIRS, 1))
     store = store_pairs(tasks)
     names, group_of_task = group_indices(store, group_tasks(tasks))
-    pairs = np.arange(len(store.task_of))
     weights = ObjectiveConfig().model_dump()
     by_rule = [
         group_metrics(
             sum_by_task(counts, store.task_of), names, torch.from_numpy(group_of_task), weights
         )
-        for counts in count_rules(store, pairs).values()
+        for counts in count_rules(store, store.pairs).values()
     ]
     return {
         name: [max(rule[f"{name}-1"].metrics[figure] for rule in by_rule) for figure in FIGURES]

@@ -4,7 +4,6 @@ from typing import Any
 
 from raylab import errors
 from raylab.annotation.reviews import UndecidedError
-from raylab.arc.data.documents import MalformedTaskError
 from raylab.errors import RaylabError
 
 MESSAGE = "the file x is broken: mend it"
@@ -19,10 +18,7 @@ def kinds(base: type[RaylabError]) -> Iterator[type[RaylabError]]:
 def test_an_error_crosses_processes_as_itself() -> None:
     every = [*kinds(RaylabError)]
     assert {UndecidedError, errors.NonFiniteLossError} <= {*every}
-    arguments: dict[type[RaylabError], Any] = {
-        UndecidedError: {"code": MESSAGE},
-        MalformedTaskError: [MESSAGE],
-    }
+    arguments: dict[type[RaylabError], Any] = {UndecidedError: {"code": MESSAGE}}
     for kind in every:
         error = kind(arguments.get(kind, MESSAGE))
         again = pickle.loads(pickle.dumps(error))

@@ -40,15 +40,11 @@ def read_inputs(config: TrainConfig) -> Inputs:
         RunError: The run of `config` cannot be started or gone on with.
         ConfigError: A model class of `config` cannot be used.
     """
-    if config.init_from is None:
-        Run.planned(config, config.job)
-    _check_classes([config.model])
-    sides = load_sides(config.data)
-    start = None
     if config.init_from is not None:
-        config, start = _start_from(config, config.init_from)
-        Run.planned(config, config.job)
-    return Inputs(config, sides, start)
+        config = _start_from(config, config.init_from)
+    Run.planned(config, config.job)
+    _check_classes([config.model])
+    return Inputs(config, load_sides(config.data), read_start(config))
 
 
 def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> Sides:
@@ -68,13 +64,13 @@ def _check_classes(models: Sequence[ModelConfig]) -> None:
     """Makes a model of each class of the user's own."""
     for model in models:
         if isinstance(model, CustomConfig):
-            from raylab.arc.models.custom import custom
+            from raylab.arc.models.custom import build_custom
 
-            custom(model)
+            build_custom(model)
 
 
-def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoint]":
-    """Returns a configuration with the sizes and the file of a trained model, and that model.
+def _start_from(config: TrainConfig, model: str) -> TrainConfig:
+    """Returns a configuration with the sizes and the file of a trained model.
 
     Sizes that the configuration sets itself stay, and are refused if they differ.
     """
@@ -88,13 +84,11 @@ def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoi
     uris = list(find_models([model], config.storage).values())
     if len(uris) > 1:
         raise RunError(f"init_from={model} has {len(uris)} models: name the run of one of them")
-    checkpoint, own = read_checkpoint(uris[0]), config.model
-    if checkpoint.model.architecture == own.architecture:
-        sizes = {k: v for k, v in checkpoint.model.sizes().items() if k not in own.model_fields_set}
+    trained, own = read_checkpoint(uris[0]).model, config.model
+    if trained.architecture == own.architecture:
+        sizes = {k: v for k, v in trained.sizes().items() if k not in own.model_fields_set}
         own = type(own).model_validate({**own.model_dump(), **sizes})
-    changed = config.model_copy(update={"model": own, "init_from": uris[0]})
-    _require_weights(changed, checkpoint)
-    return changed, checkpoint
+    return config.model_copy(update={"model": own, "init_from": uris[0]})
 
 
 def read_start(config: TrainConfig) -> "Checkpoint | None":
@@ -105,15 +99,9 @@ def read_start(config: TrainConfig) -> "Checkpoint | None":
     """
     if config.init_from is None:
         return None
-    from raylab.arc.checkpoints import read_checkpoint
+    from raylab.arc.checkpoints import load_weights, read_checkpoint
+    from raylab.arc.models import build_model
 
     checkpoint = read_checkpoint(config.init_from)
-    _require_weights(config, checkpoint)
-    return checkpoint
-
-
-def _require_weights(config: TrainConfig, checkpoint: "Checkpoint") -> None:
-    from raylab.arc.checkpoints import load_weights
-    from raylab.arc.models.base import build_model
-
     load_weights(build_model(config.model), config.model, checkpoint)
+    return checkpoint

@@ -4,7 +4,8 @@
 grids first, so no value depends on how grids are batched, ordered, padded or shared among workers.
 
 A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the target marks cells
-outside its grid.
+outside its grid. Counts are integers, their last dimension in the order of `Count`; weights are the
+keyword weights of the dense grid objective.
 """
 
 import math
@@ -37,7 +38,7 @@ def _batched(grids: Tensor) -> Tensor:
     return grids if grids.dim() == 3 else grids.unsqueeze(0)
 
 
-def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
+def _require_equal_shapes(predictions: Tensor, targets: Tensor) -> None:
     if predictions.shape != targets.shape:
         raise ValueError(
             f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} "
@@ -45,10 +46,12 @@ def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
         )
 
 
-def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
-    """Returns every ratio whose counts are known, each a float32 scalar, from summed counts."""
-    return {
-        name: _divided(
+def _values(
+    counts: Mapping[Count, Tensor], weights: Mapping[str, float] | None = None
+) -> dict[str, Tensor]:
+    """Returns every metric, float32, whose summed counts are there."""
+    values = {
+        name: _divide(
             torch.stack([counts[count] for count in ratio.numerator]).sum(0),
             torch.stack([counts[count] for count in ratio.denominator]).sum(0),
             ratio.empty,
@@ -56,15 +59,23 @@ def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
         for name, ratio in RATIOS.items()
         if {*ratio.numerator, *ratio.denominator} <= counts.keys()
     }
+    return values | _objective(values, weights)
 
 
-def _divided(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
+def _divide(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
     ratio = numerator.double() / denominator.clamp(min=1)
     return torch.where(denominator > 0, ratio, torch.full_like(ratio, empty)).float()
 
 
-def _total(counts: Mapping[Count, Tensor]) -> dict[Count, Tensor]:
-    return {count: values.sum() for count, values in counts.items()}
+def _objective(
+    values: Mapping[str, Tensor], weights: Mapping[str, float] | None
+) -> dict[str, Tensor]:
+    """Returns the dense grid objective; nothing without the values that it weighs."""
+    parts = "cell_accuracy", "grid_tol_0p95", "grid_accuracy"
+    if not {*parts} <= values.keys():
+        return {}
+    weighed = compute_dense_grid_objective(*(values[part] for part in parts), **(weights or {}))
+    return {OBJECTIVE: weighed}
 
 
 def compute_grid_metrics(
@@ -86,10 +97,9 @@ def compute_grid_metrics(
     Raises:
         ValueError: if the shapes differ or are neither 2-D nor 3-D.
     """
-    _check_shapes(predictions, targets)
+    _require_equal_shapes(predictions, targets)
     counts = count_grids(_batched(predictions), _batched(targets), pad_token)
-    values = _ratio_values(_total(counts))
-    return values | _objective(values)
+    return _values({count: numbers.sum() for count, numbers in counts.items()})
 
 
 def compute_dense_grid_objective(
@@ -139,22 +149,17 @@ def compute_copy_metrics_on_batch(
         ValueError: if target and prediction differ in shape, or source holds a different
             number of grids.
     """
-    _check_shapes(prediction, target)
+    _require_equal_shapes(prediction, target)
     target, prediction, source = _batched(target), _batched(prediction), _batched(source)
     if len(source) != len(target):
         raise ValueError(f"{len(source)} source grids for {len(target)} targets")
-    return _ratio_values(_total(count_changes(source, target, prediction, pad_token)))
+    counts = count_changes(source, target, prediction, pad_token)
+    return _values({count: numbers.sum() for count, numbers in counts.items()})
 
 
 def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
-    """Returns every metric, each a scalar in [0, 1], from summed counts.
-
-    Args:
-        counts: (counts,) integers, in the order of `Count`.
-        weights: keyword weights of the dense grid objective.
-    """
-    values = _ratio_values({count: counts[count] for count in Count})
-    return values | _objective(values, weights)
+    """Returns every metric, each a scalar in [0, 1], from summed (counts,) counts."""
+    return _values({count: counts[count] for count in Count}, weights)
 
 
 def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -167,8 +172,8 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
     its parts.
 
     Args:
-        counts: (N, counts) integers, one row per grid, in the order of `Count`.
-        weights: keyword weights of the dense grid objective.
+        counts: (N, counts), one row per grid.
+        weights: those of the objective.
 
     Returns:
         Standard errors >= 0 by metric. There are none for N < 2, nor for a metric with a
@@ -183,19 +188,11 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
         x = counts[:, list(ratio.denominator)].sum(1).double()
         if x.sum() > 0:
             deviations[name] = (y - x * (y.sum() / x.sum())) / x.sum()
-    if "cell_accuracy" in deviations:
-        deviations |= _objective(deviations, weights)
+    deviations |= _objective(deviations, weights)
     return {
         name: math.sqrt(grids / (grids - 1) * float(z.square().sum()))
         for name, z in deviations.items()
     }
-
-
-def _objective(
-    values: Mapping[str, Tensor], weights: Mapping[str, float] | None = None
-) -> dict[str, Tensor]:
-    parts = values["cell_accuracy"], values["grid_tol_0p95"], values["grid_accuracy"]
-    return {OBJECTIVE: compute_dense_grid_objective(*parts, **(weights or {}))}
 
 
 def grid_counts(
@@ -225,24 +222,6 @@ def grid_counts(
     return torch.stack([counts[count] for count in Count], dim=1)
 
 
-def compositional_gap_rate(counts: Tensor) -> Tensor:
-    """Returns the share of tasks with over 80 % of their cells right and under 10 % of their grids.
-
-    The formal compositional gap of Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
-
-    Args:
-        counts: (tasks, counts) integers, in the order of `Count`; tasks without a grid are left
-            out.
-
-    Returns:
-        A scalar in [0, 1]; 0 without a task.
-    """
-    counts = counts[counts[:, Count.GRIDS] > 0]
-    cells = 100 * counts[:, Count.CORRECT_CELLS] > 80 * counts[:, Count.CELLS]
-    grids = 100 * counts[:, Count.EXACT] < 10 * counts[:, Count.GRIDS]
-    return _divided((cells & grids).sum(), torch.tensor(len(counts), device=counts.device), 0.0)
-
-
 def sum_by_task(counts: Tensor, tasks: NDArray[np.int64], size: int = 0) -> Tensor:
     """Returns the (tasks, counts) sums of (pairs, counts) counts over the pairs of each task.
 
@@ -261,13 +240,17 @@ def as_floats(metrics: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def task_metrics(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
-    """Returns every metric, each a scalar in [0, 1], from the counts of tasks.
+    """Returns every metric, each a scalar in [0, 1], from the (tasks, counts) counts of tasks.
 
-    Args:
-        counts: (tasks, counts) integers, in the order of `Count`.
-        weights: keyword weights of the dense grid objective.
+    Among them is the formal compositional gap of Ingram & Merrit 2025, *An Empirical Answer to
+    re-arc*: the share of tasks with over 80 % of their cells right and under 10 % of their grids;
+    0 without a task that has a grid.
     """
-    return metric_values(counts.sum(0), weights) | {GAP_RATE: compositional_gap_rate(counts)}
+    own = counts[counts[:, Count.GRIDS] > 0]
+    cells = 100 * own[:, Count.CORRECT_CELLS] > 80 * own[:, Count.CELLS]
+    grids = 100 * own[:, Count.EXACT] < 10 * own[:, Count.GRIDS]
+    gap = _divide((cells & grids).sum(), torch.tensor(len(own), device=own.device), 0.0)
+    return metric_values(counts.sum(0), weights) | {GAP_RATE: gap}
 
 
 def group_metrics(
@@ -281,10 +264,10 @@ def group_metrics(
     The gap is cell accuracy minus grid accuracy.
 
     Args:
-        counts: (tasks, counts) integers, in the order of `Count`.
+        counts: (tasks, counts).
         groups: names of the groups.
         group_of_task: (tasks,) int64 position of each task's group.
-        weights: keyword weights of the dense grid objective.
+        weights: those of the objective.
     """
     table: dict[str, GroupMetrics] = {}
     for position, group in enumerate(groups):
@@ -318,7 +301,7 @@ class GridMetrics(Metric):
 
         Args:
             groups: names of the groups of tasks.
-            weights: keyword weights of the dense grid objective.
+            weights: those of the objective.
             group_of_task: (tasks,) int64 position of each task's group; without it every group is
                 a task.
             **kwargs: those of `torchmetrics.Metric`.
@@ -332,12 +315,7 @@ class GridMetrics(Metric):
         self.add_state("counts", default=zeros, dist_reduce_fx="sum")
 
     def update(self, counts: Tensor, task: Tensor) -> None:
-        """Adds (B, counts) int64 counts of B grids, in the order of `Count`, to their tasks.
-
-        Args:
-            counts: as `grid_counts` returns them.
-            task: (B,) int64, position of each grid's task.
-        """
+        """Adds the (B, counts) `grid_counts` of B grids of the (B,) tasks at these positions."""
         self.counts.index_add_(0, task, counts)
 
     def compute(self) -> dict[str, Tensor]:

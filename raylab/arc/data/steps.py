@@ -15,16 +15,11 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from raylab.arc.data.batching import (
-    LENGTH_QUANTUM,
     Batch,
-    BatchDataset,
     Draw,
-    batches_of_mean_size,
-    cheapest_cuts,
-    check_workers,
+    build_batch,
     demonstration_table,
-    evened,
-    length_quanta,
+    plan_runs,
 )
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.store import Indices, PairStore
@@ -57,7 +52,7 @@ class TrainingStep(NamedTuple):
 
     def to(self, device: torch.device) -> "TrainingStep":
         """Copies the batches to a device."""
-        return self._replace(batches=tuple(batch.to(device) for batch in self.batches))
+        return self._replace(batches=[batch.to(device) for batch in self.batches])
 
 
 @dataclass(frozen=True)
@@ -84,13 +79,37 @@ class Augmentation:
 AS_THEY_ARE = Augmentation()
 
 
-class StepPlan(Sampler[tuple[Draw, ...]]):
+def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[slice]:
+    """Cuts (N, 2) `lengths` into runs at the least cost: padded tokens, and `batch_cost` a run.
+
+    No run exceeds the budget, except one of a single sample. Each end of a run is reached from the
+    start that is cheapest (Knuth and Plass 1981 break lines so).
+    """
+    costs = np.zeros(len(lengths) + 1, dtype=np.int64)
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    for end in range(1, len(lengths) + 1):
+        longest = np.maximum.accumulate(lengths[:end][::-1], axis=0).sum(axis=1)
+        tokens = longest * np.arange(1, end + 1)
+        tokens = tokens[: max(1, np.searchsorted(tokens, token_budget, side="right"))]
+        totals = costs[:end][::-1][: len(tokens)] + tokens
+        starts[end] = end - 1 - totals.argmin()
+        costs[end] = totals.min() + batch_cost
+    runs: list[slice] = []
+    end = len(lengths)
+    while end:
+        runs.append(slice(int(starts[end]), end))
+        end = int(starts[end])
+    return runs[::-1]
+
+
+class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
     """The training steps of one worker; over all workers, every pair once per epoch.
 
     A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) and on the
     most workers that there may be: two train the very steps of one, as long as each has a run of
     about `RUN_PAIRS` in every step. Further workers take smaller runs. All have equally many runs
-    in a step, or, while there are fewer than the most, some have one more than others.
+    in a step, or, while there are fewer than the most, some have one more than others. It samples
+    the draws of steps, and as a dataset turns them into the step.
     """
 
     def __init__(
@@ -105,40 +124,31 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         rank: int = 0,
         world: int = 1,
         most_workers: int | None = None,
-        batch_tokens: int | None = None,
     ) -> None:
         """Plans `pairs` for worker `rank` of `world`, of which there may come to be `most_workers`.
-
-        A batch has at most `batch_tokens`; by default as many as pay on a GPU, if there is one.
 
         Raises:
             ConfigError: there are fewer pairs than workers.
         """
         most_workers = most_workers or world
-        check_workers(pairs, most_workers)
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
         self.augmentation = augmentation
         self.rank, self.world, self.epoch = rank, world, 0
         gpu = torch.cuda.is_available()
-        most = GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS
-        self.batch_tokens = most if batch_tokens is None else batch_tokens
+        self.batch_tokens = GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS
         self.batch_cost = GPU_BATCH_COST if gpu else CPU_BATCH_COST
         own = min(-(-batch_size // (most_workers * RUN_PAIRS)), len(pairs) // most_workers)
         self.step_runs = own * most_workers
         """Runs of a step over all workers."""
-        self.pairs, self.quanta = length_quanta(store, pairs)
-        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size / self.step_runs)
-        self.runs = evened(runs, self.step_runs, len(pairs))
-
-    @property
-    def mean_cells(self) -> float:
+        size = batch_size / max(self.step_runs, 1)
+        self.pairs, self.quanta, self.runs = plan_runs(
+            store, pairs, size, self.step_runs, most_workers
+        )
+        steps = len(self) * world
+        self.mean_cells = float(store.lengths[self.pairs, 1].sum()) / steps
         """Target cells of a worker in a step, mean over steps and workers."""
-        return float(self.store.lengths[self.pairs, 1].sum()) / (len(self) * self.world)
-
-    @property
-    def mean_grids(self) -> float:
+        self.mean_grids = len(self.pairs) / steps
         """Pairs of a worker in a step, mean over steps and workers."""
-        return len(self.pairs) / (len(self) * self.world)
 
     def set_epoch(self, epoch: int) -> None:
         """Selects the epoch to plan; Lightning calls this before each epoch."""
@@ -164,6 +174,11 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
             cuts = cheapest_cuts(self.store.lengths[queries], self.batch_tokens, self.batch_cost)
             drawn = self._colours(step), self._symmetries(step)
             yield tuple(Draw(queries[cut], demonstrations[cut], *drawn) for cut in cuts)
+
+    def __getitem__(self, draws: tuple[Draw, ...]) -> TrainingStep:
+        """Returns the step of `draws`."""
+        batches = tuple(build_batch(self.store, draw) for draw in draws)
+        return TrainingStep(batches, self.mean_cells, self.mean_grids)
 
     def _demonstrated(self, run: int, pairs: Indices, table: Indices) -> Indices:
         """Returns the demonstrations of a run, which are the same whichever worker draws them."""
@@ -203,17 +218,3 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         moved = colours[:, 1:] if kept == "all_but_0" else colours
         self._generator(step).permuted(moved, axis=1, out=moved)
         return colours
-
-
-class StepDataset(Dataset[TrainingStep]):
-    """Dataset that turns the draws of a step into its batches."""
-
-    def __init__(self, plan: StepPlan) -> None:
-        """Serves the steps of `plan`; keeps only its store and its means."""
-        self.batches = BatchDataset(plan.store)
-        self.mean_cells, self.mean_grids = plan.mean_cells, plan.mean_grids
-
-    def __getitem__(self, draws: tuple[Draw, ...]) -> TrainingStep:
-        """Returns the step of `draws`."""
-        batches = tuple(self.batches[draw] for draw in draws)
-        return TrainingStep(batches, self.mean_cells, self.mean_grids)

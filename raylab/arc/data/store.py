@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import Task
 from raylab.errors import DataError
 
 Indices = NDArray[np.int64]
@@ -34,6 +34,11 @@ class PairStore:
         """(N, 2) cells of each pair's input and output."""
         return self.sizes.prod(axis=1).reshape(-1, 2)
 
+    @property
+    def pairs(self) -> Indices:
+        """(N,) all pairs."""
+        return np.arange(len(self.task_of))
+
 
 def store_pairs(tasks: Sequence[Task]) -> PairStore:
     """Copies the grids of `tasks` into contiguous arrays.
@@ -41,32 +46,28 @@ def store_pairs(tasks: Sequence[Task]) -> PairStore:
     Raises:
         DataError: there is no pair.
     """
-    pairs: list[Pair] = [pair for task in tasks for pair in task.pairs]
+    pairs = [(number, pair) for number, task in enumerate(tasks) for pair in task.pairs]
     if not pairs:
         raise DataError("no task has a pair to train or validate on")
-    grids = [grid for pair in pairs for grid in (pair.input, pair.output)]
+    grids = [grid for _, pair in pairs for grid in (pair.input, pair.output)]
     lengths = np.array([grid.size for grid in grids], dtype=np.int64)
-    counts = np.array([len(task.pairs) for task in tasks])
-    task_of = np.repeat(np.arange(len(tasks)), counts)
-    first = counts.cumsum() - counts
+    ends = np.cumsum([len(task.pairs) for task in tasks])
     inputs: dict[tuple[int, tuple[int, ...], bytes], int] = {}
+    first_equal = [
+        inputs.setdefault((task, pair.input.shape, pair.input.tobytes()), index)
+        for index, (task, pair) in enumerate(pairs)
+    ]
     return PairStore(
         task_ids=tuple(task.id for task in tasks),
         cells=np.concatenate([grid.ravel() for grid in grids]),
         offsets=lengths.cumsum() - lengths,
         sizes=np.array([grid.shape for grid in grids], dtype=np.int64),
-        task_of=task_of,
+        task_of=np.array([task for task, _ in pairs]),
         demonstrations=tuple(
-            np.arange(start, start + len(task.demonstrations))
-            for start, task in zip(first, tasks, strict=True)
+            np.arange(end - len(task.pairs), end - len(task.questions))
+            for end, task in zip(ends.tolist(), tasks, strict=True)
         ),
-        input_of=np.array(
-            [
-                inputs.setdefault((task, pair.input.shape, pair.input.tobytes()), index)
-                for index, (task, pair) in enumerate(zip(task_of.tolist(), pairs, strict=True))
-            ],
-            dtype=np.int64,
-        ),
+        input_of=np.array(first_equal, dtype=np.int64),
     )
 
 

@@ -1,11 +1,35 @@
-"""The networks, one file per architecture.
+"""The networks, one module per architecture.
 
-The architectures follow Ingram & Merrit 2025, *An Empirical Answer to re-arc*. Every module here
-is imported, which registers its network.
+The architectures follow Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
 """
 
-import importlib
-import pkgutil
+from raylab.arc.models.base import GridModel
+from raylab.arc.models.custom import build_custom
+from raylab.arc.models.decoder_only import DecoderOnly
+from raylab.arc.models.encoder_decoder import EncoderDecoder
+from raylab.arc.models.recursive import Recursive
+from raylab.config.models import (
+    ChampionConfig,
+    CustomConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    RecursiveConfig,
+)
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+
+def build_model(config: ModelConfig) -> GridModel:
+    """Returns the network of `config`, freshly initialised from PyTorch's random state.
+
+    Raises:
+        ConfigError: There is no such class of models, or it does not take the options.
+    """
+    match config:
+        case ChampionConfig() | EncoderDecoderConfig():
+            return EncoderDecoder(config)
+        case DecoderOnlyConfig():
+            return DecoderOnly(config)
+        case RecursiveConfig():
+            return Recursive(config)
+        case CustomConfig():
+            return build_custom(config)

@@ -7,6 +7,7 @@ t also carries the colour of cell t - 1 and the coordinates of cell t, the cell 
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from raylab.arc.models.base import (
     GridModel,
     SizeCode,
     canvas,
+    inside,
     likeliest,
 )
 from raylab.arc.models.layers import KeyValueCache, Memory
@@ -37,14 +39,14 @@ class Decoding:
     sizes: Tensor
     """(B, 2, 30) logits of height - 1 and width - 1."""
     caches: list[KeyValueCache]
+    """Of each layer."""
     prefix: Tensor
     """(B,) number of tokens in the caches before those of the output."""
-    capacity: int
+    capacity: int = 0
     """Number of tokens in the caches before those of the output, padding included."""
-    memories: list[Memory]
-    context: Tensor | None
-    told: Tensor | None = None
-    """(B, D) codes of the height and width that the outputs are written in; None before `begin`."""
+    memories: Sequence[Memory] = ()
+    """Of each layer, if it reads one."""
+    context: Tensor | None = None
 
 
 class AutoregressiveModel(GridModel):
@@ -57,25 +59,19 @@ class AutoregressiveModel(GridModel):
     def start(self, batch: Batch) -> Decoding:
         """Reads source and demonstrations and predicts the output's size."""
 
-    def begin(self, decoding: Decoding, sizes: Tensor) -> None:
-        """Begins to write outputs of (B, 2) `sizes`, and makes room for their cells."""
-        decoding.told = self.size_code(sizes)
-        room = int(sizes.prod(dim=1).max())
-        for cache in decoding.caches:
-            cache.reserve(room)
+    @abstractmethod
+    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
+        """Returns (B, L, D) embeddings of (B, L) cells at their places, from index `first` on."""
 
     @abstractmethod
-    def step(
-        self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
-    ) -> Tensor:
-        """Returns (B, 10) logits of cell t at (B,) `rows`, `cols`.
+    def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """Returns (B, 1, 10) logits of the next cell.
 
         Args:
-            decoding: the state after `start` and `begin`, updated by earlier steps.
-            before: (B,) cell t - 1; `START` at t = 0.
-            rows: (B,) row of cell t.
-            cols: (B,) column of cell t.
-            t: index of the cell in its grid, from 0.
+            decoding: the state after `start`, updated by earlier steps.
+            x: (B, 1, D) embedding of the cell before and of the size.
+            positions: (B, 1) position of the token among those of the caches.
+            mask: (B, 1, 1, tokens) bool, True where a token may be seen.
         """
 
     @torch.no_grad()
@@ -84,16 +80,20 @@ class AutoregressiveModel(GridModel):
         decoding = self.start(batch)
         sizes = decoding.sizes.argmax(dim=-1) + 1
         likelihoods = likeliest(decoding.sizes).sum(dim=1)
-        self.begin(decoding, sizes)
+        code = self.size_code(sizes)[:, None]
         grids = canvas(sizes)
-        inside = torch.arange(grids.cells.shape[1], device=sizes.device) < sizes.prod(1)[:, None]
-        before = torch.full_like(sizes[:, 0], START)
+        within = inside(grids)
+        before = torch.full_like(sizes[:, :1], START)
         for t in range(grids.cells.shape[1]):
-            logits = self.step(decoding, before, grids.rows[:, t], grids.cols[:, t], t)
+            at = slice(t, t + 1)
+            x = self.embed(before, grids.rows[:, at], grids.cols[:, at], t) + code
+            positions = decoding.prefix[:, None] + t
+            places = torch.arange(decoding.capacity + t + 1, device=x.device)
+            logits = self.step(decoding, x, positions, (places <= positions)[:, None, None])
             before = logits.argmax(dim=-1)
-            grids.cells[:, t] = before
-            likelihoods += likeliest(logits).where(inside[:, t], 0.0)
-        cells = grids.cells.masked_fill(~inside, PAD)
+            grids.cells[:, at] = before
+            likelihoods += likeliest(logits)[:, 0].where(within[:, t], 0.0)
+        cells = grids.cells.masked_fill(~within, PAD)
         return Answers(grids._replace(cells=cells), likelihoods)
 
 

@@ -7,8 +7,8 @@ colours: padding is never an answer.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import MAX_SIDE, PAD
-from raylab.config.models import AnyModelConfig
 
 
 class Logits(NamedTuple):
@@ -118,23 +117,3 @@ class SizeHead(nn.Module):
         """Returns (B, 2, 30) logits of height - 1 and width - 1, given (B, 2) source `sizes`."""
         known = F.one_hot(sizes - 1, MAX_SIDE).flatten(1).to(summary.dtype)
         return self.linear(torch.cat((summary, known), dim=1)).view(-1, 2, MAX_SIDE)
-
-
-B = TypeVar("B", bound=Callable[[Any], GridModel])
-NETWORKS: dict[type[AnyModelConfig], Callable[[Any], GridModel]] = {}
-"""What makes a network of each class of configurations."""
-
-
-def network_of(config: type[AnyModelConfig]) -> Callable[[B], B]:
-    """Registers the decorated class or function as what makes the networks of `config`."""
-
-    def register(build: B) -> B:
-        NETWORKS[config] = build
-        return build
-
-    return register
-
-
-def build_model(config: AnyModelConfig) -> GridModel:
-    """Returns the network of `config`, freshly initialised from PyTorch's random state."""
-    return NETWORKS[type(config)](config)

@@ -1,23 +1,14 @@
 """Model classes of users."""
 
 import importlib
-import logging
-import threading
 from collections.abc import Iterable
-from types import ModuleType
 
-from raylab.arc.models.base import GridModel, network_of
+from raylab.arc.models.base import GridModel
 from raylab.config.models import CustomConfig
 from raylab.errors import ConfigError
 
-IMPORT_SECONDS = 20.0
-"""Time after which an import is said to take long."""
-STILL_IMPORTING = "still importing model.target=%s: if that never ends, look at its module"
-LOGGER = logging.getLogger(__name__)
 
-
-@network_of(CustomConfig)
-def custom(config: CustomConfig) -> GridModel:
+def build_custom(config: CustomConfig) -> GridModel:
     """Returns a model of the class that the configuration names, made with its options.
 
     Raises:
@@ -50,31 +41,16 @@ def model_class(target: str) -> type[GridModel]:
         ConfigError: The module cannot be imported, or holds no such class of models.
     """
     module, _, name = target.partition(":")
-    kind = getattr(_import(module, target), name, None)
+    try:
+        kind = getattr(importlib.import_module(module), name, None)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"model.target={target} cannot be imported: {module} raises {type(error).__name__}: "
+            f"{error}: install its package, or put its folder into PYTHONPATH"
+        ) from error
     if not (isinstance(kind, type) and issubclass(kind, GridModel)):
         raise ConfigError(
             f"model.target={target} is no model class: {module} must have a class {name} that "
             "inherits raylab.arc.models.base.GridModel"
         )
     return kind
-
-
-def _import(module: str, target: str) -> ModuleType:
-    """Imports a module of the user's, which may raise, exit or hang."""
-    slow = threading.Timer(IMPORT_SECONDS, LOGGER.warning, (STILL_IMPORTING, target))
-    slow.daemon = True
-    slow.start()
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(
-            f"model.target={target} cannot be imported ({error}): install its package, or put its "
-            "folder into PYTHONPATH"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"model.target={target} cannot be imported: {module} raises {type(error).__name__}: "
-            f"{error}"
-        ) from error
-    finally:
-        slow.cancel()

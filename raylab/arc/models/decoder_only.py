@@ -13,12 +13,11 @@ from raylab.arc.models.autoregressive import (
     Decoding,
     shifted,
 )
-from raylab.arc.models.base import Logits, SizeCode, SizeHead, network_of
-from raylab.arc.models.layers import MAX_CELLS, Dropout, Layer, Rotary, Stack
+from raylab.arc.models.base import Logits, SizeCode, SizeHead
+from raylab.arc.models.layers import MAX_CELLS, Dropout, KeyValueCache, Layer, Rotary, Stack
 from raylab.config.models import DecoderOnlyConfig
 
 
-@network_of(DecoderOnlyConfig)
 class DecoderOnly(AutoregressiveModel):
     """A decoder of one causal sequence: demonstrations, source, `SEPARATOR`, `START`, output.
 
@@ -27,7 +26,6 @@ class DecoderOnly(AutoregressiveModel):
     """
 
     def __init__(self, config: DecoderOnlyConfig) -> None:
-        """Builds the model."""
         super().__init__()
         width, heads = config.d_model, config.heads
         longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
@@ -63,27 +61,24 @@ class DecoderOnly(AutoregressiveModel):
     def start(self, batch: Batch) -> Decoding:
         """Reads source and demonstrations and predicts the output's size."""
         prefix = _left_aligned(_prefix(batch))
-        x, caches = self.colours(prefix), []
+        x = self.colours(prefix)
         positions = torch.arange(x.shape[1], device=x.device)
-        for layer in self.layers:
-            x, cache = layer.prefill(x, positions)
-            caches.append(cache)
+        caches = [KeyValueCache() for _ in self.layers]
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, causal=True, positions=positions, cache=cache)
         known = (prefix != PAD).sum(1)
         sizes = self._sizes(self.norm(x), known, batch)
-        return Decoding(sizes, caches, known, prefix.shape[1], [], None)
+        return Decoding(sizes, caches, known, prefix.shape[1])
 
-    def step(
-        self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
-    ) -> Tensor:
-        """Returns (B, 10) logits of cell t."""
-        assert decoding.told is not None
-        x = self.colours(before[:, None]) + decoding.told[:, None]
-        positions = decoding.prefix + t
-        places = torch.arange(decoding.capacity + t + 1, device=x.device)
-        seen = (places <= positions[:, None])[:, None, None, :]
+    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
+        """Returns (B, L, D) embeddings of (B, L) cells."""
+        return self.colours(cells)
+
+    def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """Returns (B, 1, 10) logits of the next cell."""
         for layer, cache in zip(self.layers, decoding.caches, strict=True):
-            x = layer.step(x, positions, cache, seen)
-        return self.output(self.norm(x))[:, 0]
+            x = layer(x, mask=mask, positions=positions, cache=cache)
+        return self.output(self.norm(x))
 
     def _sizes(self, x: Tensor, known: Tensor, batch: Batch) -> Tensor:
         """Returns the size logits, read at the separator after the source."""

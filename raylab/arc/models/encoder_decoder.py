@@ -1,27 +1,98 @@
-"""The encoder-decoder, and the base that it shares with the champion."""
+"""The encoder-decoder, and the champion: one with 2-D positions that reads demonstrations."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import Batch
+from raylab.arc.data.batching import MISSING, Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shifted
-from raylab.arc.models.base import Logits, SizeCode, SizeHead, network_of
+from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import (
+    CrossAttention,
     Dropout,
+    FeedForward,
     KeyValueCache,
     Layer,
-    Memory,
-    Positions1D,
-    Positions2D,
+    Positions,
     Stack,
     key_mask,
     masked_mean,
 )
-from raylab.config.models import ChampionConfig, EncoderDecoderConfig
+from raylab.config.models import ChampionConfig, DemonstratedConfig, EncoderDecoderConfig
+
+Index = Tensor | slice
+LENGTH_SPREAD = 48
+"""Most cells by which grids differ that a CPU pads to one length."""
+
+
+class ContextEncoder(nn.Module):
+    """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch."""
+
+    def __init__(self, config: DemonstratedConfig) -> None:
+        super().__init__()
+        width, heads = config.d_context, config.context_heads
+        self.narrow = nn.Linear(config.d_model, width)
+        self.positions = Positions(width, 2)
+        self.layer = Layer(width, heads, config.context_d_ff, config.encoder_dropout)
+        self.norm, self.pair_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.cross_attention = CrossAttention(width, heads)
+        self.feed_forward = FeedForward(width, config.pair_d_ff, config.encoder_dropout)
+        self.weight = nn.Linear(width, 1)
+
+    def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
+        """Returns (B, D) contexts, zero for a query without demonstrations."""
+        table = self.narrow(colours.weight)
+        pairs = self._pairs(batch.demo_inputs, batch.demo_outputs, table)
+        return self._pool(pairs, batch.demo_index)
+
+    def _pairs(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
+        """Returns one vector per pair, (P, D)."""
+
+        def pool(part: Grids, index: Index) -> Tensor:
+            return masked_mean(self._cells(part, table), part.cells)
+
+        pooled = _by_length(outputs, pool)
+
+        def attend(part: Grids, index: Index) -> Tensor:
+            memory = self.cross_attention.remember(self._cells(part, table), key_mask(part))
+            return self.cross_attention(pooled[index, None], memory)[:, 0]
+
+        pairs = pooled + _by_length(inputs, attend)
+        return pairs + self.feed_forward(self.pair_norm(pairs))
+
+    def _cells(self, grids: Grids, table: Tensor) -> Tensor:
+        """Returns the (P, L, D) states of the cells."""
+        x = F.embedding(grids.cells, table) + self.positions(grids.rows, grids.cols)
+        return self.norm(self.layer(x, mask=key_mask(grids)))
+
+    def _pool(self, pairs: Tensor, index: Tensor) -> Tensor:
+        """Returns the attention-weighted mean of the (P, D) pairs that (B, K) `index` names."""
+        missing = index == MISSING
+        scores = F.pad(self.weight(pairs)[:, 0], (0, 1))[index].masked_fill(missing, -1e9)
+        weights = scores.softmax(dim=1).masked_fill(missing, 0.0)
+        return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[index])
+
+
+def _by_length(grids: Grids, work: Callable[[Grids, Index], Tensor]) -> Tensor:
+    """Returns the results of `work` for all grids; it is given grids of like length at an index.
+
+    On a CPU grids of other lengths are worked on apart, because padding costs time. A GPU gets all
+    at once, because there a kernel launch costs more than padding.
+    """
+    lengths = grids.sizes.prod(dim=1)
+    if lengths.device.type != "cpu" or len(lengths) < 2:
+        return work(grids, slice(None))
+    ordered, order = lengths.sort()
+    starts = [0]
+    for index, length in enumerate(ordered.tolist()):
+        if length - ordered[starts[-1]] > LENGTH_SPREAD:
+            starts.append(index)
+    parts = order.tensor_split(starts[1:])
+    return torch.cat([work(grids.part(part), part) for part in parts])[order.argsort()]
 
 
 class Bridge(nn.Module):
@@ -40,46 +111,34 @@ class Bridge(nn.Module):
 
 
 class EncoderDecoder(AutoregressiveModel):
-    """An encoder of the source and a decoder that attends to it, optionally with a context."""
+    """An encoder of the source and a decoder that attends to it.
 
-    def __init__(
-        self,
-        config: EncoderDecoderConfig | ChampionConfig,
-        positions: Positions1D | Positions2D,
-        *,
-        encoder_dropout: float,
-        decoder_dropout: float,
-        context: Callable[[], nn.Module] | None = None,
-        d_context: int = 0,
-    ) -> None:
+    The champion has 2-D positions in place of 1-D ones, one colour table for context, source and
+    target, and a context that enters the size head and the states of every decoder layer.
+    """
+
+    def __init__(self, config: EncoderDecoderConfig | ChampionConfig) -> None:
         """Builds the model.
 
         The parts draw their weights from PyTorch's random state, so their order must not change.
-
-        Args:
-            config: Widths and layers.
-            positions: Codes of the cells' positions.
-            encoder_dropout: Rate in the encoder.
-            decoder_dropout: Rate in the decoder.
-            context: Makes a module that maps a batch and the table of colours to (B, `d_context`)
-                contexts, which enter the size head and the states of every decoder layer.
-            d_context: Width of the context.
         """
         super().__init__()
         width, heads, d_ff = config.d_model, config.heads, config.d_ff
+        champion = config if isinstance(config, ChampionConfig) else None
+        d_context = champion.d_context if champion else 0
         self.colours = nn.Embedding(VOCABULARY, width)
-        self.positions = positions
+        self.positions = Positions(width, 2 if champion else 1)
         self.dropout = Dropout(config.embedding_dropout)
-        self.context = None if context is None else context()
+        self.context = ContextEncoder(champion) if champion else None
+        rates = _dropout_rates(config)
         self.encoder = Stack(
-            Layer(width, heads, d_ff, encoder_dropout) for _ in range(config.encoder_layers)
+            Layer(width, heads, d_ff, rates[0]) for _ in range(config.encoder_layers)
         )
         self.encoder_norm = nn.LayerNorm(width)
         self.decoder = Stack(
-            Layer(width, heads, d_ff, decoder_dropout, cross=True)
-            for _ in range(config.decoder_layers)
+            Layer(width, heads, d_ff, rates[1], cross=True) for _ in range(config.decoder_layers)
         )
-        self.bridges = nn.ModuleList(Bridge(width, d_context) for _ in self.decoder if context)
+        self.bridges = nn.ModuleList(Bridge(width, d_context) for _ in self.decoder if champion)
         self.decoder_norm = nn.LayerNorm(width)
         self.size_head = SizeHead(width + d_context)
         self.output = nn.Linear(width, COLOURS)
@@ -87,66 +146,51 @@ class EncoderDecoder(AutoregressiveModel):
 
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
-        memories, context, sizes = self._read(batch)
-        target = batch.target
-        x = self._embed(shifted(target), target.rows, target.cols, 0)
+        decoding, target = self.start(batch), batch.target
+        x = self.embed(shifted(target), target.rows, target.cols)
         x = self.dropout(x + self.size_code(target.sizes)[:, None])
-        for index, layer in enumerate(self.decoder):
-            x = self._bridged(index, layer(x, causal=True, memory=memories[index]), context)
-        return Logits(self.output(self.decoder_norm(x)), sizes)
+        return Logits(self._decode(x, decoding, causal=True), decoding.sizes)
 
     def start(self, batch: Batch) -> Decoding:
         """Reads source and demonstrations and predicts the output's size."""
-        memories, context, sizes = self._read(batch)
-        empty = memories[0].key[:, :, :0]
-        caches = [KeyValueCache(empty, empty) for _ in self.decoder]
-        none = torch.zeros(len(empty), dtype=torch.int64, device=empty.device)
-        return Decoding(sizes, caches, none, 0, memories, context)
-
-    def step(
-        self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
-    ) -> Tensor:
-        """Returns (B, 10) logits of cell t."""
-        assert decoding.told is not None
-        x = self._embed(before[:, None], rows[:, None], cols[:, None], t)
-        x = x + decoding.told[:, None]
-        positions = decoding.prefix + t
-        seen = torch.ones(len(before), 1, 1, t + 1, dtype=torch.bool, device=x.device)
-        for index, layer in enumerate(self.decoder):
-            x = layer.step(x, positions, decoding.caches[index], seen, decoding.memories[index])
-            x = self._bridged(index, x, decoding.context)
-        return self.output(self.decoder_norm(x))[:, 0]
-
-    def _read(self, batch: Batch) -> tuple[list[Memory], Tensor | None, Tensor]:
-        """Returns the memory of each decoder layer, the context and the size logits."""
         source = batch.source
         mask = key_mask(source)
-        x = self.dropout(self._embed(source.cells, source.rows, source.cols, 0))
+        x = self.dropout(self.embed(source.cells, source.rows, source.cols))
         for layer in self.encoder:
             x = layer(x, mask=mask)
         x = self.encoder_norm(x)
-        summary = masked_mean(x, source.cells)
-        context = None
+        summary, context = masked_mean(x, source.cells), None
         if self.context is not None:
             context = self.context(batch, self.colours)
             summary = torch.cat((summary, context), dim=1)
-        memories = [layer.remember(x, mask) for layer in self.decoder]
-        return memories, context, self.size_head(summary, source.sizes)
+        return Decoding(
+            memories=[layer.remember(x, mask) for layer in self.decoder],
+            sizes=self.size_head(summary, source.sizes),
+            context=context,
+            caches=[KeyValueCache() for _ in self.decoder],
+            prefix=torch.zeros_like(source.sizes[:, 0]),
+        )
 
-    def _embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int) -> Tensor:
-        order = torch.arange(first, first + cells.shape[1], device=cells.device)
-        return self.colours(cells) + self.positions(rows, cols, order)
+    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
+        """Returns (B, L, D) embeddings of (B, L) cells at their places, from index `first` on."""
+        return self.colours(cells) + self.positions(rows, cols, first)
 
-    def _bridged(self, index: int, x: Tensor, context: Tensor | None) -> Tensor:
-        return x if context is None else self.bridges[index](x, context)
+    def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """Returns (B, 1, 10) logits of the next cell."""
+        return self._decode(x, decoding, positions=positions, mask=mask)
+
+    def _decode(self, x: Tensor, decoding: Decoding, **attention: Any) -> Tensor:
+        """Returns (B, L, 10) logits of (B, L, D) embedded cells, by the caches if they have any."""
+        parts = zip(self.decoder, decoding.memories, decoding.caches, strict=True)
+        for index, (layer, memory, cache) in enumerate(parts):
+            x = layer(x, memory=memory, cache=cache, **attention)
+            if decoding.context is not None:
+                x = self.bridges[index](x, decoding.context)
+        return self.output(self.decoder_norm(x))
 
 
-@network_of(EncoderDecoderConfig)
-def encoder_decoder(config: EncoderDecoderConfig) -> EncoderDecoder:
-    """Returns the encoder-decoder with 1-D sinusoids and no context."""
-    return EncoderDecoder(
-        config,
-        Positions1D(config.d_model),
-        encoder_dropout=config.dropout,
-        decoder_dropout=config.dropout,
-    )
+def _dropout_rates(config: EncoderDecoderConfig | ChampionConfig) -> tuple[float, float]:
+    """Returns the rates in encoder and decoder."""
+    if isinstance(config, ChampionConfig):
+        return config.encoder_dropout, config.decoder_dropout
+    return config.dropout, config.dropout

@@ -8,8 +8,7 @@ kernels too.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +18,8 @@ from raylab.arc.data.batching import Grids
 from raylab.arc.data.tasks import MAX_SIDE, PAD
 
 MAX_CELLS = MAX_SIDE * MAX_SIDE
+CACHE_GROWTH = 64
+"""Tokens that a full cache of keys and values grows by."""
 
 
 class Dropout(nn.Module):
@@ -53,33 +54,23 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
 
 
-class Positions1D(nn.Module):
-    """Sinusoids over the index of a cell in its own grid."""
+class Positions(nn.Module):
+    """Sinusoids over the index of a cell in its own grid, or over its true row and column."""
 
     table: Tensor
 
-    def __init__(self, d_model: int) -> None:
-        """Codes positions in `d_model` dimensions."""
+    def __init__(self, d_model: int, dimensions: Literal[1, 2]) -> None:
+        """Codes positions in `d_model` dimensions; of 2, each gets half of a multiple of 4."""
         super().__init__()
-        self.register_buffer("table", sinusoids(MAX_CELLS, d_model), persistent=False)
+        self.dimensions = dimensions
+        length = MAX_CELLS if dimensions == 1 else MAX_SIDE
+        table = sinusoids(length, d_model // dimensions)
+        self.register_buffer("table", table, persistent=False)
 
-    def forward(self, rows: Tensor, cols: Tensor, order: Tensor) -> Tensor:
-        """Returns (L, D) codes of cells at the (L,) indices `order` in their grids."""
-        return self.table[order]
-
-
-class Positions2D(nn.Module):
-    """Sinusoids over the true row and column, half of the dimensions each."""
-
-    table: Tensor
-
-    def __init__(self, d_model: int) -> None:
-        """Codes positions in `d_model` dimensions, a multiple of 4."""
-        super().__init__()
-        self.register_buffer("table", sinusoids(MAX_SIDE, d_model // 2), persistent=False)
-
-    def forward(self, rows: Tensor, cols: Tensor, order: Tensor) -> Tensor:
-        """Returns (B, L, D) codes of cells at (B, L) `rows`, `cols`."""
+    def forward(self, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
+        """Returns (L, D) or (B, L, D) codes of the cells from index `first` on at (B, L) places."""
+        if self.dimensions == 1:
+            return self.table[first : first + rows.shape[1]]
         return torch.cat((self.table[rows], self.table[cols]), dim=-1)
 
 
@@ -118,27 +109,43 @@ class Rotary(nn.Module):
         return torch.cat((a * cos - b * sin, a * sin + b * cos, odd), dim=-1)
 
 
-@dataclass
 class KeyValueCache:
     """Keys and values of the tokens decoded so far, each (B, H, capacity, D)."""
 
-    keys: Tensor
-    values: Tensor
+    def __init__(self) -> None:
+        self.keys, self.values = torch.empty(0), torch.empty(0)
 
-    def reserve(self, room: int) -> None:
-        """Makes room for `room` more tokens."""
-        self.keys = F.pad(self.keys, (0, 0, 0, room))
-        self.values = F.pad(self.values, (0, 0, 0, room))
+    def update(
+        self, key: Tensor, value: Tensor, positions: Tensor, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Adds tokens, and returns the keys and values at the first `count` positions.
 
-    def append(self, key: Tensor, value: Tensor, positions: Tensor) -> None:
-        """Writes (B, H, 1, D) `key`, `value` at (B,) `positions`."""
+        The first tokens are kept as they are. Of later ones, one is added to each sample, (B, H, 1,
+        D) at (B, 1) `positions`.
+        """
+        if not self.keys.numel():
+            self.keys, self.values = key, value
+            return key, value
+        if count > self.keys.shape[2]:
+            room = (0, 0, 0, CACHE_GROWTH)
+            self.keys, self.values = F.pad(self.keys, room), F.pad(self.values, room)
         batch = torch.arange(len(positions), device=positions.device)
-        self.keys[batch, :, positions] = key[:, :, 0]
-        self.values[batch, :, positions] = value[:, :, 0]
-
-    def first(self, count: int) -> tuple[Tensor, Tensor]:
-        """Returns keys and values at the first `count` positions."""
+        self.keys[batch, :, positions[:, 0]] = key[:, :, 0]
+        self.values[batch, :, positions[:, 0]] = value[:, :, 0]
         return self.keys[:, :, :count], self.values[:, :, :count]
+
+
+class Memory(NamedTuple):
+    """The memory of cross-attention: keys and values (B, H, L, D / H), and their mask."""
+
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+
+
+def _heads(packed: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Splits (B, L, parts * D) into the parts, each (B, H, L, D / H)."""
+    return packed.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
 class SelfAttention(nn.Module):
@@ -151,19 +158,26 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values of (B, L, D) `x`, each (B, H, L, D / H)."""
-        batch, length, width = x.shape
-        packed = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = packed.permute(2, 0, 3, 1, 4)
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        positions: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Returns (B, L, D) output for (B, L, D) `x`.
+
+        A (B, 1, 1, keys) `mask` is True where a key may be seen; `positions` are (L,) or (B, L);
+        `cache` holds the tokens before `x`, and then `x` as well.
+        """
+        query, key, value = _heads(self.qkv(x), 3, self.heads)
         if self.rotary is not None and positions is not None:
             query, key = self.rotary(query, positions), self.rotary(key, positions)
-        return query, key, value
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
-    ) -> Tensor:
-        """Returns (B, L, D) output; `mask` is True where a key may be seen."""
+        if cache is not None and positions is not None:
+            count = key.shape[2] if mask is None else mask.shape[-1]
+            key, value = cache.update(key, value, positions, count)
         attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
         return self.out(attended.transpose(1, 2).flatten(2))
 
@@ -179,18 +193,14 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns keys and values of (B, L, D) `memory`, each (B, H, L, D / H)."""
-        batch, length, width = memory.shape
-        packed = self.key_value(memory).view(batch, length, 2, self.heads, width // self.heads)
-        key, value = packed.permute(2, 0, 3, 1, 4)
-        return key, value
+    def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
+        """Projects (B, L, D) `memory` once, for any number of calls."""
+        return Memory(*_heads(self.key_value(memory), 2, self.heads), mask=mask)
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, L, D) output for (B, L, D) `x`; `mask` is True where a key may be seen."""
-        heads = (self.heads, x.shape[-1] // self.heads)
-        query = self.query(x).unflatten(-1, heads).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(query, key, value, mask)
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """Returns (B, L, D) output for (B, L, D) `x`."""
+        (query,) = _heads(self.query(x), 1, self.heads)
+        attended = F.scaled_dot_product_attention(query, *memory)
         return self.out(attended.transpose(1, 2).flatten(2))
 
 
@@ -198,7 +208,6 @@ class FeedForward(nn.Module):
     """Linear, GELU, linear."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
-        """Widens `d_model` to `d_ff` and back."""
         super().__init__()
         self.wide, self.narrow = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
@@ -206,14 +215,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Maps (..., D) to (..., D)."""
         return self.narrow(self.dropout(F.gelu(self.wide(x))))
-
-
-class Memory(NamedTuple):
-    """The memory of cross-attention: keys and values (B, H, L, D / H), and their mask."""
-
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
 
 
 class Layer(nn.Module):
@@ -229,7 +230,6 @@ class Layer(nn.Module):
         cross: bool = False,
         rotary: Rotary | None = None,
     ) -> None:
-        """Builds the layer."""
         super().__init__()
         self.attention = SelfAttention(d_model, heads, rotary)
         self.cross_attention = CrossAttention(d_model, heads) if cross else None
@@ -241,46 +241,14 @@ class Layer(nn.Module):
     def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
         """Projects (B, L, D) `memory` once, for any number of calls."""
         assert self.cross_attention is not None
-        return Memory(*self.cross_attention.project(memory), mask)
+        return self.cross_attention.remember(memory, mask)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        positions: Tensor | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
-        query, key, value = self.attention.project(self.attention_norm(x), positions)
-        return self._finish(x, self.attention.attend(query, key, value, mask, causal), memory)
-
-    def prefill(self, x: Tensor, positions: Tensor) -> tuple[Tensor, KeyValueCache]:
-        """Runs `forward` causally and also returns the cached keys and values."""
-        query, key, value = self.attention.project(self.attention_norm(x), positions)
-        attended = self.attention.attend(query, key, value, None, causal=True)
-        return self._finish(x, attended, None), KeyValueCache(key, value)
-
-    def step(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        cache: KeyValueCache,
-        seen: Tensor,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """Maps one token (B, 1, D) at (B,) `positions`; `seen` (B, 1, 1, n) masks cached keys."""
-        query, key, value = self.attention.project(self.attention_norm(x), positions[:, None])
-        cache.append(key, value, positions)
-        keys, values = cache.first(seen.shape[-1])
-        return self._finish(x, self.attention.attend(query, keys, values, seen, False), memory)
-
-    def _finish(self, x: Tensor, attended: Tensor, memory: Memory | None) -> Tensor:
-        x = x + self.dropout(attended)
+    def forward(self, x: Tensor, *, memory: Memory | None = None, **attention: Any) -> Tensor:
+        """Maps (B, L, D) to (B, L, D); `attention` holds the arguments of `SelfAttention`."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), **attention))
         if self.cross_attention is not None and self.cross_norm is not None:
             assert memory is not None
-            x = x + self.dropout(self.cross_attention(self.cross_norm(x), *memory))
+            x = x + self.dropout(self.cross_attention(self.cross_norm(x), memory))
         return x + self.dropout(self.feed_forward(self.ff_norm(x)))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +9,8 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE
-from raylab.arc.models.base import SizeCode, SizeHead, inside, network_of
-from raylab.arc.models.champion import ContextEncoder
+from raylab.arc.models.base import SizeCode, SizeHead, inside
+from raylab.arc.models.encoder_decoder import ContextEncoder
 from raylab.arc.models.layers import Dropout, SelfAttention, masked_mean
 from raylab.arc.models.parallel import ParallelModel
 from raylab.config.models import RecursiveConfig
@@ -21,7 +20,6 @@ class SwiGLU(nn.Module):
     """Gated feed-forward: down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
 
     def __init__(self, d_model: int, d_ff: int) -> None:
-        """Widens `d_model` to `d_ff` and back."""
         super().__init__()
         self.wide = nn.Linear(d_model, 2 * d_ff, bias=False)
         self.narrow = nn.Linear(d_ff, d_model, bias=False)
@@ -36,7 +34,6 @@ class PostNormLayer(nn.Module):
     """Attention and feed-forward, each added and then normed, so that a loop stays bounded."""
 
     def __init__(self, config: RecursiveConfig) -> None:
-        """Builds the layer."""
         super().__init__()
         self.attention = SelfAttention(config.d_model, config.heads)
         self.feed_forward = SwiGLU(config.d_model, config.d_ff)
@@ -45,12 +42,11 @@ class PostNormLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
-        query, key, value = self.attention.project(x)
-        x = self.attention_norm(x + self.attention.attend(query, key, value, mask, causal=False))
+        x = self.attention_norm(x + self.attention(x, mask=mask))
         return self.ff_norm(x + self.feed_forward(x))
 
 
-class Positions(nn.Module):
+class EdgePositions(nn.Module):
     """Codes of a cell's distances from all four edges of its grid, a quarter of the width each.
 
     One table serves all four, so that mirrored and transposed cells have the same quarters in
@@ -70,18 +66,6 @@ class Positions(nn.Module):
         return self.table(torch.stack((grids.rows, below, grids.cols, right), dim=2)).flatten(2)
 
 
-class Tokens(NamedTuple):
-    """Two grids of each sample as one sequence: what is known, and a second grid."""
-
-    base: Tensor
-    """(B, S + T, D): what is known of each token."""
-    mask: Tensor | None
-    """(B, 1, 1, S + T): True for real cells; None if no grid is padded."""
-    first: int
-    """S, the tokens of the first grid."""
-
-
-@network_of(RecursiveConfig)
 class Recursive(ParallelModel):
     """A block that reads source and canvas together and refines the canvas, step by step.
 
@@ -91,13 +75,12 @@ class Recursive(ParallelModel):
     """
 
     def __init__(self, config: RecursiveConfig) -> None:
-        """Builds the model."""
         super().__init__()
         width = config.d_model
         self.config = config
         self.colours = nn.Embedding(COLOURS + 1, width)
         self.roles = nn.Embedding(2, width)
-        self.positions = Positions(width)
+        self.positions = EdgePositions(width)
         self.size_code = SizeCode(width)
         self.dropout = Dropout(config.embedding_dropout)
         self.embedding_norm = nn.RMSNorm(width)
@@ -131,13 +114,17 @@ class Recursive(ParallelModel):
 
     def _refined(self, source: Grids, target: Grids, context: Tensor | None) -> Iterator[Tensor]:
         """Yields the (B, T, D) answer states after each refinement, without end."""
-        tokens = self._tokens(source, target, context)
-        z = self.latent.expand_as(tokens.base)
-        y = self.answer.expand_as(tokens.base[:, tokens.first :])
+        parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
+        base, first = torch.cat(parts, dim=1), source.cells.shape[1]
+        mask, room = None, (0, 0, first, 0)
+        if source.padded or target.padded:
+            mask = torch.cat((inside(source), inside(target)), dim=1)[:, None, None]
+        z = self.latent.expand_as(base)
+        y = self.answer.expand_as(parts[1])
         while True:
             for _ in range(self.config.latent_steps):
-                z = self._block(z + tokens.base + _behind(y, tokens.first), tokens.mask)
-            y = self._block(z + _behind(y, tokens.first), tokens.mask)[:, tokens.first :]
+                z = self._block(z + base + F.pad(y, room), mask)
+            y = self._block(z + F.pad(y, room), mask)[:, first:]
             yield y
             if not self.config.supervise_last:
                 z, y = z.detach(), y.detach()
@@ -147,13 +134,6 @@ class Recursive(ParallelModel):
             x = layer(x, mask)
         return x
 
-    def _tokens(self, source: Grids, target: Grids, context: Tensor | None) -> Tokens:
-        parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
-        mask = None
-        if source.padded or target.padded:
-            mask = torch.cat((inside(source), inside(target)), dim=1)[:, None, None]
-        return Tokens(torch.cat(parts, dim=1), mask, source.cells.shape[1])
-
     def _embed(self, grids: Grids, role: int, context: Tensor | None) -> Tensor:
         """Returns (B, L, D): colours (`PAD` on a canvas), positions, size, role and context."""
         told = self.size_code(grids.sizes) + self.roles.weight[role]
@@ -161,8 +141,3 @@ class Recursive(ParallelModel):
             told = told + context
         x = self.colours(grids.cells) + self.positions(grids) + told[:, None]
         return self.dropout(self.embedding_norm(x))
-
-
-def _behind(y: Tensor, first: int) -> Tensor:
-    """Returns (B, first + T, D) `y` behind `first` tokens of zeros."""
-    return F.pad(y, (0, 0, first, 0))

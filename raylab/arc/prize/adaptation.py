@@ -12,13 +12,12 @@ import io
 import math
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from raylab.arc.checkpoints import load_tensors
-from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.loss import step_loss, step_sums
@@ -158,18 +157,18 @@ def _steps(
     )
     plan = StepPlan(
         store,
-        np.arange(len(store.task_of)),
+        store.pairs,
         batch_size=training.batch_size,
         demonstrations=demonstrations,
         seed=votes.seed,
     )
-    dataset, done, epoch = StepDataset(plan), 0, 0
+    done = epoch = 0
     while True:
         plan.set_epoch(epoch)
         for draws in plan:
             if done == training.steps:
                 return
-            yield dataset[draws]
+            yield plan[draws]
             done += 1
         epoch += 1
 

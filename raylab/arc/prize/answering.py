@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Grids
+from raylab.arc.data.batching import Batch, BatchPlan, Grids
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Grid, Task
@@ -162,10 +162,10 @@ def _answer_part(
     views, asked = _pose_views(posed, scoring.votes)
     store = store_pairs(views)
     sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
-    for draw in BatchPlan(store, np.array([*asked]), **sizes) if asked else ():
-        grids, likelihoods = answer(BatchDataset(store)[draw])
+    for batch in BatchPlan(store, np.array([*asked]), **sizes).batches() if asked else ():
+        grids, likelihoods = answer(batch)
         for pair, grid, likelihood in zip(
-            draw.pairs.tolist(), _grids(grids), likelihoods.tolist(), strict=True
+            batch.pairs.tolist(), _grids(grids), likelihoods.tolist(), strict=True
         ):
             *_, view = asked[pair]
             answered[pair] = as_rows(view.inverse.apply(grid)), likelihood

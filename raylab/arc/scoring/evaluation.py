@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.comparators.rules import count_rules
-from raylab.arc.data.batching import BatchDataset, BatchPlan
+from raylab.arc.data.batching import BatchPlan
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import Task
@@ -100,12 +100,12 @@ def count_pairs(
     model, shown = model_on(checkpoint, device), checkpoint.model.context_pairs
     counts = torch.zeros(len(store.task_of), len(Count), dtype=torch.int64, device=device)
     plan = BatchPlan(store, pairs, batch_size=batch_size, demonstrations=shown)
-    dataset, cells, done = BatchDataset(store), store.lengths.sum(axis=1), 0
+    cells, done = store.lengths.sum(axis=1), 0
     with autocast_on(device):
-        for draw in plan:
-            batch = dataset[draw].to(device)
-            counts[batch.pairs] = count_batch(model, batch, losses)
-            done += cells[draw.pairs].sum()
+        for batch in plan.batches():
+            moved = batch.to(device)
+            counts[moved.pairs] = count_batch(model, moved, losses)
+            done += cells[batch.pairs.numpy()].sum()
             advance(float(done / cells[pairs].sum()))
     return counts.cpu()[torch.tensor(pairs)]
 
@@ -136,7 +136,7 @@ def _queries(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[PairStore, In
     """Returns the pairs of tasks, and the positions of those that were not seen."""
     store = store_pairs(part_seen(tasks, seen))
     if not seen:
-        return store, np.arange(len(store.task_of))
+        return store, store.pairs
     return store, np.flatnonzero(~np.isin(fingerprints(store), [*seen]))
 
 

@@ -1,4 +1,3 @@
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -6,21 +5,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from raylab.arc.data.batching import (
-    MISSING,
-    Batch,
-    BatchDataset,
-    BatchPlan,
-    Grids,
-    cheapest_cuts,
-    cut_batches,
-    demonstration_table,
-    pad_grids,
-)
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.store import PairStore, group_indices, store_pairs
-from raylab.arc.data.tasks import MAX_SIDE, PAD, Pair, Task
-from raylab.config.arc import DataConfig
+from raylab.arc.data.batching import MISSING, BatchPlan, Grids, demonstration_table, pad_grids
+from raylab.arc.data.store import PairStore, store_pairs
+from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.errors import ConfigError, DataError
 from tests.arc.conftest import RandomTasks
 
@@ -35,18 +22,9 @@ def line(colour: int, length: int = 4) -> Pair:
     return Pair(cells, cells)
 
 
-def all_pairs(store: PairStore) -> NDArray[np.int64]:
-    return np.arange(len(store.task_of))
-
-
 def plan_of(store: PairStore, **options: Any) -> BatchPlan:
     given = {"batch_size": 5, "demonstrations": 2} | options
-    return BatchPlan(store, given.pop("pairs", all_pairs(store)), **given)
-
-
-def batches_of(plan: BatchPlan) -> list[Batch]:
-    dataset = BatchDataset(plan.store)
-    return [dataset[draw] for draw in plan]
+    return BatchPlan(store, given.pop("pairs", store.pairs), **given)
 
 
 def image(grids: Grids, index: int) -> NDArray[np.int64]:
@@ -73,11 +51,6 @@ def store(random_tasks: RandomTasks) -> PairStore:
 # The store
 
 
-def test_store_of_no_pairs_is_refused() -> None:
-    with pytest.raises(DataError):
-        store_pairs([])
-
-
 def test_cells_travel_with_their_true_coordinates() -> None:
     tasks = [
         Task("a", (Pair(grid([1, 2, 3], [4, 5, 6]), grid([7], [8], [9], [0], [1])),)),
@@ -102,8 +75,11 @@ def test_cells_travel_with_their_true_coordinates() -> None:
 def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) -> None:
     tasks = random_tasks()
     pairs = [pair for task in tasks for pair in task.pairs]
-    plan = plan_of(store_pairs(tasks))
-    for draw, batch in zip(plan, batches_of(plan), strict=True):
+    store = store_pairs(tasks)
+    plan = plan_of(store)
+    for draw, batch in zip(plan, plan.batches(), strict=True):
+        assert batch.pairs.tolist() == draw.pairs.tolist()
+        assert batch.tasks.tolist() == store.task_of[draw.pairs].tolist()
         for query, pair in enumerate(draw.pairs):
             np.testing.assert_array_equal(image(batch.source, query), pairs[pair].input)
             np.testing.assert_array_equal(image(batch.target, query), pairs[pair].output)
@@ -112,13 +88,6 @@ def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) ->
                 demo = int(batch.demo_index[query, slot])
                 np.testing.assert_array_equal(image(batch.demo_inputs, demo), pairs[pair].input)
                 np.testing.assert_array_equal(image(batch.demo_outputs, demo), pairs[pair].output)
-
-
-def test_largest_grids_have_coordinates_up_to_29() -> None:
-    cells = np.zeros((MAX_SIDE, MAX_SIDE), dtype=np.uint8)
-    grids = pad_grids(store_pairs([Task("a", (Pair(cells, cells),))]), np.array([0]))
-    assert (int(grids.rows.max()), int(grids.cols.max())) == (29, 29)
-    assert grids.cells.shape == (1, 900)
 
 
 def test_images_place_cells_and_pad() -> None:
@@ -138,7 +107,7 @@ def test_images_place_cells_and_pad() -> None:
 
 
 def test_selected_queries_keep_their_demonstrations(random_tasks: RandomTasks) -> None:
-    batch = max(batches_of(plan_of(store_pairs(random_tasks()))), key=lambda b: len(b.tasks))
+    batch = max(plan_of(store_pairs(random_tasks())).batches(), key=lambda b: len(b.tasks))
     chosen = torch.tensor([3, 1])
     part = batch.select(chosen)
     for place, query in enumerate(chosen.tolist()):
@@ -154,13 +123,6 @@ def test_selected_queries_keep_their_demonstrations(random_tasks: RandomTasks) -
             )
 
 
-def test_groups_of_tasks_in_the_order_of_the_store() -> None:
-    store = store_pairs([Task(name, (line(1),)) for name in ("x", "y", "z")])
-    names, positions = group_indices(store, {"x": "late", "y": "early", "z": "late"})
-    assert names == ("early", "late")
-    assert positions.tolist() == [1, 0, 1]
-
-
 # The plan
 
 
@@ -172,7 +134,7 @@ def test_every_pair_once_over_all_workers(store: PairStore, world: int, batch_si
     assert [len(own) for own in draws] == [len(plan) for plan in plans]
     assert len({len(own) for own in draws}) == 1
     drawn = [pair for own in draws for draw in own for pair in draw.pairs.tolist()]
-    assert sorted(drawn) == all_pairs(store).tolist()
+    assert sorted(drawn) == store.pairs.tolist()
 
 
 @pytest.mark.parametrize("pairs", range(3, 8))
@@ -188,51 +150,11 @@ def test_no_worker_gets_an_empty_batch(pairs: int, batch_size: int, world: int) 
     assert sorted(drawn) == list(range(pairs))
 
 
-def test_fewer_pairs_than_workers_are_refused() -> None:
-    store = store_pairs([Task("a", (line(1), line(2)))])
+def test_what_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(DataError, match="no task has a pair"):
+        store_pairs([])
     with pytest.raises(ConfigError, match="workers=3"):
-        plan_of(store, world=3)
-
-
-def test_only_the_chosen_pairs_are_queries(store: PairStore) -> None:
-    chosen = np.flatnonzero(np.isin(store.task_of, [3, 7]))
-    drawn = [pair for draw in plan_of(store, pairs=chosen) for pair in draw.pairs.tolist()]
-    assert sorted(drawn) == chosen.tolist()
-
-
-def test_runs_are_as_long_as_the_token_budget_lets_them() -> None:
-    # Padded tokens of the runs: 2 x (3 + 4) = 14, 1 x 15 as it comes alone, 1 x 12, 1 x 10 as
-    # both of the last two would pad to (6 + 9) x 2 = 30.
-    lengths = np.array([[1, 4], [3, 2], [7, 8], [6, 6], [1, 9]])
-    runs = cut_batches(lengths, 14)
-    assert [(run.start, run.stop) for run in runs] == [(0, 2), (2, 3), (3, 4), (4, 5)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_no_other_cuts_cost_less(seed: int) -> None:
-    lengths = np.random.default_rng(seed).integers(1, 30, (8, 2))
-
-    def cost(cuts: Sequence[slice]) -> float:
-        tokens = [(cut.stop - cut.start) * lengths[cut].max(axis=0).sum() for cut in cuts]
-        sizes = zip(tokens, cuts, strict=True)
-        fit = all(token <= 90 or cut.stop == cut.start + 1 for token, cut in sizes)
-        return sum(tokens) + 20 * len(cuts) if fit else np.inf
-
-    def all_cuts(start: int) -> Iterator[list[slice]]:
-        if start == len(lengths):
-            yield []
-        for stop in range(start + 1, len(lengths) + 1):
-            yield from ([slice(start, stop), *rest] for rest in all_cuts(stop))
-
-    cuts = cheapest_cuts(lengths, 90, 20)
-    assert [place for cut in cuts for place in range(cut.start, cut.stop)] == list(range(8))
-    assert cost(cuts) == min(map(cost, all_cuts(0)))
-
-
-@pytest.mark.parametrize("batch_size", [2, 8, 32])
-def test_an_epoch_has_the_steps_of_random_batches(store: PairStore, batch_size: int) -> None:
-    steps = len(store.task_of) / batch_size
-    assert 0.8 * steps <= len(plan_of(store, batch_size=batch_size)) <= 1.2 * steps
+        plan_of(store_pairs([Task("a", (line(1), line(2)))]), world=3)
 
 
 @pytest.mark.parametrize("batch_size", [2, 8, 32])
@@ -254,12 +176,6 @@ def test_a_pair_over_the_budget_comes_alone() -> None:
     draws = [draw.pairs.tolist() for draw in plan_of(store, batch_size=2)]
     assert [7] in draws
     assert sorted(pair for draw in draws for pair in draw) == list(range(8))
-
-
-def test_mean_batch_of_real_tasks_is_near_the_batch_size() -> None:
-    store = store_pairs(load_tasks(DataConfig()))
-    plan = plan_of(store, batch_size=32)
-    assert 30 <= len(store.task_of) / len(plan) <= 34
 
 
 # Demonstrations
@@ -286,7 +202,7 @@ def test_demonstrations_are_other_pairs_of_the_task(
         place >= len(task.demonstrations) for task in tasks for place in range(len(task.pairs))
     ]
     rng = None if seed is None else np.random.default_rng(seed)
-    table = demonstration_table(store, all_pairs(store), 3, rng)
+    table = demonstration_table(store, store.pairs, 3, rng)
     for query, demos in enumerate(table.tolist()):
         present = [demo for demo in demos if demo != MISSING]
         assert len(set(present)) == len(present)
@@ -305,38 +221,3 @@ def test_too_few_demonstrations_are_missing(rng: np.random.Generator | None) -> 
     for row, expected in zip(table.tolist(), possible, strict=True):
         assert {demo for demo in row if demo != MISSING} == expected
         assert row[len(expected) :] == [MISSING] * (3 - len(expected))
-
-
-def test_validation_takes_the_first_demonstrations(random_tasks: RandomTasks) -> None:
-    store = store_pairs(random_tasks(1, demonstrations=4, questions=1))
-    table = demonstration_table(store, np.arange(5), 2, None)
-    assert table.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]
-
-
-def test_missing_demonstrations_are_marked_in_the_batch() -> None:
-    store = store_pairs([Task("pair", (line(1), line(2))), Task("lonely", (line(3),))])
-    (batch,) = batches_of(plan_of(store, batch_size=8))
-    for query in range(3):
-        colour = int(batch.source.cells[query, 0])
-        index = batch.demo_index[query].tolist()
-        if colour == 3:
-            assert index == [MISSING, MISSING]
-        else:
-            assert index[1] == MISSING
-            assert int(batch.demo_inputs.cells[index[0], 0]) == 3 - colour
-
-
-def test_no_demonstrations_are_carried_when_none_are_asked_for(store: PairStore) -> None:
-    for batch in batches_of(plan_of(store, demonstrations=0)):
-        assert batch.demo_index.shape == (len(batch.tasks), 0)
-        assert len(batch.demo_inputs.cells) == len(batch.demo_outputs.cells) == 0
-
-
-def test_a_batch_names_the_pairs_of_its_queries(random_tasks: RandomTasks) -> None:
-    store = store_pairs(random_tasks())
-    batches = batches_of(plan_of(store))
-    pairs = torch.cat([batch.pairs for batch in batches])
-    assert sorted(pairs.tolist()) == list(range(len(store.task_of)))
-    for batch in batches:
-        assert batch.tasks.tolist() == store.task_of[batch.pairs.numpy()].tolist()
-        assert torch.equal(batch.source.cells, pad_grids(store, 2 * batch.pairs.numpy()).cells)

@@ -77,9 +77,9 @@ def test_equal_pairs_stay_on_one_side(random_tasks: RandomTasks) -> None:
             inputs = {pair.input.tobytes() for pair in part}
             for other in (*first[:side], *first[side + 1 :]):
                 assert not inputs & {pair.input.tobytes() for pair in other}
-            known = prints(part)
+            own = prints(part)
             for index, other in enumerate(second):
-                assert index == side or not known & prints(other)
+                assert index == side or not own & prints(other)
         # 12 classes: 3 are tested and 1 validates, each twice.
         assert [len(part) for part in first] == [16, 2, 6]
 
@@ -109,8 +109,3 @@ def test_the_sides_of_a_single_task() -> None:
     assert not tested & (seen.trained_on.pairs | seen.chosen_on.pairs)
     both = load_sides(config.model_copy(update={"select_on_test": True}))
     assert both.val.tolist() == both.test.tolist() and len(both.train) == 3
-
-
-def test_a_file_of_tasks_does_not_split_pairs() -> None:
-    with pytest.raises(ValueError, match="names the tasks of each side"):
-        DataConfig(split="split.json", split_by="pair")

@@ -1,14 +1,19 @@
-"""Families of tasks: a generator of pairs, and the rules of its tasks."""
+"""Families of tasks: generators of pairs, the rules of their tasks, and the dice they draw with.
 
-from collections.abc import Callable
+Draws are the same on every machine.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from raylab.arc.data.curriculum.dice import Dice
 from raylab.arc.data.tasks import Grid, Pair
 from raylab.errors import DataError
 
+T = TypeVar("T")
 Rule = tuple[int, ...]
 """What tells the tasks of a family apart, such as a colour or a direction; empty if nothing."""
 TOLD_BY = 2
@@ -16,6 +21,59 @@ TOLD_BY = 2
 RULE_DRAWS = 1000
 REJECTIONS = 1000
 """Draws without a new pair after which a task counts as exhausted."""
+BLOCK = 256
+NONZERO = range(1, 10)
+"""All colours but the background."""
+
+
+class Dice:
+    """Draws from a stream of its own for each name and seed.
+
+    The stream is that of the raw 64-bit numbers of `PCG64`, seeded by `SeedSequence` with the seed
+    and the SHA-256 of the name. numpy keeps both as they are in all versions; the methods of
+    `Generator` have no such promise. A number below n is one of them modulo n.
+    """
+
+    def __init__(self, name: str, seed: int = 0) -> None:
+        """Starts the stream of `name` (any text) and `seed` (>= 0)."""
+        hash_ = int.from_bytes(hashlib.sha256(name.encode()).digest())
+        self._bits = np.random.PCG64(np.random.SeedSequence([seed, hash_]))
+        self._block: list[int] = []
+
+    def below(self, n: int) -> int:
+        """Returns a number in 0..n-1."""
+        if not self._block:
+            self._block = self._bits.random_raw(BLOCK).tolist()
+        return self._block.pop() % n
+
+    def between(self, low: int, high: int) -> int:
+        """Returns a number in low..high."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, items: Sequence[T]) -> T:
+        """Returns one of the items."""
+        return items[self.below(len(items))]
+
+    def sample(self, items: Sequence[T], k: int) -> list[T]:
+        """Returns k different items, at most as many as there are, in random order."""
+        left = list(items)
+        for i in range(k):
+            j = self.between(i, len(left) - 1)
+            left[i], left[j] = left[j], left[i]
+        return left[:k]
+
+    def palette(self, count: int, without: Rule = ()) -> list[int]:
+        """Returns different colours 1..9 that are not those of a rule."""
+        return self.sample([colour for colour in NONZERO if colour not in without], count)
+
+    def cells(self, height: int, width: int, colours: Sequence[int]) -> Grid:
+        """Returns a grid whose cells have each one of the colours, equally likely."""
+        drawn = self._bits.random_raw((height, width)) % np.uint64(len(colours))
+        return np.array(colours, np.uint8)[drawn]
+
+    def scatter(self, grid: Grid, colours: Sequence[int]) -> None:
+        """Writes each of the colours, at most as many as cells, into a cell of its own."""
+        grid.flat[self.sample(range(grid.size), len(colours))] = colours
 
 
 @dataclass(frozen=True)
@@ -38,11 +96,17 @@ class Level:
         """Returns an even side of the level."""
         return 2 * dice.between((self.low + 1) // 2, self.high // 2)
 
+    def shape(self, dice: Dice) -> tuple[int, int]:
+        """Returns two sides of the level."""
+        return self.side(dice), self.side(dice)
+
 
 LEVELS = {level.number: level for level in (Level(1, 3, 6), Level(2, 7, 10), Level(3, 11, 15))}
 
 Drawn = tuple[Grid, Grid] | None
 """Input and output; None if what was drawn does not show the rule."""
+Draw = Callable[[Dice, Level, Rule], Drawn]
+DrawRule = Callable[[Dice, Level], Rule]
 
 
 @dataclass(frozen=True)
@@ -59,8 +123,8 @@ class Family:
 
     name: str
     says: str
-    draw: Callable[[Dice, Level, Rule], Drawn]
-    draw_rule: Callable[[Dice, Level], Rule] | None = None
+    draw: Draw
+    draw_rule: DrawRule | None = None
     rule: str = ""
 
     def rules(self, level: Level, count: int) -> list[Rule]:
@@ -71,13 +135,13 @@ class Family:
         if self.draw_rule is None:
             return [()]
         dice = Dice(self.name)
-        found: dict[Rule, Rule] = {}
+        rules: dict[Rule, Rule] = {}
         for _ in range(RULE_DRAWS):
             rule = self.draw_rule(dice, level)
-            found.setdefault(rule[:TOLD_BY], rule)
-            if len(found) == count:
+            rules.setdefault(rule[:TOLD_BY], rule)
+            if len(rules) == count:
                 break
-        return list(found.values())
+        return list(rules.values())
 
     def pairs(self, task: str, level: Level, rule: Rule, count: int, seed: int) -> tuple[Pair, ...]:
         """Returns the first `count` pairs of a task, of different inputs.
@@ -88,19 +152,46 @@ class Family:
             DataError: the task has fewer pairs.
         """
         dice = Dice(task, seed)
-        found: dict[tuple[tuple[int, ...], bytes], Pair] = {}
+        pairs: dict[tuple[tuple[int, ...], bytes], Pair] = {}
         rejected = 0
-        while len(found) < count:
-            known = len(found)
+        while len(pairs) < count:
+            before = len(pairs)
             if (drawn := self.draw(dice, level, rule)) is not None:
                 source, target = map(np.ascontiguousarray, drawn)
                 key = (source.shape, source.tobytes())
                 if key != (target.shape, target.tobytes()):
-                    found.setdefault(key, Pair(source, target))
-            rejected = rejected + 1 if len(found) == known else 0
+                    pairs.setdefault(key, Pair(source, target))
+            rejected = rejected + 1 if len(pairs) == before else 0
             if rejected == REJECTIONS:
                 raise DataError(
-                    f"task {task} has hardly more than {known} different pairs, not {count}: "
+                    f"task {task} has hardly more than {before} different pairs, not {count}: "
                     "lower data.pairs_per_task, or leave it out of data.tasks"
                 )
-        return tuple(found.values())
+        return tuple(pairs.values())
+
+
+def family(
+    says: str, draw_rule: DrawRule | None = None, rule: str = ""
+) -> Callable[[Draw], Family]:
+    """Makes the decorated generator of pairs the family of its name; see `Family`."""
+    return lambda draw: Family(draw.__name__, says, draw, draw_rule, rule)
+
+
+def draw_colour(dice: Dice, _: Level) -> Rule:
+    """Draws a rule that is a colour 1..9."""
+    return (dice.pick(NONZERO),)
+
+
+def draw_either(dice: Dice, _: Level) -> Rule:
+    """Draws a rule that is 0 or 1."""
+    return (dice.below(2),)
+
+
+STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))
+"""Row and column of a step to the right, down, to the left and up."""
+DIRECTIONS = "to the right, down, to the left or up"
+
+
+def draw_direction(dice: Dice, _: Level) -> Rule:
+    """Draws a rule that is a direction, the position of its step in `STEPS`."""
+    return (dice.below(4),)

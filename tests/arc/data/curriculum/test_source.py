@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from raylab.arc.data.content import fingerprints
-from raylab.arc.data.curriculum.source import TaskName
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
@@ -16,7 +15,7 @@ from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import TrainConfig
-from raylab.errors import ConfigError, DataError
+from raylab.errors import DataError
 from tests.arc.conftest import RandomTasks, least_form
 
 
@@ -46,7 +45,6 @@ def test_ids_name_family_level_and_variant() -> None:
         "sort": [f"sort-{level}-{variant:02}" for level in (1, 2) for variant in (1, 2)],
     }
     assert [task.id for task in tasks] == [id_ for ids in expected.values() for id_ in ids]
-    assert all(str(TaskName.of(task.id)) == task.id for task in tasks)
     assert all(len(task.demonstrations) == 8 and not task.questions for task in tasks)
     groups = group_tasks(tasks)
     assert (groups["recolour-2-03"], groups["flip_rows-1"]) == ("recolour-2", "flip_rows-1")
@@ -91,7 +89,7 @@ def test_parts_and_generations_are_taken_as_of_other_sources() -> None:
     [
         (
             {"curriculum": {"families": ["recolor"]}},
-            r"families: there is no family recolor \(nearest: recolour\); the families are bars, ",
+            r"families: there is no family recolor \(nearest: recolour\)",
         ),
         ({"curriculum": {"families": []}}, "families is an empty list"),
         ({"tasks": ["flip_rows-4"]}, r"holds no task flip_rows-4 \(nearest: flip_rows-\d\)"),
@@ -111,21 +109,6 @@ def test_what_is_unknown_or_leaves_no_side_is_refused(data: dict[str, Any], mess
         load_sides(curriculum(**data))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["data.path=x"], "source curriculum reads no files"),
-        (["data.split_by=level"], r"such as data\.curriculum\.levels=\[1,2,3\]"),
-        (["data.curriculum.levels=[4]"], r"data\.curriculum\.levels"),
-        (["data=arc_agi_1", "data.split_by=family"], "is for data=curriculum alone"),
-        (["data.split_by=family", "data.split=x.json"], "leave one of them out"),
-    ],
-)
-def test_keys_that_do_not_fit_are_refused(settings: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(TrainConfig, ["data=curriculum", *settings])
-
-
 def test_the_shipped_configuration_splits_pairs_of_level_one() -> None:
     data = load_config(TrainConfig, ["data=curriculum", "data.pairs_per_task=20"]).data
     sides = load_sides(data)
@@ -139,72 +122,57 @@ def every_side(sides: Sides) -> list[Indices]:
     return [sides.train, sides.val, sides.test]
 
 
-def contents(sides: Sides, side: Indices) -> set[int]:
-    return {*sides.contents[side].tolist()}
-
-
-def names(sides: Sides, side: Indices) -> set[TaskName]:
-    return {*map(TaskName.of, sides.tasks_of(side))}
+def parts(sides: Sides, *places: int) -> list[set[tuple[str, ...]]]:
+    """Family, level and variant of the tasks of each side, or those of them at some places."""
+    return [
+        {tuple(id_.split("-")[at] for at in places) for id_ in sides.tasks_of(side)}
+        for side in every_side(sides)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("split_by", "given", "held_out"),
+    ("split_by", "options", "place", "held_out"),
     [
-        ("level", {}, {3}),
-        ("level", {"test_levels": (1, 2)}, {1, 2}),
-        ("family", {"test_families": ("sort",)}, {"sort"}),
-        ("family", {}, None),
-        ("task", {}, None),
+        ("level", {}, 1, {("3",)}),
+        ("level", {"test_levels": (1, 2)}, 1, {("1",), ("2",)}),
+        ("family", {"test_families": ("sort",)}, 0, {("sort",)}),
+        ("family", {}, 0, None),
     ],
 )
 def test_what_is_held_out_is_neither_trained_on_nor_chosen_on(
-    split_by: str, given: dict[str, Any], held_out: set[int] | set[str] | None
+    split_by: str, options: dict[str, Any], place: int, held_out: set[tuple[str]] | None
 ) -> None:
-    sides = load_sides(curriculum(20, split_by=split_by, curriculum=given))
-    train, val, test = (names(sides, side) for side in every_side(sides))
-    if split_by == "level":
-        assert {name.level for name in test} == held_out
-        assert not {name.level for name in train | val} & {name.level for name in test}
-    else:
-        assert not {name.family for name in train | val} & {name.family for name in test} or (
-            split_by == "task"
-        )
-        assert held_out is None or {name.family for name in test} == held_out
-    if split_by == "task":
-        # The levels of one rule are one task.
-        for one, other in ((train, val), (train, test), (val, test)):
-            rules = [{(name.family, name.variant) for name in side} for side in (one, other)]
-            assert not rules[0] & rules[1]
-    else:
-        assert val == train and len(sides.test) == 20 * len(test)
-        # 20 * 0.1 = 2 pairs of a task validate, or more where pairs have equal content.
-        own = sides.store.task_of
-        assert min(np.bincount(own[sides.val])[own[sides.train]]) >= 2
-        assert len(sides.val) < 3 * len(train)
-    known = contents(sides, sides.train) | contents(sides, sides.val)
-    assert not known & contents(sides, sides.test)
-    assert not contents(sides, sides.train) & contents(sides, sides.val)
+    data = curriculum(20, split_by=split_by, curriculum=options)
+    sides = load_sides(data)
+    train, val, test = parts(sides, place)
+    assert val == train and not train & test
+    assert held_out in (None, test) and len(test) == len(held_out or "1")
+    own = sides.store.task_of
+    assert len(sides.test) == 20 * len(sides.tasks_of(sides.test))
+    # 20 * 0.1 = 2 pairs of a task validate, or more where pairs have equal content.
+    assert min(np.bincount(own[sides.val])[own[sides.train]]) >= 2
+    assert len(sides.val) < 3 * len(sides.tasks_of(sides.train))
+    trained, chosen, tested = ({*sides.contents[side].tolist()} for side in every_side(sides))
+    assert not trained & chosen and not (trained | chosen) & tested
+    published = load_sides(data.model_copy(update={"select_on_test": True}))
+    assert published.val.tolist() == published.test.tolist() == sides.test.tolist()
+
+
+def test_the_levels_of_a_rule_stay_on_one_side_of_a_split_by_task() -> None:
+    families = {"families": ("recolour", "shift", "tile"), "variants": 3}
+    sides = load_sides(curriculum(8, split_by="task", curriculum=families))
+    train, val, test = parts(sides, 0, 2)
+    assert not train & val and not (train | val) & test
+    assert len(train | val | test) == 8
 
 
 def test_held_out_families_are_drawn_by_the_seed() -> None:
     drawn = {
-        tuple(
-            {
-                name.family
-                for sides in [load_sides(curriculum(3, split_by="family", split_seed=seed))]
-                for name in names(sides, sides.test)
-            }
-        )
+        tuple(parts(load_sides(curriculum(3, split_by="family", split_seed=seed)), 0)[2])
         for seed in range(12)
     }
     # A share of 0.23 of three families is one.
-    assert drawn == {("flip_rows",), ("recolour",), ("sort",)}
-
-
-def test_the_held_out_side_may_choose_where_it_is_asked_to() -> None:
-    sides = load_sides(curriculum(5, split_by="level", select_on_test=True))
-    assert sides.val.tolist() == sides.test.tolist()
-    assert len(sides.train) == 5 * len(sides.tasks_of(sides.train))
+    assert drawn == {(("flip_rows",),), (("recolour",),), (("sort",),)}
 
 
 def test_pairs_of_held_out_tasks_are_not_trained_on_under_another_name(

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from raylab.arc.data.curriculum.family import Rule
-from raylab.arc.data.curriculum.geometry import STEPS
+from raylab.arc.data.curriculum.family import STEPS, Rule
 
 Rows = list[list[int]]
 
