@@ -20,9 +20,9 @@ import torch
 from pyarrow import fs
 
 from raylab.annotation.input.cases import read_cases
-from raylab.arc.checkpoints import read_checkpoint, seen_content
+from raylab.arc.checkpoints import ModelOrigin, read_checkpoint
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.seen import Seen, TaskSet
+from raylab.arc.seen import TaskSet
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
@@ -188,9 +188,9 @@ def write_inputs(root: Path) -> None:
     for name in ("g/a.json", "g/deep/b.json"):
         (root / "scores/m" / name).parent.mkdir(parents=True)
         (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
-    model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2).model_dump(mode="json")
-    content = {"model": model, **seen_content(Seen(TaskSet(frozenset({"a"}))))}
-    torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": content}, root / "a.ckpt")
+    model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2)
+    origin = ModelOrigin(model=model, trained_on=TaskSet(), chosen_on=TaskSet()).model_dump()
+    torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": origin}, root / "a.ckpt")
 
 
 READERS: dict[str, Callable[[str], list[Any]]] = {

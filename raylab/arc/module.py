@@ -2,8 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -12,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from raylab.arc.checkpoints import Checkpoint, load_weights, seen_content
+from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights, require_same_training
 from raylab.arc.data.batching import Batch
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
@@ -21,22 +23,13 @@ from raylab.arc.models import build_model
 from raylab.arc.optimisation import optimiser_of, schedule_of
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
-from raylab.arc.seen import Seen
-from raylab.config.arc import Precision, TrainingConfig
-from raylab.config.models import ModelConfig
+from raylab.config.arc import Precision
+from raylab.config.jobs import TrainConfig
 from raylab.errors import NonFiniteLossError
 from raylab.grid_metrics import LOSS
+from raylab.runs.run_record import config_hash
 
 LOSS_CHECK_STEPS = 32
-
-
-class UncheckedStep(NamedTuple):
-    """A training step whose loss is not checked yet, with the facts for an error message."""
-
-    step: int
-    loss: Tensor
-    lr: float
-    tasks: Tensor
 
 
 class ArcModule(pl.LightningModule):
@@ -51,45 +44,32 @@ class ArcModule(pl.LightningModule):
     """
 
     def __init__(
-        self,
-        model: ModelConfig,
-        training: TrainingConfig,
-        *,
-        task_ids: Sequence[str],
-        groups: Sequence[str],
-        group_of_task: Tensor,
-        seen: Seen,
-        epoch_steps: int,
-        run_id: str | None = None,
-        config_hash: str = "",
+        self, config: TrainConfig, sides: Sides, *, epoch_steps: int, run_id: str | None = None
     ) -> None:
         """Builds the model from `training.seed`.
 
         Args:
-            model: architecture and sizes.
-            training: optimiser, schedule and objective.
-            task_ids: names of the tasks that `Batch.tasks` points at.
-            groups: names of the groups metrics are split by.
-            group_of_task: (tasks,) int64 position of each task's group.
-            seen: the tasks that are trained on, and those that choose the epoch.
+            config: configuration of the training.
+            sides: its pairs, whose tasks `Batch.tasks` points at.
             epoch_steps: optimiser steps of an epoch.
             run_id: id of the training run, stored in its checkpoints.
-            config_hash: hash of its configuration, likewise.
         """
         super().__init__()
-        torch.manual_seed(training.seed)
-        self.model_config, self.training_config = model, training
-        self.task_ids, self.epoch_steps = tuple(task_ids), epoch_steps
-        self.seen = seen
+        torch.manual_seed(config.training.seed)
+        self.model_config, self.training_config = config.model, config.training
+        self.config_hash, self.run_id = config_hash(config), run_id
+        self.task_ids, self.epoch_steps = sides.store.task_ids, epoch_steps
+        self.seen = sides.seen
         """All tasks that the weights were made with."""
-        self.model = build_model(model)
-        weights = training.objective.model_dump()
-        self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
-        self.losses = MeanLoss(training.shape_loss_weight)
+        self.model = build_model(config.model)
+        weights = config.training.objective.model_dump()
+        group_of_task = torch.tensor(sides.group_of_task)
+        self.metrics = GridMetrics(sides.groups, weights, group_of_task=group_of_task)
+        self.losses = MeanLoss(config.training.shape_loss_weight)
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
-        self.run_id, self.config_hash = run_id, config_hash
-        self._unchecked: deque[UncheckedStep] = deque()
+        self._unchecked: deque[tuple[Tensor, Callable[[float], str]]] = deque()
+        """The losses since the last check, each with what describes it if it is not finite."""
 
     def start_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the weights of `checkpoint` and what they were trained on.
@@ -142,9 +122,8 @@ class ArcModule(pl.LightningModule):
         sums = step_sums(self.model, step)
         loss = step_loss(sums, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
-        self._unchecked.append(
-            UncheckedStep(self.global_step, loss.detach(), self.learning_rate, tasks)
-        )
+        describe = partial(self._diagnose, self.global_step, self.learning_rate, tasks)
+        self._unchecked.append((loss.detach(), describe))
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
         self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=1, sync_dist=True)
@@ -173,15 +152,30 @@ class ArcModule(pl.LightningModule):
         self.losses.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
+    @property
+    def origin(self) -> ModelOrigin:
+        """What a checkpoint of this training names as its origin."""
+        return ModelOrigin(
+            model=self.model_config,
+            training=self.training_config,
+            trained_on=self.seen.trained_on,
+            chosen_on=self.seen.chosen_on,
+            run_id=self.run_id,
+            config_hash=self.config_hash,
+        )
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what a reader needs to rebuild the model."""
-        checkpoint["raylab"] = {
-            "model": self.model_config.model_dump(mode="json"),
-            "training": self.training_config.model_dump(mode="json"),
-            **seen_content(self.seen),
-            "run_id": self.run_id,
-            "config_hash": self.config_hash,
-        }
+        checkpoint["raylab"] = self.origin.model_dump()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses the checkpoint of another training, before anything is restored.
+
+        Raises:
+            CheckpointError: As `require_same_training`.
+        """
+        saved = ModelOrigin.model_validate(checkpoint["raylab"])
+        require_same_training(str(self.trainer.ckpt_path), saved, self.origin)
 
     def _check_losses(self) -> None:
         """Checks the losses since the last check; not at every step, because a check stalls a GPU.
@@ -191,21 +185,18 @@ class ArcModule(pl.LightningModule):
         """
         steps = list(self._unchecked)
         self._unchecked.clear()
-        losses = torch.stack([step.loss for step in steps] or [torch.zeros((), device=self.device)])
+        losses = torch.stack([loss for loss, _ in steps] or [torch.zeros((), device=self.device)])
         spoilt = self.trainer.strategy.reduce((~losses.isfinite()).any().float(), reduce_op="max")
         if bool(spoilt):
-            found = [
-                self._diagnosis(step, loss)
-                for step, loss in zip(steps, losses.tolist(), strict=False)
-                if not math.isfinite(loss)
-            ]
-            raise NonFiniteLossError(_of_any_worker(found[0] if found else None))
+            values = zip(losses.tolist(), steps, strict=False)
+            messages = (describe(v) for v, (_, describe) in values if not math.isfinite(v))
+            raise NonFiniteLossError(_of_any_worker(next(messages, None)))
 
-    def _diagnosis(self, step: UncheckedStep, loss: float) -> str:
-        tasks = sorted({self.task_ids[task] for task in step.tasks.tolist()})
+    def _diagnose(self, step: int, rate: float, tasks: Tensor, loss: float) -> str:
+        ids = sorted({self.task_ids[task] for task in tasks.tolist()})
         return (
-            f"loss is {loss} at step {step.step} (epoch {self.current_epoch}) with learning rate "
-            f"{step.lr:.3g}, on tasks {', '.join(tasks)}: lower training.lr or "
+            f"loss is {loss} at step {step} (epoch {self.current_epoch}) with learning rate "
+            f"{rate:.3g}, on tasks {', '.join(ids)}: lower training.lr or "
             "training.gradient_clip, set training.precision=32-true, or look at these tasks"
         )
 

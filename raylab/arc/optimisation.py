@@ -1,10 +1,10 @@
-"""Optimisers, the course of the learning rate, and averages of the weights."""
+"""Optimisers, the course of the learning rate, early stopping, and averages of the weights."""
 
 from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.callbacks import EarlyStopping, WeightAveraging
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRScheduler
@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRSc
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE
 from raylab.config.arc import TrainingConfig
 from raylab.errors import ConfigError
+from raylab.grid_metrics import mode_of
 
 HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
 """Outputs of linear layers that are logits: of a weight, a colour, a side or both sides."""
@@ -58,12 +59,9 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
     Embeddings, tables, biases and norms are left to AdamW.
     """
-    found: dict[int, nn.Parameter] = {}
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear) and layer.out_features not in HEADS:
-            weight = cast("nn.Parameter", layer.weight)
-            found[id(weight)] = weight
-    return list(found.values())
+    layers = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    weights = [layer.weight for layer in layers if layer.out_features not in HEADS]
+    return list(dict.fromkeys(cast("list[nn.Parameter]", weights)))
 
 
 class MuonAndAdamW(Optimizer):
@@ -149,6 +147,45 @@ class AveragedWeights(WeightAveraging):
         super().setup(trainer, pl_module, stage)
 
 
-def averaging(training: TrainingConfig) -> list[pl.Callback]:
-    """Returns the callback that averages the weights, or none without `ema`."""
-    return [] if training.ema is None else [AveragedWeights(training.ema)]
+class PatienceAtRestarts(EarlyStopping):
+    """Early stopping after epochs without improvement, judged where a cosine of restarts ends.
+
+    Within a cosine the learning rate is high first and low last: validations are worse after a
+    restart and best at the end. Every epoch counts and may be the best; but a training that has
+    used up its patience goes on to the end of its cosine, and an improvement on the way saves it.
+    A schedule without restarts has its low rates at the end of the run, and is never stopped.
+    """
+
+    def __init__(self, monitor: str, patience: int, cycle: int) -> None:
+        """Waits for `patience` validations without improvement, judged every `cycle` epochs."""
+        super().__init__(
+            monitor,
+            mode=mode_of(monitor),
+            patience=patience,
+            # After validation, so that the checkpoint at the end of an epoch holds the count.
+            check_on_train_epoch_end=False,
+        )
+        self.cycle = cycle
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stops a training that was killed after the epoch that used up its patience."""
+        if self.wait_count >= self.patience and not trainer.current_epoch % self.cycle:
+            trainer.should_stop = True
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Counts the validation, and stops only at the end of a cycle."""
+        stopped = trainer.should_stop
+        super().on_validation_end(trainer, pl_module)
+        if (trainer.current_epoch + 1) % self.cycle:
+            trainer.should_stop = stopped
+
+
+def callbacks_of(training: TrainingConfig) -> list[pl.Callback]:
+    """Returns the callbacks that stop a training early and average its weights, if it has any."""
+    callbacks: list[pl.Callback] = []
+    if training.patience is not None:
+        stop = PatienceAtRestarts(training.monitor, training.patience, training.judged_every)
+        callbacks.append(stop)
+    if training.ema is not None:
+        callbacks.append(AveragedWeights(training.ema))
+    return callbacks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_path
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import RunError
@@ -149,12 +149,6 @@ def _best_checkpoint(run: Run) -> str | None:
     """Returns the file of a run's best checkpoint; None before its first epoch is finished."""
     metrics = run.read_record(TrainingMetrics)
     return None if metrics is None else str(run / metrics.best.checkpoint)
-
-
-def last_checkpoint(run: Run) -> Place | None:
-    """Returns the file of a training run's latest recorded epoch; None before the first."""
-    metrics = run.read_record(TrainingMetrics)
-    return None if metrics is None else run / checkpoint_path(metrics.last.epoch)
 
 
 def file_name(name: str) -> str:

@@ -10,33 +10,52 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import OTHER, Checkpoint, Training, checkpoint_path, read_training
+from raylab.arc.checkpoints import Checkpoint, checkpoint_path, read_training
 from raylab.arc.comparators.rules import count_on, rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
 from raylab.arc.device import hardware_precision
 from raylab.arc.module import ArcModule
-from raylab.arc.optimisation import averaging, optimiser_of
+from raylab.arc.optimisation import callbacks_of
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
-from raylab.arc.stopping import early_stopping
 from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TrainConfig
-from raylab.errors import CheckpointError, RaylabError
 from raylab.files import Place
 from raylab.grid_metrics import RuleMetrics, merit
-from raylab.runs.run_record import config_hash
 
 GPU_LOADER_PROCESSES = 4
 
 
 class PlannedData(pl.LightningDataModule):
-    """Loaders over a training plan and a validation plan."""
+    """Loaders of the pairs that a worker trains and validates on."""
 
-    def __init__(self, train: StepPlan, val: BatchPlan, *, processes: int = 0) -> None:
-        """Builds batches in `processes` worker processes; 0 builds them in the training process."""
+    def __init__(
+        self, config: TrainConfig, sides: Sides, *, rank: int, world: int, processes: int
+    ) -> None:
+        """Plans the share of worker `rank` of `world`; `processes` build its batches, or none.
+
+        Raises:
+            ConfigError: There are fewer pairs than workers.
+        """
         super().__init__()
-        self.train, self.val, self.processes = train, val, processes
+        training, model = config.training, config.model
+        batches: dict[str, Any] = {
+            "batch_size": training.batch_size,
+            "demonstrations": model.context_pairs,
+            "rank": rank,
+            "world": world,
+        }
+        self.processes = processes
+        self.train = StepPlan(
+            sides.store,
+            sides.train,
+            augmentation=Augmentation.of(training, relabelled=model.colour_relabelling),
+            seed=training.seed,
+            most_workers=max(world, config.cluster.most_workers),
+            **batches,
+        )
+        self.val = BatchPlan(sides.store, sides.val, **batches)
 
     def train_dataloader(self) -> DataLoader[TrainingStep]:
         """Returns the steps of the trainer's current epoch.
@@ -77,6 +96,7 @@ def build_experiment(
     run_id: str | None = None,
     rank: int = 0,
     world: int = 1,
+    processes: int | None = None,
 ) -> Experiment:
     """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
 
@@ -87,47 +107,24 @@ def build_experiment(
         run_id: Id of its run, which its checkpoints carry.
         rank: Number of the worker, from 0.
         world: Number of workers.
+        processes: Processes that build batches; None for some beside a GPU alone.
 
     Raises:
         ConfigError: There are fewer pairs than workers.
         CheckpointError: The weights of `start` do not fit the model.
     """
-    store = sides.store
-    batches = {
-        "batch_size": config.training.batch_size,
-        "demonstrations": config.model.context_pairs,
-        "rank": rank,
-        "world": world,
-    }
-    steps = StepPlan(
-        store,
-        sides.train,
-        augmentation=Augmentation.of(config.training, relabelled=config.model.colour_relabelling),
-        seed=config.training.seed,
-        most_workers=max(world, config.cluster.most_workers),
-        **batches,
-    )
-    module = ArcModule(
-        config.model,
-        config.training,
-        task_ids=store.task_ids,
-        groups=sides.groups,
-        group_of_task=torch.tensor(sides.group_of_task),
-        seen=sides.seen,
-        epoch_steps=len(steps),
-        run_id=run_id,
-        config_hash=config_hash(config),
-    )
+    if processes is None:
+        processes = GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0
+    data = PlannedData(config, sides, rank=rank, world=world, processes=processes)
+    module = ArcModule(config, sides, epoch_steps=len(data.train), run_id=run_id)
     if start is not None:
         module.start_from(start)
-    data = PlannedData(
-        steps,
-        BatchPlan(store, sides.val, **batches),
-        processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
-    )
+    return Experiment(module, data, {} if rank else _rules_on_validation(config, sides))
+
+
+def _rules_on_validation(config: TrainConfig, sides: Sides) -> RuleMetrics:
     weights = config.training.objective.model_dump()
-    rules = {} if rank else rule_metrics(count_on(sides, "val"), store.task_of[sides.val], weights)
-    return Experiment(module, data, rules)
+    return rule_metrics(count_on(sides, "val"), sides.store.task_of[sides.val], weights)
 
 
 class EpochRecorder(pl.Callback):
@@ -142,74 +139,65 @@ class EpochRecorder(pl.Callback):
         `rules` are the metrics of the rules that learn nothing on the validation pairs.
         """
         self.monitor, self.samples, self.rules = monitor, samples, rules
-        self.history: list[Epoch] = []
-        self.best: BestEpoch | None = None
-        self._parameters, self._teacher_forced = 0, True
+        self.metrics: TrainingMetrics | None = None
+        """The record so far; None before the end of the first epoch."""
         self._learning_rate = 0.0
-        self._since = self._train_seconds = self._validation_seconds = 0.0
-
-    @property
-    def metrics(self) -> TrainingMetrics:
-        """The record so far; needs at least one finished epoch."""
-        assert self.best is not None
-        return TrainingMetrics(
-            parameters=self._parameters,
-            teacher_forced=self._teacher_forced,
-            best=self.best,
-            last=self.history[-1],
-            history=tuple(self.history),
-            rules=self.rules,
-        )
+        self._clock = [0.0]
+        """The times at which the epoch, its validation, and the end of that began."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the record of the epochs, which a resumed run continues."""
-        return {"metrics": self.metrics.content()} if self.history else {}
+        return {} if self.metrics is None else {"metrics": self.metrics.content()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the record of the checkpoint."""
-        metrics = TrainingMetrics.of_content(state_dict["metrics"])
-        self.history, self.best = list(metrics.history), metrics.best
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Counts the parameters, and notes how the model is scored."""
-        assert isinstance(pl_module, ArcModule)
-        self._teacher_forced = pl_module.model.teacher_forced
-        self._parameters = sum(parameter.numel() for parameter in pl_module.parameters())
+        self.metrics = TrainingMetrics.of_content(state_dict["metrics"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Starts the clock and notes the learning rate, which is stepped before validation."""
         assert isinstance(pl_module, ArcModule)
         self._learning_rate = pl_module.learning_rate
-        self._since = time.perf_counter()
+        self._clock = [time.perf_counter()]
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stops the clock of training."""
-        now = time.perf_counter()
-        self._train_seconds, self._since = now - self._since, now
+        """Notes the end of training."""
+        self._clock.append(time.perf_counter())
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stops the clock of validation."""
-        self._validation_seconds = time.perf_counter() - self._since
+        """Notes the end of validation."""
+        self._clock.append(time.perf_counter())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the epoch; of equally good epochs the latest is the best, as in Ray Train."""
         assert isinstance(pl_module, ArcModule)
-        epoch = Epoch.of_row(
+        before, epoch = self.metrics, self._epoch(trainer)
+        if before is None or self._merit(epoch) >= self._merit(before.best):
+            groups, path = pl_module.group_table, checkpoint_path(epoch.epoch)
+            best = BestEpoch(**dict(epoch), groups=groups, checkpoint=path)
+        else:
+            best = before.best
+        self.metrics = TrainingMetrics(
+            parameters=sum(parameter.numel() for parameter in pl_module.parameters()),
+            teacher_forced=pl_module.model.teacher_forced,
+            best=best,
+            last=epoch,
+            history=(*(before.history if before else ()), epoch),
+            rules=self.rules,
+        )
+
+    def _epoch(self, trainer: pl.Trainer) -> Epoch:
+        start, trained, validated = self._clock
+        return Epoch.of_row(
             {name: float(value) for name, value in trainer.callback_metrics.items()}
             | {
                 "epoch": trainer.current_epoch + 1,
                 "step": trainer.global_step,
                 "learning_rate": self._learning_rate,
-                "samples_per_second": self.samples / self._train_seconds,
-                "train_seconds": self._train_seconds,
-                "validation_seconds": self._validation_seconds,
+                "samples_per_second": self.samples / (trained - start),
+                "train_seconds": trained - start,
+                "validation_seconds": validated - trained,
             }
         )
-        self.history.append(epoch)
-        if self.best is None or self._merit(epoch) >= self._merit(self.best):
-            self.best = BestEpoch(
-                **dict(epoch), groups=pl_module.group_table, checkpoint=checkpoint_path(epoch.epoch)
-            )
 
     def _merit(self, epoch: Epoch) -> float:
         return merit(self.monitor, epoch.row()[self.monitor])
@@ -231,7 +219,7 @@ def build_trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*early_stopping(training), *averaging(training), *callbacks],
+        callbacks=[*callbacks_of(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,
@@ -243,39 +231,8 @@ def build_trainer(
     )
 
 
-def fit_on(trainer: pl.Trainer, experiment: Experiment, latest: Place | None) -> None:
-    """Trains from the start, or from the checkpoint `latest`, to the end.
-
-    Raises:
-        CheckpointError: the checkpoint is not whole, or of another training.
-        NonFiniteLossError: a loss is not finite.
-    """
-    module, data = experiment.module, experiment.data
-    if latest is None:
-        trainer.fit(module, datamodule=data)
-        return
-    restored = _Restored()
-    cast("Any", trainer).callbacks.append(restored)
-    files = cast("CheckpointFiles", trainer.strategy.checkpoint_io)
-    files.loaded = {str(latest): read_training(latest, _training_of(trainer, module))}
-    try:
-        trainer.fit(module, datamodule=data, ckpt_path=str(latest), weights_only=True)
-    except RaylabError:
-        raise
-    except Exception as error:
-        if restored.done:
-            raise
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise CheckpointError(f"{latest} cannot be gone on with ({reason}): {OTHER}") from error
-
-
 class CheckpointFiles(CheckpointIO):
     """Checkpoints as files of a run on any filesystem, written whole or not at all."""
-
-    def __init__(self) -> None:
-        """Starts without a checkpoint to go on from."""
-        self.loaded: dict[str, dict[str, Any]] = {}
-        """What a training goes on from, by the URI of its file; it is given away once."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -289,35 +246,9 @@ class CheckpointFiles(CheckpointIO):
             torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """Returns the checkpoint that was read and checked before."""
-        return self.loaded.pop(str(path))
+        """Reads a checkpoint; see `read_training`."""
+        return read_training(Place.at(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         """Removes the directory of a checkpoint."""
         Place.at(path).parent.remove()
-
-
-class _Restored(pl.Callback):
-    """Callback that notes that all of a checkpoint is restored."""
-
-    done = False
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.done = True
-
-
-def _training_of(trainer: pl.Trainer, module: ArcModule) -> Training:
-    """Returns what a checkpoint of this training must be of."""
-    optimiser = optimiser_of(module.model, module.training_config, fused=False)
-    with_state = {
-        callback.state_key
-        for callback in cast("list[pl.Callback]", cast("Any", trainer).callbacks)
-        if type(callback).state_dict is not pl.Callback.state_dict
-    }
-    return Training(
-        module.run_id,
-        module.config_hash,
-        module.seen,
-        with_state,
-        [weight.shape for group in optimiser.param_groups for weight in group["params"]],
-    )

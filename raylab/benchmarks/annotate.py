@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,13 +18,7 @@ from raylab.annotation.run import archive_location, open_annotation
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import chunks_of
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, answer_of, chat_server, write_cases
-from raylab.benchmarks.figures import (
-    BenchmarkRates,
-    compare,
-    finish_benchmark,
-    local_directory,
-    timed,
-)
+from raylab.benchmarks.figures import benchmark, rate
 from raylab.cluster.annotation.driver import Pool
 from raylab.cluster.session import session
 from raylab.config.annotation import CasesConfig, LlmConfig
@@ -37,7 +32,6 @@ from raylab.taxonomies import choose_codebook
 
 WARM_UP_CASES = 64
 CALLS_OF_A_CASE = 4
-UNIT = "calls/s"
 
 
 def benchmark_annotate(config: BenchmarkConfig) -> None:
@@ -48,42 +42,39 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     nothing is answered from the archive.
 
     Raises:
-        RaylabError: the run's name is taken, or its storage is not a local directory.
+        RaylabError: the run's name is taken.
     """
-    run = Run.open(config, config.job)
-    local_directory(run, "annotation")
-    with chat_server(config.latency) as url, session(ClusterConfig()):
-        rate = compare(
+    conditions = (
+        f"Annotation with {config.concurrency} calls in flight, {1000 * config.latency:g} ms a "
+        f"call, on {os.cpu_count()} CPUs with the server"
+    )
+    with (
+        benchmark(config, "calls/s", conditions) as compare,
+        chat_server(config.latency) as url,
+        session(ClusterConfig()),
+        tempfile.TemporaryDirectory() as storage,
+    ):
+        compare(
             f"{config.cases:,} cases",
-            UNIT,
-            config.rounds,
             lambda number: _calls_per_second(
-                _annotation(config, run, url, f"round-{number}"), config.cases
+                _annotation(config, storage, url, f"round-{number}"), config.cases
             ),
             lambda number: _bare_calls_per_second(
-                config, _annotation(config, run, url, f"bare-{number}")
+                config, _annotation(config, storage, url, f"bare-{number}")
             ),
         )
-    record = BenchmarkRates(
-        unit=UNIT,
-        conditions=f"Annotation with {config.concurrency} calls in flight, "
-        f"{1000 * config.latency:g} ms a call, on {os.cpu_count()} CPUs with the server",
-        rates={f"{config.cases:,} cases": rate},
-    )
-    run.write_record(record)
-    finish_benchmark(run, record)
 
 
-def _annotation(config: BenchmarkConfig, run: Run, url: str, name: str) -> AnnotateConfig:
-    """Writes new cases into the run; returns their annotation by the chat server at `url`."""
-    path = Path(run.path) / f"{name}.jsonl"
+def _annotation(config: BenchmarkConfig, storage: str, url: str, name: str) -> AnnotateConfig:
+    """Writes new cases into the storage; returns their annotation by the chat server at `url`."""
+    path = Path(storage, f"{name}.jsonl")
     write_cases(path, config.cases + WARM_UP_CASES, name)
-    limits = Limits(concurrency=config.concurrency)
     a, b, judge = (ChatModel(model=model) for model in (*ANNOTATORS, EVALUATOR))
+    limits = Limits(concurrency=config.concurrency)
     return AnnotateConfig(
-        storage=run.uri,
+        storage=storage,
         name=name,
-        archive=f"{run.uri}/{name}.db",
+        archive=f"{storage}/{name}.db",
         cases=CasesConfig(path=str(path)),
         llm=LlmConfig(
             endpoints={"default": Endpoint(base_url=url, limits=limits)},
@@ -106,11 +97,16 @@ def _calls_per_second(config: AnnotateConfig, total: int) -> float:
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         pool.run(warm_up, AnnotationProgress(WARM_UP_CASES))
         progress = AnnotationProgress(total)
-        seconds, _ = timed(lambda: pool.run(chunks_of(cases, pool.chunk), progress))
+
+        def send() -> int:
+            pool.run(chunks_of(cases, pool.chunk), progress)
+            return progress.tally.sent
+
+        calls_per_second = rate(send)
         statuses = annotation.archived.counts()
     assert statuses == {"accepted": total + WARM_UP_CASES}
     assert progress.tally.sent == CALLS_OF_A_CASE * total
-    return CALLS_OF_A_CASE * total / seconds
+    return calls_per_second
 
 
 def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
@@ -124,8 +120,7 @@ def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) 
             await annotate(case, recorder, settings)
 
     asyncio.run(record())
-    seconds = asyncio.run(_bare_loop(recorder.requests, config.concurrency))
-    return len(recorder.requests) / seconds
+    return asyncio.run(_send_bare(recorder.requests, config.concurrency))
 
 
 class _Recorder:
@@ -140,8 +135,8 @@ class _Recorder:
         return Reply(request.key, text, "benchmark", "stop", 1000, 50, None, 0.0, 1)
 
 
-async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float:
-    """Returns the seconds that one process takes for the calls, with asyncio and the openai SDK."""
+async def _send_bare(requests: Sequence[ChatRequest], concurrency: int) -> float:
+    """Returns the calls per second of one process with asyncio and the openai SDK."""
     slots = asyncio.Semaphore(concurrency)
     async with AsyncOpenAI(api_key="none", base_url=requests[0].base_url, max_retries=0) as sdk:
 
@@ -160,6 +155,6 @@ async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float
             return completion.choices[0].message.content
 
         await call(requests[0])
-        since = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.gather(*map(call, requests))
-        return time.perf_counter() - since
+        return len(requests) / (time.perf_counter() - start)

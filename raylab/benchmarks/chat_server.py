@@ -46,31 +46,19 @@ def write_cases(path: Path, count: int, salt: str) -> None:
 @contextmanager
 def chat_server(latency: float) -> Generator[str]:
     """Serves in its own process while in use; yields the address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "raylab.benchmarks.chat_server", str(latency)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    try:
+    command = [sys.executable, "-m", "raylab.benchmarks.chat_server", str(latency)]
+    # Its end closes the server's input.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
         yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
 
 
 async def _serve(latency: float) -> None:
     prompts = prompt_set("maximal")
-    bodies = {
-        f'"{model}"'.encode(): _completion(prompt.keys, model)
-        for model, prompt in {
-            ANNOTATORS[0]: prompts.classify,
-            ANNOTATORS[1]: prompts.classify,
-            EVALUATOR: prompts.evaluate,
-        }.items()
-    }
+    keys = dict.fromkeys(ANNOTATORS, prompts.classify.keys) | {EVALUATOR: prompts.evaluate.keys}
+    bodies = {f'"{model}"'.encode(): _completion(keys[model], model) for model in keys}
 
     async def complete(request: web.Request) -> web.Response:
         content = await request.read()

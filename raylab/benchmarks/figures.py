@@ -2,18 +2,16 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
 
 from rich.table import Table
 
-from raylab.errors import ConfigError
+from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
-
-T = TypeVar("T")
 
 
 class Spread(Part):
@@ -50,21 +48,42 @@ class BenchmarkRates(Record):
     rates: dict[str, Rates]
 
 
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Returns the seconds that `work` takes, and its result."""
+Rate = Callable[[int], float]
+"""Measures a rate in the round of this number, from 0."""
+Compare = Callable[[str, Rate, Rate], None]
+"""Measures what has this name with raylab and with its baseline, and stores the rates."""
+
+
+def rate(work: Callable[[], float]) -> float:
+    """Does some work, which returns its amount; returns the amount per second."""
     start = time.perf_counter()
-    done = work()
-    return time.perf_counter() - start, done
+    amount = work()
+    return amount / (time.perf_counter() - start)
 
 
-def compare(
-    name: str,
-    unit: str,
-    rounds: int,
-    raylab: Callable[[int], float],
-    baseline: Callable[[int], float],
-) -> Rates:
-    """Measures the rates of both in each round, which is numbered from 0, and logs them."""
+@contextmanager
+def benchmark(
+    config: BenchmarkConfig, unit: str, conditions: str, rounds: int | None = None
+) -> Generator[Compare]:
+    """Yields what measures in `rounds`, or those of `config`; then prints a table of all rates.
+
+    Raises:
+        RaylabError: The run's name is taken, or it cannot be written.
+    """
+    run = Run.open(config, config.job)
+    record = BenchmarkRates(unit=unit, conditions=conditions, rates={})
+    log_line(conditions)
+
+    def compare(name: str, raylab: Rate, baseline: Rate) -> None:
+        record.rates[name] = _compare(name, unit, rounds or config.rounds, raylab, baseline)
+        run.write_record(record)
+
+    yield compare
+    log_tables(_table(record), **record.model_dump())
+    run.finish()
+
+
+def _compare(name: str, unit: str, rounds: int, raylab: Rate, baseline: Rate) -> Rates:
     pairs: list[tuple[float, float]] = []
     for number in range(rounds):
         fast, plain = raylab(number), baseline(number)
@@ -85,19 +104,13 @@ def compare(
     )
 
 
-def finish_benchmark(run: Run, record: BenchmarkRates) -> None:
-    """Prints the table of a record that is stored, and finishes its run."""
-    log_tables(_table(record), **record.model_dump())
-    run.finish()
-
-
 def _table(record: BenchmarkRates) -> Table:
     table = Table(title=f"{record.conditions}; minimum / median / maximum of the rounds")
     table.add_column("")
     for head in (f"raylab, {record.unit}", f"baseline, {record.unit}", "times as fast"):
         table.add_column(head, justify="right")
-    for name, rate in record.rates.items():
-        table.add_row(name, _cell(rate.raylab), _cell(rate.baseline), _cell(rate.ratio))
+    for name, rates in record.rates.items():
+        table.add_row(name, *map(_cell, (rates.raylab, rates.baseline, rates.ratio)))
     return table
 
 
@@ -107,14 +120,3 @@ def _cell(spread: Spread) -> str:
 
 def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def local_directory(run: Run, part: str) -> Path:
-    """Returns the directory of a run.
-
-    Raises:
-        ConfigError: the directory is not local.
-    """
-    if not run.is_local:
-        raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
-    return Path(run.path)

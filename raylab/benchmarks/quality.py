@@ -4,18 +4,12 @@ import contextlib
 import io
 import json
 import os
-import shutil
+import tempfile
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from raylab.benchmarks.figures import (
-    BenchmarkRates,
-    Rates,
-    compare,
-    finish_benchmark,
-    local_directory,
-    timed,
-)
+from raylab.benchmarks.figures import Compare, benchmark, rate
 from raylab.cluster.session import session
 from raylab.cluster.workers import RayWorkers
 from raylab.config.base import ClusterConfig
@@ -25,7 +19,6 @@ from raylab.evaluation.quality import measure_trees
 from raylab.quality.record import TreeQuality
 from raylab.quality.trees import find_trees
 from raylab.runs.eval_logs import EvalLog
-from raylab.runs.run import Run
 
 MODELS = 50
 GENERATIONS = 5
@@ -36,7 +29,6 @@ SHAPES = {"small": (400, SMALL_BYTES), "large": (8, 200_000)}
 """Files per generation, and bytes per file."""
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
-UNIT = "files/s"
 
 
 def benchmark_quality(config: BenchmarkConfig) -> None:
@@ -47,43 +39,42 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     intervals; the plain loop only averages.
 
     Raises:
-        RaylabError: the run's name is taken, or its storage is not a local directory.
+        RaylabError: the run's name is taken.
     """
-    run = Run.open(config, config.job)
-    base = local_directory(run, "quality")
-    record = BenchmarkRates(
-        unit=UNIT,
-        conditions=f"Reading scores of {MODELS * GENERATIONS} directories on Ray, "
-        f"{os.cpu_count()} CPUs, against a plain loop",
-        rates={},
+    conditions = (
+        f"Reading scores of {MODELS * GENERATIONS} directories on Ray, {os.cpu_count()} CPUs, "
+        "against a plain loop"
     )
-    with session(ClusterConfig()):
-        write_tree(base / "warm-up", *WARM_UP_SHAPE)
-        for _ in range(2):
-            _measure(base / "warm-up")
+    with benchmark(config, "files/s", conditions) as compare, session(ClusterConfig()):
+        with _tree(*WARM_UP_SHAPE) as (root, _):
+            for _ in range(2):
+                _measure(root)
         for size, shape in SHAPES.items():
-            name, rate = _compare(base / size, *shape, config.rounds)
-            record.rates[name] = rate
-            run.write_record(record)
-            shutil.rmtree(base / size)
-    finish_benchmark(run, record)
+            with _tree(*shape) as (root, written):
+                _compare(compare, f"{written:,} {size} files", root, written)
 
 
-def _compare(root: Path, files: int, size: int, rounds: int) -> tuple[str, Rates]:
-    """Times a measurement and the plain loop, which must agree, on a new tree."""
-    written = write_tree(root, files, size)
+@contextlib.contextmanager
+def _tree(files: int, size: int) -> Generator[tuple[Path, int]]:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory, "scores")
+        yield root, write_tree(root, files, size)
+
+
+def _compare(compare: Compare, name: str, root: Path, written: int) -> None:
+    """Times a measurement and the plain loop, which must agree, on a tree."""
     means = plain_means(root)
 
-    def measure(_: int) -> float:
-        seconds, quality = timed(lambda: _measure(root))
+    def measure() -> int:
+        quality = _measure(root)
         assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
-        return written / seconds
+        return written
 
-    def average(_: int) -> float:
-        return written / timed(lambda: plain_means(root))[0]
+    def average() -> int:
+        plain_means(root)
+        return written
 
-    name = f"{written:,} {root.name} files"
-    return name, compare(name, UNIT, rounds, measure, average)
+    compare(name, lambda _: rate(measure), lambda _: rate(average))
 
 
 def _measure(root: Path) -> TreeQuality:

@@ -22,22 +22,13 @@ from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss, step_sums
 from raylab.arc.models import build_model
 from raylab.arc.optimisation import optimiser_of
-from raylab.benchmarks.figures import (
-    BenchmarkRates,
-    Rates,
-    compare,
-    finish_benchmark,
-    timed,
-)
+from raylab.benchmarks.figures import Rate, benchmark, rate
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import ModelConfig
-from raylab.log import log_line
-from raylab.runs.run import Run
 
 RECIPE = TrainingConfig()
 DTYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
-UNIT = "samples/s"
 
 
 def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
@@ -46,38 +37,27 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     Raises:
         RaylabError: there is no pair, or the run's name is taken.
     """
-    store = store_pairs(tasks)
-    run = Run.open(config, config.job)
+    store, size = store_pairs(tasks), config.batch_size
     torch.set_num_threads(config.threads)
     precision = hardware_precision(config.precision)
-    record = BenchmarkRates(
-        unit=UNIT,
-        conditions=f"Training on {_machine()} with {config.threads} threads in {precision.value}, "
+    conditions = (
+        f"Training on {_machine()} with {config.threads} threads in {precision.value}, "
         f"baseline in {Precision.FLOAT32.value}, {len(store.task_of):,} pairs of "
-        f"{len(store.task_ids)} tasks, batch size {config.batch_size}",
-        rates={},
+        f"{len(store.task_ids)} tasks, batch size {size}"
     )
-    log_line(record.conditions)
-    for model in config.models:
-        record.rates[model.architecture] = _compare(model, store, config, precision)
-        run.write_record(record)
-    finish_benchmark(run, record)
+    with benchmark(config, "samples/s", conditions) as compare:
+        for model in config.models:
+            raylab = Learner(model, precision, training_steps(model, store, size))
+            baseline = Learner(model, Precision.FLOAT32, random_steps(model, store, size))
+            for learner in (raylab, baseline):
+                learner.train(1)  # warms up
+            measures = (_rate_of(learner, config.batches) for learner in (raylab, baseline))
+            compare(model.architecture, *measures)
 
 
-def _compare(
-    model: ModelConfig, store: PairStore, config: BenchmarkConfig, precision: Precision
-) -> Rates:
-    raylab = Learner(model, precision, training_steps(model, store, config.batch_size))
-    baseline = Learner(model, Precision.FLOAT32, random_steps(model, store, config.batch_size))
-    for learner in (raylab, baseline):
-        learner.train(1)  # warms up
-    return compare(
-        model.architecture,
-        UNIT,
-        config.rounds,
-        lambda _: raylab.samples_per_second(config.batches),
-        lambda _: baseline.samples_per_second(config.batches),
-    )
+def _rate_of(learner: "Learner", steps: int) -> Rate:
+    """Returns what measures the samples per second of its next steps, built there and then."""
+    return lambda _: rate(lambda: learner.train(steps))
 
 
 class Learner:
@@ -92,11 +72,6 @@ class Learner:
         self._dtype, self._steps = DTYPES.get(precision), steps
         self._network = build_model(model).to(self._device)
         self._optimiser = optimiser_of(self._network, RECIPE, fused=True)
-
-    def samples_per_second(self, steps: int) -> float:
-        """Returns the rate of the next `steps`, building their batches included."""
-        seconds, samples = timed(lambda: self.train(steps))
-        return samples / seconds
 
     def train(self, steps: int) -> int:
         """Trains the next `steps`, at least one; returns the number of their pairs."""

@@ -1,7 +1,8 @@
 """What every training does before its first and after each epoch; imports no torch."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from raylab.arc.records import TrainingMetrics
 from raylab.config.base import Tracking
@@ -15,6 +16,8 @@ HEARTBEAT_SECONDS = 30.0
 
 EpochListener = Callable[[TrainingMetrics], object]
 """Callback that gets a run's metrics after each epoch whose checkpoint is stored."""
+Tell = Callable[[str, Mapping[str, Any]], object]
+"""Receiver of lines for the user, with their fields."""
 
 
 def ended_metrics(run: Run) -> TrainingMetrics | None:

@@ -9,17 +9,16 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_name, checkpoint_path, epoch_of
-from raylab.arc.records import Epoch, TrainingMetrics
-from raylab.arc.trained_models import last_checkpoint
-from raylab.arc.training import EpochRecorder, Experiment, build_trainer, fit_on
+from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_name, checkpoint_path
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.training import EpochRecorder, Experiment, build_trainer
 from raylab.background import Listeners
 from raylab.config.arc import TrainingConfig
 from raylab.errors import RunError
-from raylab.grid_metrics import merit
+from raylab.grid_metrics import RuleMetrics
 from raylab.runs.run import Run
-from raylab.training.listeners import EpochListener
-from raylab.training.progress import Heartbeat, Tell, announce
+from raylab.training.listeners import EpochListener, Tell
+from raylab.training.progress import Heartbeat, announce
 
 
 def train_epochs(
@@ -49,15 +48,21 @@ def train_epochs(
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    pairs = len(experiment.data.train.pairs)
-    recorder = EpochRecorder(training.monitor, pairs, experiment.rules)
     told = Listeners({TrainingMetrics.file: run.write_record, **listeners})
-    store = _Store(training, run, recorder, told, meet)
-    trainer = build_trainer(training, callbacks=[recorder, Heartbeat(tell), store], **placement)
+    pairs = len(experiment.data.train.pairs)
+    store = EpochStore(training, run, pairs, experiment.rules, told, meet)
+    trainer = build_trainer(training, callbacks=[store, Heartbeat(tell)], **placement)
     if trainer.global_rank == 0:
         announce(experiment, trainer, tell)
-    fit_on(trainer, experiment, last_checkpoint(run))
-    metrics = recorder.metrics.model_copy(update={"ended": True})
+    recorded = run.read_record(TrainingMetrics)
+    trainer.fit(
+        experiment.module,
+        datamodule=experiment.data,
+        ckpt_path=recorded and str(run / checkpoint_path(recorded.last.epoch)),
+        weights_only=True,
+    )
+    assert store.metrics is not None
+    metrics = store.metrics.model_copy(update={"ended": True})
     if trainer.global_rank == 0:
         try:
             told.finish()
@@ -67,31 +72,36 @@ def train_epochs(
     return metrics
 
 
-class _Store(pl.Callback):
-    """Callback that stores each epoch on the first worker, and then meets the others."""
+class EpochStore(EpochRecorder):
+    """Recorder that stores each epoch on the first worker, and then meets the others."""
 
     def __init__(
         self,
         training: TrainingConfig,
         run: Run,
-        recorder: EpochRecorder,
+        pairs: int,
+        rules: RuleMetrics,
         listeners: Listeners[TrainingMetrics],
         meet: EpochListener,
     ) -> None:
-        self.training, self.run, self.recorder = training, run, recorder
+        """Stores epochs of `pairs` in `run`; the other arguments are those of `train_epochs`."""
+        super().__init__(training.monitor, pairs, rules)
+        self.run, self.keep = run, training.keep_checkpoints
         self.listeners, self.meet = listeners, meet
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        metrics = self.recorder.metrics
+        """Stores the epoch's checkpoint, then its record."""
+        super().on_train_epoch_end(trainer, pl_module)
+        assert self.metrics is not None
         is_first = trainer.global_rank == 0
         if is_first:
-            self._require_own(metrics)
+            self._require_own(self.metrics)
         # All workers gather the state; the first one writes it.
-        trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
+        trainer.save_checkpoint(str(self.run / checkpoint_path(self.metrics.last.epoch)))
         if is_first:
-            self.listeners.tell(metrics)
-            self._remove_all_but(metrics)
-        self.meet(metrics)
+            self.listeners.tell(self.metrics)
+            self._remove_all_but(self.metrics)
+        self.meet(self.metrics)
 
     def _require_own(self, metrics: TrainingMetrics) -> None:
         """Refuses to store an epoch of a run that others hold.
@@ -111,17 +121,13 @@ class _Store(pl.Callback):
 
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes checkpoints but the best, the last, and those that the record on disk names."""
-
-        def rank(epoch: Epoch) -> tuple[float, int]:
-            monitor = self.training.monitor
-            return merit(monitor, epoch.row()[monitor]), epoch.epoch
-
-        best = sorted(metrics.history, key=rank)[-self.training.keep_checkpoints :]
-        kept = [*best, metrics.last]
+        kept = sorted(metrics.history, key=lambda epoch: (self._merit(epoch), epoch.epoch))
+        kept = [*kept[-self.keep :], metrics.last]
         if recorded := self.run.read_record(TrainingMetrics):
             kept += [recorded.best, recorded.last]
         names = {checkpoint_name(epoch.epoch) for epoch in kept}
         checkpoints = self.run / CHECKPOINTS
         for name in checkpoints.names():
-            if epoch_of(name) and name not in names:
+            # Ray Train keeps files of its own there.
+            if name.startswith("epoch-") and name not in names:
                 (checkpoints / name).remove()

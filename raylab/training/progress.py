@@ -1,25 +1,16 @@
 """What a training tells while it runs: its size, and signs of life."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
 
 from raylab.arc.training import Experiment
 from raylab.report.table import duration
-from raylab.training.listeners import HEARTBEAT_SECONDS
+from raylab.training.listeners import HEARTBEAT_SECONDS, Tell
 
 FIRST_STEPS, FIRST_SECONDS = 5, 5.0
 """Steps and seconds, each at least, from which the time of a training is forecast."""
-
-
-class Tell(Protocol):
-    """A receiver of lines for the user, with their fields."""
-
-    def __call__(self, message: str, fields: Mapping[str, Any], /) -> None:
-        """Takes a line."""
-        ...
 
 
 def announce(experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:

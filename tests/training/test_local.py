@@ -3,7 +3,6 @@
 import errno
 import io
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from pytorch_lightning import Trainer
 
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.data.sides import Sides, load_sides
@@ -23,7 +23,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError, RunError
 from raylab.report import table
 from raylab.runs.run import Run
-from raylab.training import held_out, listeners, loop, progress
+from raylab.training import held_out, listeners, progress
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit, train
 
@@ -135,7 +135,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
             with pytest.raises(BrokenPipeError):
                 train(read_inputs(settings))
         assert run.finished is (module is table)
-        monkeypatch.setattr(loop, "fit_on", close)
+        monkeypatch.setattr(Trainer, "fit", close)
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.test is not None and len(metrics.history) == EPOCHS
     ended = run.record.finished
@@ -254,15 +254,6 @@ def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
     assert "epoch-0003" not in checkpoints(run)
 
 
-def test_a_corrupt_checkpoint_is_told(tmp_path: Path, sides: Sides) -> None:
-    with pytest.raises(Killed):
-        trained(config(tmp_path), sides, last=raises(Killed(), at=1))
-    path = tmp_path / "run" / "checkpoints" / "epoch-0001" / "checkpoint.ckpt"
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt"):
-        trained(config(tmp_path), sides)
-
-
 def begun(storage: Path, sides: Sides, **training: Any) -> Run:
     """A run that ended after its first epoch."""
     settings = config(storage, **training)
@@ -288,51 +279,33 @@ def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
         read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=wider))
 
 
-def without(*keys: str) -> Callable[[dict[str, Any]], object]:
-    def change(content: dict[str, Any]) -> None:
-        for key in keys:
-            del content[key]
-
-    return change
-
-
-def small_moments(content: dict[str, Any]) -> None:
-    for state in content["optimizer_states"][0]["state"].values():
-        state["exp_avg"] = torch.zeros(1)
-
-
-CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "no loops": (without("loops"), "is not whole, it lacks loops"),
-    "no optimiser": (without("optimizer_states", "lr_schedulers"), "lacks optimizer_states"),
-    "no callbacks": (lambda of: of["callbacks"].clear(), "is not whole, it lacks EpochRecorder"),
-    "other moments": (small_moments, "an optimiser's state of other weights"),
-    "no moments": (lambda of: of["optimizer_states"][0]["state"].clear(), "of other weights"),
-    "other tasks": (lambda of: of["raylab"]["trained_on"].append("x"), "was trained on 8 tasks"),
-    "broken loops": (lambda of: of["loops"].update(fit_loop={}), "its loops are of another epoch"),
-    "broken callback": (
-        lambda of: of["callbacks"].update(EpochRecorder={"metrics": 1}),
-        "cannot be gone on",
-    ),
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "is not whole, it lacks loops": lambda saved: saved.pop("loops"),
+    "is not whole, it lacks optimizer_states": lambda saved: saved.pop("optimizer_states"),
+    "is of another set of tasks": lambda saved: saved["raylab"]["trained_on"]["ids"].append("x"),
+    "was not written by this version of raylab: raylab": lambda saved: saved.pop("raylab"),
 }
 
 
 def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, sides: Sides) -> None:
     path = begun(tmp_path, sides) / checkpoint_path(1)
     whole = path.read()
-    for name, (change, message) in CHANGES.items():
+    for message, change in CHANGES.items():
         content, file = torch.load(io.BytesIO(whole), weights_only=True), io.BytesIO()
         change(content)
         torch.save(content, file)
         path.write(file.getvalue())
-        with pytest.raises(CheckpointError) as refused:
+        with pytest.raises(CheckpointError, match=rf"epoch-0001/checkpoint\.ckpt {message}"):
             trained(config(tmp_path), sides)
-        assert re.search(rf"epoch-0001/checkpoint\.ckpt .*{message}", str(refused.value)), name
+    path.write(whole[:1000])
+    with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt: broken"):
+        trained(config(tmp_path), sides)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, sides: Sides) -> None:
     run, other = begun(tmp_path, sides), begun(tmp_path / "other", sides, seed=1)
     (run / checkpoint_path(1)).write((other / checkpoint_path(1)).read())
-    with pytest.raises(CheckpointError, match=r"is of another run \('\w+'\)"):
+    with pytest.raises(CheckpointError, match="is of another run: "):
         trained(config(tmp_path), sides)
 
 

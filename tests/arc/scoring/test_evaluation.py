@@ -4,13 +4,16 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import BatchPlan
+from raylab.arc.data.content import fingerprints
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.module import ArcModule
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.seen import Seen, TaskSet
-from raylab.config.arc import ScoringConfig, TrainingConfig
+from raylab.config.arc import ScoringConfig
+from raylab.config.jobs import TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.runs.eval_logs import is_estimated
 from tests.arc.conftest import RandomTasks, limit_sides, small_model
@@ -76,19 +79,12 @@ def test_evaluation_is_the_validation_of_training(
     checkpoint: Checkpoint, tasks: tuple[Task, ...]
 ) -> None:
     store = store_pairs(tasks)
-    names, group_of_task = group_indices(store, groups_of(tasks))
-    module = ArcModule(
-        checkpoint.model,
-        TrainingConfig(),
-        task_ids=store.task_ids,
-        groups=names,
-        group_of_task=torch.from_numpy(group_of_task),
-        seen=Seen(TaskSet()),
-        epoch_steps=1,
-    ).eval()
+    pairs, groups = store.pairs, group_indices(store, groups_of(tasks))
+    sides = Sides(store, fingerprints(store), *groups, pairs, pairs, pairs)
+    module = ArcModule(TrainConfig(model=checkpoint.model), sides, epoch_steps=1).eval()
     module.model.load_state_dict(checkpoint.weights)
     shown = checkpoint.model.context_pairs
-    plan = BatchPlan(store, store.pairs, batch_size=4, demonstrations=shown)
+    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=shown)
     with torch.inference_mode():
         for index, batch in enumerate(plan.batches()):
             module.validation_step(batch, index)
