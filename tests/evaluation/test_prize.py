@@ -14,21 +14,13 @@ from raylab.config.jobs import EvaluateConfig
 from raylab.errors import DataError, RunError
 from raylab.evaluation import prize
 from raylab.runs.eval_logs import read_score
-from raylab.runs.run import Run
-from tests.evaluation.models import DATA, evaluation, train_small
+from tests.evaluation.models import DATA, evaluation
 
 ARC = ScoringConfig(
     protocol="arc", metric="two_attempts", votes=VotesConfig(views=4), include_seen=True
 )
 TASKS = ("25ff71a9", "3c9b0459", "a85d4709")
 SMALL = DATA.model_copy(update={"tasks": TASKS, "every": 1})
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("runs")
-    train_small(Run.at(f"{path}/one"))
-    return path
 
 
 def scored(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
@@ -76,8 +68,8 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
 
 def test_the_submission_of_a_run_has_its_score(storage: Path, tree: Path):
     submission = tree / "submissions/one/published/submission.json"
-    run_evaluate(scored(storage, "again", models=(), submission=str(submission)))
-    theirs = content(storage / "again/metrics.json")["prize"]["submission"]["published"]
+    run_evaluate(scored(storage, "submitted", models=(), submission=str(submission)))
+    theirs = content(storage / "submitted/metrics.json")["prize"]["submission"]["published"]
     ours = content(tree / "metrics.json")["prize"]["one"]["published"]
     for key in ("first_attempt", "two_attempts", "tasks", "outputs", "errors"):
         assert theirs[key] == ours[key]
@@ -143,8 +135,8 @@ def test_tasks_without_test_inputs_are_refused_before_a_run(storage: Path, tmp_p
     (tmp_path / "aaaa1111.json").write_text(json.dumps([pair, pair]))
     data = DataConfig(source=TaskSource.RE_ARC, path=str(tmp_path))
     with pytest.raises(DataError, match=r"data\.split_by=pair"):
-        run_evaluate(scored(storage, "none", data=data))
-    assert not (storage / "none").exists()
+        run_evaluate(scored(storage, "unposed", data=data))
+    assert not (storage / "unposed").exists()
 
 
 def test_training_on_tasks_keeps_specialists_that_answer_without_training(storage: Path):

@@ -13,13 +13,8 @@ from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError, RunError
 from raylab.log import json_lines
 from raylab.report import work
-from tests.evaluation.models import CHECKPOINT, evaluation, train_two
+from tests.evaluation.models import CHECKPOINT, evaluation
 from tests.told import id_in, lines_of
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_two(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,14 @@ import hashlib
 import io
 import math
 from collections.abc import Iterator
+from itertools import count, islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from raylab.arc.checkpoints import load_tensors
+from raylab.arc.data.batching import Draw
 from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
@@ -162,15 +164,13 @@ def _steps(
         demonstrations=demonstrations,
         seed=votes.seed,
     )
-    done = epoch = 0
-    while True:
-        plan.set_epoch(epoch)
-        for draws in plan:
-            if done == training.steps:
-                return
-            yield plan[draws]
-            done += 1
-        epoch += 1
+
+    def draw_epochs() -> Iterator[tuple[Draw, ...]]:
+        for epoch in count():
+            plan.set_epoch(epoch)
+            yield from plan
+
+    return (plan[draws] for draws in islice(draw_epochs(), training.steps))
 
 
 def _fit(

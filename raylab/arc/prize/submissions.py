@@ -48,12 +48,12 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
     posed = {task.id: task for task in tasks}
     if unknown := sorted(entries.keys() - posed.keys()):
         raise DataError(
-            f"{file}: {join_names(unknown)}: not among the {len(posed)} tasks of data=: name the "
-            "tasks that the submission is of by data=, data.subset or data.path"
+            f"{file} answers {join_names(unknown)}, not among the {len(posed)} tasks of data=: "
+            "name the tasks that the submission is of by data=, data.subset or data.path"
         )
     if missing := sorted(posed.keys() - entries.keys()):
         raise DataError(
-            f"{file}: {join_names(missing)}: missing, and a submission answers all tasks of data=: "
+            f"{file} lacks {join_names(missing)}, and a submission answers all tasks of data=: "
             "name those that it is of by data.tasks"
         )
     return {

@@ -6,10 +6,10 @@ A view is the task under another symmetry, in other colours, and in another orde
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt
 
 from raylab.arc.data.generations import IDENTITY, SYMMETRIES, Redrawing
 from raylab.arc.data.tasks import COLOURS, Grid, Task
@@ -34,20 +34,17 @@ def draw_views(task: Task, count: int, votes: VotesConfig) -> list[Redrawing]:
     """
     id_hash = int.from_bytes(hashlib.sha256(task.id.encode()).digest())
     rng = np.random.default_rng([votes.seed, id_hash])
-    views = [Redrawing(IDENTITY, 0)]
-    shown = len(task.demonstrations)
-    symmetries = 1 + rng.permutation(SYMMETRIES - 1)
+    views, block = [Redrawing(IDENTITY, 0)], [0, *(1 + rng.permutation(SYMMETRIES - 1))]
     while len(views) < count:
         at = len(views) % SYMMETRIES
         if at == 0:
-            symmetries = rng.permutation(SYMMETRIES)
-        symmetry = int(symmetries[at - 1 if len(views) < SYMMETRIES else at])
+            block = rng.permutation(SYMMETRIES).tolist()
         colours = rng.permutation(COLOURS).astype(np.uint8)
-        order = tuple(map(int, rng.permutation(shown)))
+        order = tuple(map(int, rng.permutation(len(task.demonstrations))))
         views.append(
             Redrawing(
                 colours if votes.colours else IDENTITY,
-                symmetry if votes.symmetries else 0,
+                int(block[at]) if votes.symmetries else 0,
                 order if votes.orders else (),
             )
         )
@@ -70,13 +67,6 @@ class QuestionAnswers(Part):
     """The distinct answers."""
     views: Annotated[tuple[ViewAnswer, ...], Field(min_length=ATTEMPTS)]
     """The answer in each view; the first is of the task as it is."""
-
-    @model_validator(mode="after")
-    def _check_candidates(self) -> Self:
-        count = len(self.candidates)
-        if beyond := [view.candidate for view in self.views if view.candidate >= count]:
-            raise ValueError(f"a view names candidate {beyond[0]} of {count}, counted from 0")
-        return self
 
     @classmethod
     def of(cls, answers: Iterable[tuple[GridRows, float]]) -> "QuestionAnswers":

@@ -1,7 +1,5 @@
 """Views, votes and attempts, of answers that are known by construction; pictured answers."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +27,6 @@ from raylab.arc.records import GridRows
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
-from raylab.errors import RunError
-from raylab.runs.run import Run
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, limit_sides, small_model
 
 CPU = torch.device("cpu")
@@ -50,15 +46,6 @@ def answered(
         protocol="arc", metric="two_attempts", batch_size=4, votes=VotesConfig(**votes)
     )
     return answer_tasks(answer, [task.posed for task in tasks], scoring, 2, CPU)
-
-
-def test_views_that_point_at_no_candidate_are_refused(tmp_path: Path):
-    run, view = Run.at(str(tmp_path)), {"log_likelihood": -1.0}
-    answers = {"candidates": [[[1]]], "views": [{**view, "candidate": 0}, {**view, "candidate": 1}]}
-    content = {"schema_version": 1, "task": "t", "questions": [answers], "seconds": 0.0}
-    (run / "answers.json").write(json.dumps(content).encode())
-    with pytest.raises(RunError, match=r"answers\.json cannot be used.*candidate 1 of 1"):
-        run.read_record(TaskAnswers, "answers.json")
 
 
 @pytest.mark.parametrize(
