@@ -60,7 +60,10 @@ def best_rules() -> dict[str, list[float]]:
     weights = ObjectiveConfig().model_dump()
     by_rule = [
         group_metrics(
-            sum_by_task(counts, store.task_of), names, torch.from_numpy(group_of_task), weights
+            sum_by_task(counts, store.task_of, len(tasks)),
+            names,
+            torch.from_numpy(group_of_task),
+            weights,
         )
         for counts in count_rules(store, store.pairs).values()
     ]

@@ -222,15 +222,15 @@ def grid_counts(
     return torch.stack([counts[count] for count in Count], dim=1)
 
 
-def sum_by_task(counts: Tensor, tasks: NDArray[np.int64], size: int = 0) -> Tensor:
+def sum_by_task(counts: Tensor, tasks: NDArray[np.int64], size: int) -> Tensor:
     """Returns the (tasks, counts) sums of (pairs, counts) counts over the pairs of each task.
 
     Args:
         counts: (pairs, counts) integers, at least one pair.
         tasks: (pairs,) task of each pair, as a number from 0.
-        size: number of tasks; 0 takes those up to the last that has a pair.
+        size: number of tasks.
     """
-    sums = counts.new_zeros(size or int(tasks.max()) + 1, len(Count))
+    sums = counts.new_zeros(size, len(Count))
     return sums.index_add_(0, torch.tensor(tasks), counts)
 
 

@@ -11,7 +11,7 @@ from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
 from raylab.arc.checkpoints import Checkpoint, checkpoint_path, read_training
-from raylab.arc.comparators.rules import count_on, rule_metrics
+from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
@@ -119,12 +119,9 @@ def build_experiment(
     module = ArcModule(config, sides, epoch_steps=len(data.train), run_id=run_id)
     if start is not None:
         module.start_from(start)
-    return Experiment(module, data, {} if rank else _rules_on_validation(config, sides))
-
-
-def _rules_on_validation(config: TrainConfig, sides: Sides) -> RuleMetrics:
     weights = config.training.objective.model_dump()
-    return rule_metrics(count_on(sides, "val"), sides.store.task_of[sides.val], weights)
+    rules = {} if rank else rule_metrics(sides.store, sides.val, weights)
+    return Experiment(module, data, rules)
 
 
 class EpochRecorder(pl.Callback):

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint
-from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.device import use_share
@@ -96,7 +95,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
     workers = workers_of(config.cluster, run.name)
-    shared = workers.put(with_rules(sides))
+    shared = workers.put(sides)
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,

@@ -13,7 +13,6 @@ import ray.tune
 from pydantic import ValidationError
 from ray.tune.logger import JsonLoggerCallback
 
-from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.search import trial_config
@@ -106,7 +105,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             tracking(config.tracking, run) as trackers,
             session(config.cluster, run),
         ):
-            shared = ray.put(with_rules(sides))
+            shared = ray.put(sides)
             with variables(**SETTINGS):
                 results = _tuner(config, run, shared).fit()
             _conclude(config, run, results, shared, trackers)

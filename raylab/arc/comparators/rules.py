@@ -13,7 +13,6 @@ a grid of one colour, and *copy, else previous* never leaves the source: it is *
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raylab.arc.data.batching import Batch, BatchPlan
-from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
 from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
@@ -51,30 +49,17 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     return {rule: own[torch.tensor(pairs)] for rule, own in counts.items()}
 
 
-def count_on(sides: Sides, side: str) -> RuleCounts:
-    """Returns the counts of every rule on the pairs of a side, `val` or `test`."""
-    counts = sides.rules.get(side)
-    return count_rules(sides.store, getattr(sides, side)) if counts is None else counts
-
-
-def with_rules(sides: Sides) -> Sides:
-    """Returns sides that hold the counts of the rules, for all trainings on them to share."""
-    return replace(sides, rules={side: count_on(sides, side) for side in ("val", "test")})
-
-
 def rule_metrics(
-    counts: RuleCounts, tasks: Indices, weights: Mapping[str, float]
+    store: PairStore, pairs: Indices, weights: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Returns every metric by rule, each in [0, 1], over some pairs.
+    """Returns every metric by rule, each in [0, 1], over `pairs` of the store, at least one.
 
-    Args:
-        counts: counts of every rule on at least one pair.
-        tasks: (pairs,) task of each pair, as a number from 0.
-        weights: keyword weights of the dense grid objective.
+    The dense grid objective has these keyword `weights`.
     """
+    tasks, size = store.task_of[pairs], len(store.task_ids)
     return {
-        rule: as_floats(task_metrics(sum_by_task(own, tasks), weights))
-        for rule, own in counts.items()
+        rule: as_floats(task_metrics(sum_by_task(counts, tasks, size), weights))
+        for rule, counts in count_rules(store, pairs).items()
     }
 
 

@@ -1,8 +1,7 @@
 """The pairs of each side of a split, in one store; loads without torch."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,8 +39,6 @@ class Sides:
         train: Pairs of the store to train on.
         val: Pairs of the store that choose the checkpoint.
         test: Pairs of the store that figures are reported on.
-        rules: Counts of `raylab.arc.comparators.rules` on the pairs of `val` and `test`, by side,
-            if several trainings share them.
     """
 
     store: PairStore
@@ -51,7 +48,6 @@ class Sides:
     train: Indices
     val: Indices
     test: Indices
-    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
     def seen(self) -> Seen:

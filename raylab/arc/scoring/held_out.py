@@ -3,7 +3,7 @@
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators.rules import count_on, rule_metrics
+from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
@@ -35,14 +35,18 @@ def measure_test(
     store, weights = sides.store, config.training.objective.model_dump()
     ids, tasks = store.task_ids, store.task_of[sides.test]
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
-    pairs = count_pairs(checkpoint, store, sides.test, config.training.batch_size, device, losses)
-    counts, rules = sum_by_task(pairs, tasks, len(ids)), count_on(sides, "test")
-    groups = sides.groups, torch.tensor(sides.group_of_task), weights
-    rules_by_group = {
-        rule: group_metrics(sum_by_task(own, tasks, len(ids)), *groups)
-        for rule, own in rules.items()
+    batch_size, groups = (
+        config.training.batch_size,
+        (sides.groups, torch.tensor(sides.group_of_task)),
+    )
+    pairs = count_pairs(checkpoint, store, sides.test, batch_size, device, losses)
+    counts = sum_by_task(pairs, tasks, len(ids))
+    rules = {
+        rule: sum_by_task(own, tasks, len(ids))
+        for rule, own in count_rules(store, sides.test).items()
     }
-    by_group = group_metrics(counts, *groups)
+    by_group = group_metrics(counts, *groups, weights)
+    rules_by_group = {rule: group_metrics(own, *groups, weights) for rule, own in rules.items()}
     return HeldOut(
         by=config.data.split_by,
         side="test",
@@ -55,7 +59,7 @@ def measure_test(
             group: {rule: own[group].metrics for rule, own in rules_by_group.items()}
             for group in by_group
         },
-        rules=rule_metrics(rules, tasks, weights),
+        rules={rule: as_floats(task_metrics(own, weights)) for rule, own in rules.items()},
         by_task={
             task: TaskFigures(
                 pairs=own.grids,

@@ -1,13 +1,9 @@
 """The test of a trained model."""
 
-import pickle
-
 import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators import rules
-from raylab.arc.comparators.rules import with_rules
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
@@ -15,7 +11,6 @@ from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.seen import Seen, TaskSet
-from raylab.arc.training import build_experiment
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.jobs import TrainConfig
 from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
@@ -35,16 +30,6 @@ def checkpoint(seen: Seen = NOTHING) -> Checkpoint:
 def measured(sides: Sides, data: DataConfig = DATA, seen: Seen = NOTHING) -> HeldOut:
     config = CONFIG.model_copy(update={"data": data})
     return measure_test(config, sides, checkpoint(seen), CPU)
-
-
-def test_sides_that_hold_the_counts_of_rules_spare_the_counting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sides = load_sides(DATA)
-    alone = build_experiment(CONFIG, sides).rules, measured(sides)
-    shared = pickle.loads(pickle.dumps(with_rules(sides)))
-    monkeypatch.delattr(rules, "count_rules")
-    assert (build_experiment(CONFIG, shared).rules, measured(shared)) == alone
 
 
 @pytest.mark.parametrize("select_on_test", [False, True])
