@@ -54,52 +54,13 @@ def test_curves_can_be_read_back_while_the_run_goes_on(tmp_path: Path):
     assert (accuracy.step, accuracy.value) == (4, 0.5)
 
 
-def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_quality_is_there_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    logged(tmp_path, "mlflow", 1, loss=0.5)
-    run = logged(tmp_path, "mlflow", 2, loss=0.25, undefined=float("nan"))
-    quality = QualityConfig(
-        quality_eval_cfg=QualityEvalConfig(
-            scores_root_dir=str(write_scores(tmp_path / "scores", SCORES))
-        ),
-        storage=str(tmp_path),
-        name="quality",
-        bootstrap=0,
-        tracking=("mlflow",),
-    )
-    run_quality(quality)
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("raylab")
-    assert experiment is not None
-    first, second = sorted(
-        client.search_runs([experiment.experiment_id]), key=lambda r: r.info.run_name or ""
-    )
-    assert (first.info.run_name, first.data.metrics["difficulty"]) == (
-        "quality",
-        pytest.approx(0.2),
-    )
-    assert (second.info.run_name, second.info.status) == ("run", "FINISHED")
-    assert second.data.tags["raylab.run_id"] == run.id
-    assert second.data.params["training.lr"] == "0.00185"
-    history = client.get_metric_history(second.info.run_id, "loss")
-    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.25)]
-
-
-def test_the_trials_of_a_sweep_are_below_its_run_of_mlflow_also_when_they_go_on(
+def test_a_sweep_its_trials_and_quality_are_runs_of_mlflow_also_when_they_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     lr = {"lr": {"log_uniform": [1e-4, 1e-2]}}
-    config = TuneConfig.model_validate(
-        {
-            "space": {"model": {"champion": {}}, "training": lr},
-            "storage": str(tmp_path),
-            "name": "sweep",
-            "tracking": ["mlflow"],
-        }
-    )
+    fields = {"space": {"model": {"champion": {}}, "training": lr}, "tracking": ["mlflow"]}
+    config = TuneConfig.model_validate({**fields, "storage": str(tmp_path), "name": "sweep"})
     run = Run.open(config, config.job)
     with tracking.tracking(config.tracking, run) as trackers:
         for step, value in enumerate((0.001, 0.002, 0.001), 1):
@@ -108,23 +69,30 @@ def test_the_trials_of_a_sweep_are_below_its_run_of_mlflow_also_when_they_go_on(
             trial = trial_config(config, drawn, storage=str(run / TRIALS), name=name)
             own = Run.open(trial, trial.job)
             with tracking.tracking(trial.tracking, own) as below:
-                below["mlflow"].log(step, {"loss": 1 / step})
+                below["mlflow"].log(step, {"loss": 1 / step, "undefined": float("nan")})
         trackers["mlflow"].log(2, {"trials": 2.0})
+    scores = QualityEvalConfig(scores_root_dir=str(write_scores(tmp_path / "scores", SCORES)))
+    measured = {"quality_eval_cfg": scores, "bootstrap": 0, "tracking": ("mlflow",)}
+    run_quality(QualityConfig(storage=str(tmp_path), name="quality", **measured))
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     experiment = client.get_experiment_by_name("raylab")
     assert experiment is not None
-    (sweep,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'sweep'")
-    assert sweep.data.metrics == {"trials": 2.0}
+    tracked = {r.info.run_name: r for r in client.search_runs([experiment.experiment_id])}
+    assert tracked["quality"].data.metrics["difficulty"] == pytest.approx(0.2)
+    sweep = tracked["sweep"]
+    assert sweep.data.metrics == {"trials": 2.0} and sweep.info.status == "FINISHED"
+    assert sweep.data.tags["raylab.run_id"] == run.id
     assert sweep.data.params["space.training.lr.log_uniform"] == "[0.0001, 0.01]"
-    parent = f"tags.mlflow.parentRunId = '{sweep.info.run_id}'"
-    trials = client.search_runs([experiment.experiment_id], parent)
-    assert {of.info.run_name: of.data.params["training.lr"] for of in trials} == {
+    trials = {name: trial for name, trial in tracked.items() if name and "champion" in name}
+    assert {name: trial.data.params["training.lr"] for name, trial in trials.items()} == {
         "id0.001-champion-lr-0.001": "0.001",
         "id0.002-champion-lr-0.002": "0.002",
     }
-    (again,) = [of for of in trials if of.data.params["training.lr"] == "0.001"]
+    assert {t.data.tags["mlflow.parentRunId"] for t in trials.values()} == {sweep.info.run_id}
+    again = trials["id0.001-champion-lr-0.001"]
     history = client.get_metric_history(again.info.run_id, "loss")
-    assert [metric.step for metric in history] == [1, 3]
+    assert [(metric.step, metric.value) for metric in history] == [(1, 1.0), (3, 1 / 3)]
+    assert "undefined" not in again.data.metrics
 
 
 def test_without_a_key_a_run_of_wandb_is_kept_offline_under_the_runs_id(

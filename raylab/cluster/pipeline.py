@@ -4,7 +4,7 @@ Every stage keeps its finished work, so that a second run does only the rest.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeVar
 
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint
@@ -25,7 +25,7 @@ from raylab.arc.scoring.plan import ScorePlan, plan_scoring
 from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import find_models
 from raylab.cluster.session import session
-from raylab.cluster.train import fit_part
+from raylab.cluster.train import fit
 from raylab.cluster.workers import RayWorkers, workers_of
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import AS_PUBLISHED, ClusterConfig
@@ -35,7 +35,7 @@ from raylab.errors import RunError
 from raylab.evaluation.quality import measure_trees, quality_figures
 from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
-from raylab.quality.record import Quality, TreeQuality
+from raylab.quality.record import Quality
 from raylab.quality.trees import find_trees
 from raylab.report.models import comparison_table
 from raylab.report.page import PAGE, Page, write_page
@@ -46,6 +46,7 @@ from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
 from raylab.tracking import tracking
 from raylab.training.held_out import with_test
+from raylab.workers import Workers
 
 PRIOR = "prior"
 R = TypeVar("R", bound=Record)
@@ -78,10 +79,10 @@ def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str,
     with tracking(config.tracking, run) as trackers, session(config.cluster, run):
         trained = {} if sides is None else _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
-        models = best | taken
-        _score(config, run, models)
+        models, workers = best | taken, RayWorkers(config.cluster, run.name)
+        _score(config, run, models, workers)
         if run.read_record(Examples) is None:
-            run.write_record(_examples(config, run, models))
+            run.write_record(_examples(config, run, models, workers))
         quality = _measure(config, run)
         run.write_record(quality)
         for tracker in trackers.values():
@@ -110,7 +111,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         here = training.cluster.is_this_process
-        trained = fit_part(training, own, shared, job=run, here=here)
+        trained = fit(training, own, shared, job=run, here=here)
         results[name] = with_test(training, own, trained, shared, workers)
         if not own.finished:
             own.finish()
@@ -118,11 +119,10 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
     return results
 
 
-def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
+def _score(config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers) -> None:
     """Scores all models on the generations, and on the prior benchmark as it was published."""
-    log_line("\nscores")
     scoring = config.scoring.trusting(config.models)
-    workers = RayWorkers(config.cluster, run.name)
+    log_line("\nscores")
     planned = plan_scoring(models, config.generations, config.data, scoring, run)
     score_plan(planned.written(), workers)
     if config.prior is not None:
@@ -136,18 +136,19 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
     workers = RayWorkers(config.cluster.without_gpu, run.name)
-
-    def measure(root: str, priors: Sequence[str] = ()) -> TreeQuality:
-        return measure_trees(find_trees(root, priors, settings.layout), settings, workers)
-
     priors = [] if config.prior is None else [str(run / PRIOR)]
-    quality = measure(str(run / SCORES), priors)
-    others = {uri: measure(uri) for uri in config.score_trees}
-    return Quality(**dict(quality), others=others)
+    roots = {str(run / SCORES): priors, **{uri: [] for uri in config.score_trees}}
+    own, *others = (
+        measure_trees(find_trees(root, priors, settings.layout), settings, workers)
+        for root, priors in roots.items()
+    )
+    return Quality(**dict(own), others=dict(zip(config.score_trees, others, strict=True)))
 
 
-def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Examples:
-    """Returns the answers of each model to a few of the scored tasks, by Ray tasks."""
+def _examples(
+    config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
+) -> Examples:
+    """Returns the answers of each model to a few of the scored tasks."""
     scored = _written(run, ScorePlan).unit_of_task
     tasks = [task for task in load_tasks(config.data) if task.id in scored]
     chosen = choose_pictures(tasks, config.pictures)
@@ -157,7 +158,6 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
     checkpoints = {name: read_checkpoint(uri) for name, uri in models.items()}
     scoring = config.scoring.trusting(config.models)
     seen = seen_pairs(checkpoints, data, scoring)
-    workers = RayWorkers(config.cluster, run.name)
     what = data, seen, scoring, workers.share
     calls = {name: (name, checkpoint, *what) for name, checkpoint in checkpoints.items()}
     answers = dict(workers.run(_answer, calls))
@@ -208,8 +208,8 @@ def _tell_outcome(run: Run) -> None:
     quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
     print_tables(
         comparison_table(models),
-        models={name: of.best.model_dump(mode="json") for name, of in models.items()},
-        reported={name: of.reported.model_dump(mode="json") for name, of in models.items()},
+        models={name: m.best.model_dump(mode="json") for name, m in models.items()},
+        reported={name: m.reported.model_dump(mode="json") for name, m in models.items()},
     )
     log_quality(quality)
     for uri, other in quality.others.items():

@@ -1,22 +1,20 @@
 """The Ray cluster of a job: joining or starting it, its nodes, and the results of its tasks."""
 
-import importlib
 import importlib.util
 import logging
 import os
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import ray
-from pydantic import BaseModel, ConfigDict, Field
+from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -42,41 +40,24 @@ SETTINGS = {
 JOIN_SECONDS = 5.0
 
 
-class Node(BaseModel):
-    """A node of the cluster, as `ray.nodes` describes it."""
+Node = dict[str, Any]
+"""A node of the cluster, as `ray.nodes` describes it."""
 
-    model_config = ConfigDict(frozen=True)
 
-    id: str = Field(alias="NodeID")
-    address: str = Field(alias="NodeManagerAddress")
-    alive: bool = Field(alias="Alive")
-    resources: dict[str, float] = Field({}, alias="Resources")
-    labels: dict[str, str] = Field({}, alias="Labels")
-
-    @property
-    def cpus(self) -> int:
-        """CPUs that Ray may use there."""
-        return int(self.resources.get("CPU", 0))
-
-    def suits(self, config: ClusterConfig) -> bool:
-        """Returns True if it has the accelerator and the labels that a configuration asks for."""
-        accelerator = config.accelerator_type
-        if accelerator is not None and f"accelerator_type:{accelerator}" not in self.resources:
-            return False
-        return all(
-            _matches(self.labels.get(label), wanted)
-            for label, wanted in config.label_selector.items()
-        )
+def _suits(node: Node, config: ClusterConfig) -> bool:
+    """Returns True if a node has the accelerator and the labels that a configuration asks for."""
+    accelerator = config.accelerator_type
+    if accelerator is not None and f"accelerator_type:{accelerator}" not in node["Resources"]:
+        return False
+    labels = node["Labels"]
+    return all(_matches(labels.get(key), wanted) for key, wanted in config.label_selector.items())
 
 
 def _matches(label: str | None, wanted: str) -> bool:
     """Returns True if Ray takes a node with this label for a selector's value."""
     values = wanted.removeprefix("!")
-    if values.startswith("in("):
-        matches = label in re.split(", ?", values[3:-1])
-    else:
-        matches = label == values
-    return matches != wanted.startswith("!")
+    allowed = re.split(", ?", values[3:-1]) if values.startswith("in(") else [values]
+    return (label in allowed) != wanted.startswith("!")
 
 
 def placement(config: ClusterConfig) -> dict[str, Any]:
@@ -133,11 +114,13 @@ def _require_shared(run: Run) -> None:
     if len(nodes) == 1:
         return
     record = str(run / RECORD)
-    there = [_on_node(node.id, _read_file).remote(record) for node in nodes]
-    own = _read_file(record)
-    blind = [
-        node.address for node, content in zip(nodes, there, strict=True) if not _holds(content, own)
-    ]
+    look: Any = ray.remote(num_cpus=0)(_read)
+    probes = {
+        node["NodeID"]: look.options(scheduling_strategy=_on_node(node["NodeID"])).remote(record)
+        for node in nodes
+    }
+    own = _read(record)
+    blind = [n["NodeManagerAddress"] for n in nodes if not _holds(probes[n["NodeID"]], own)]
     if not blind:
         return
     count = f"{len(blind)} of {len(nodes)} nodes cannot see it ({', '.join(blind)})"
@@ -152,8 +135,14 @@ def _require_shared(run: Run) -> None:
 
 
 def _nodes() -> list[Node]:
-    nodes = [Node.model_validate(node) for node in ray.nodes()]
-    return [node for node in nodes if node.alive]
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _read(uri: str) -> bytes | None:
+    try:
+        return Place.at(uri).read()
+    except DataError:
+        return None
 
 
 def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
@@ -166,25 +155,19 @@ def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
 
 def this_node() -> NodeAffinitySchedulingStrategy:
     """Returns the node of the caller, as a place for tasks and actors."""
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return _on_node(ray.get_runtime_context().get_node_id())
 
 
-def _on_node(node: str, function: Callable[..., Any]) -> Any:
-    place = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
-
-
-def _read_file(uri: str) -> bytes | None:
-    try:
-        return Place.at(uri).read()
-    except DataError:
-        return None
+def _on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 @contextmanager
 def _connected(address: str | None) -> Generator[None]:
-    # Ray in this process reads the token of a local one for each of its connections.
-    token = {"RAY_AUTH_TOKEN": _own_token()} if address is None and _lacks_token() else {}
+    # Without one Ray would write a token to `TOKEN_FILE`, for every account to read.
+    lacks_token = os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
+    token = {"RAY_AUTH_TOKEN": _own_token()} if address is None and lacks_token else {}
+    # Set until the end: this process reads it for each of its connections.
     with variables(**token):
         _connect(address)
         try:
@@ -197,11 +180,6 @@ def _connected(address: str | None) -> Generator[None]:
 def _own_token() -> str:
     """Returns the token of all local Rays of this process, which Ray reads once."""
     return secrets.token_hex(32)
-
-
-def _lacks_token() -> bool:
-    """Returns True if Ray would write a token to `TOKEN_FILE`, for every account to read."""
-    return os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
 
 
 def _connect(address: str | None) -> None:
@@ -226,33 +204,16 @@ def _connect(address: str | None) -> None:
 
 def _start() -> None:
     """Starts a Ray that no other account and no other machine can use."""
-    # The processes of a Ray inherit what is set as it starts.
-    with _loopback_kept(), variables(**SETTINGS):
-        # Without an address Ray would join any cluster that it finds on the machine.
-        _init("local", _node_ip_address=LOOPBACK)
-    if (address := ray.util.get_node_ip_address()) != LOOPBACK:
-        logger.warning(
-            "this Ray listens on %s, not on loopback alone as with the version in constraints.txt: "
-            "other machines are kept out by its token",
-            address,
-        )
-
-
-@contextmanager
-def _loopback_kept() -> Generator[None]:
-    """Keeps Ray from replacing a loopback address by one of the network, as far as it lets us."""
-    # It does not where clusters are switched off, for which it has no public switch.
-    constants: Any
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    # Else Ray would replace a loopback address by one of the network; there is no public switch.
+    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        constants = importlib.import_module("ray._private.ray_constants")
-    except ImportError:
-        constants = SimpleNamespace()
-    clusters = getattr(constants, "ENABLE_RAY_CLUSTER", True)
-    constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
+        # The processes of a Ray inherit what is set as it starts.
+        with variables(**SETTINGS):
+            # Without an address Ray would join any cluster that it finds on the machine.
+            _init("local", _node_ip_address=LOOPBACK)
     finally:
-        constants.ENABLE_RAY_CLUSTER = clusters
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
 
 
 def _join(address: str) -> None:
@@ -294,11 +255,7 @@ def _environment_has_token() -> bool:
 
 
 def _require_private(token: Path) -> None:
-    """Refuses a token that other accounts of the machine can read.
-
-    Raises:
-        ConfigError: They can.
-    """
+    """Refuses a token that other accounts of the machine can read."""
     if token.exists() and token.stat().st_mode & 0o077:
         raise ConfigError(
             f"{token} is open to other accounts of this machine, and whoever reads it can run code "
@@ -308,10 +265,14 @@ def _require_private(token: Path) -> None:
 
 
 def _init(address: str, **options: Any) -> None:
-    # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
     job = JobConfig()
     if structured():
-        _log_in_json(job)
+        # ray.init(logging_config=...) would add a second handler with other keys to this process.
+        ray_logger = logging.getLogger("ray")
+        ray_logger.handlers.clear()
+        ray_logger.propagate = True
+        job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
+    # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
     ray.init(
         address,
         log_to_driver=detailed(),
@@ -319,15 +280,6 @@ def _init(address: str, **options: Any) -> None:
         job_config=job,
         **options,
     )
-
-
-def _log_in_json(job: JobConfig) -> None:
-    """Makes Ray log in JSON: its workers in their log files, this process in its output."""
-    # ray.init(logging_config=...) would add a second handler with other keys to this process.
-    ray_logger = logging.getLogger("ray")
-    ray_logger.handlers.clear()
-    ray_logger.propagate = True
-    job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
@@ -379,7 +331,7 @@ def uses_gpu(config: ClusterConfig) -> bool:
     Raises:
         ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
     """
-    gpus = _gpus(config)
+    gpus = sum(_shares(config, "GPU"))
     if config.use_gpu and not gpus:
         raise ConfigError("cluster.use_gpu=true, but the cluster has no GPU: leave it unset")
     return gpus >= config.fewest_workers if config.use_gpu is None else config.use_gpu
@@ -391,8 +343,7 @@ def cpus_per_worker(config: ClusterConfig) -> int:
     The share is that of the fewest workers, so that more find room on nodes that join.
     Too few CPUs cause a warning, not an error, because the cluster may still be growing.
     """
-    nodes = _cpus_of_nodes(config)
-    total = sum(nodes)
+    nodes = _shares(config, "CPU")
     wanted = config.cpus_per_worker or even_share(nodes, config.fewest_workers)
     if sum(cpus // wanted for cpus in nodes) < config.fewest_workers:
         logger.warning(
@@ -400,7 +351,7 @@ def cpus_per_worker(config: ClusterConfig) -> int:
             "suit: waiting for nodes to join",
             config.fewest_workers,
             wanted,
-            total,
+            sum(nodes),
         )
     return wanted
 
@@ -440,13 +391,11 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
 def count_places(config: ClusterConfig) -> int:
     """Returns how many workers or tasks of this share the cluster has room for at a time."""
     cpus = cpus_per_worker(config)
-    places = sum(node // cpus for node in _cpus_of_nodes(config))
-    return min(places, _gpus(config)) if uses_gpu(config) else places
+    places = sum(node // cpus for node in _shares(config, "CPU"))
+    return min(places, sum(_shares(config, "GPU"))) if uses_gpu(config) else places
 
 
-def _cpus_of_nodes(config: ClusterConfig) -> list[int]:
-    return [node.cpus for node in _nodes() if node.cpus and node.suits(config)]
-
-
-def _gpus(config: ClusterConfig) -> int:
-    return int(sum(node.resources.get("GPU", 0) for node in _nodes() if node.suits(config)))
+def _shares(config: ClusterConfig, resource: str) -> list[int]:
+    """Returns how much of a resource each node has that suits a configuration."""
+    nodes = (node for node in _nodes() if _suits(node, config))
+    return [int(node["Resources"].get(resource, 0)) for node in nodes]

@@ -13,8 +13,7 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
 
-from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint
-from raylab.arc.data.sides import Sides
+from raylab.arc.checkpoints import CHECKPOINTS
 from raylab.arc.inputs import Inputs, read_start
 from raylab.arc.records import TrainingMetrics
 from raylab.background import Listeners, running
@@ -27,13 +26,7 @@ from raylab.cluster.session import (
     this_node,
     uses_gpu,
 )
-from raylab.cluster.train_entry import SETTINGS, work
-from raylab.cluster.train_messages import (
-    ForwardFailures,
-    LogMessage,
-    WorkerFailure,
-    WorkerSettings,
-)
+from raylab.cluster.train_messages import SETTINGS, ForwardFailures, Line, WorkerSettings, work
 from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
@@ -65,7 +58,7 @@ def train(inputs: Inputs) -> None:
     with Run.alone(config, config.job) as run:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)
-            metrics = fit(config, run, sides, inputs.start)
+            metrics = fit(config, run, sides)
             metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster, run.name))
         report_training(config, run, metrics)
 
@@ -73,11 +66,11 @@ def train(inputs: Inputs) -> None:
 def fit(
     config: TrainConfig,
     run: Run,
-    sides: "ray.ObjectRef[Sides]",
-    start: Checkpoint | None = None,
+    sides: Any,
     on_epoch: EpochListener | None = None,
     *,
-    within: Run | None = None,
+    job: Run | None = None,
+    here: bool = False,
 ) -> TrainingMetrics:
     """Trains in the current Ray session; writes and returns the metrics of the run.
 
@@ -87,19 +80,27 @@ def fit(
     Args:
         config: configuration of the training.
         run: run of the training.
-        sides: its pairs.
-        start: the weights that it starts from; None for new ones.
+        sides: what `Workers.put` returned for its pairs.
         on_epoch: callback, called on a separate thread; if it fails, it is called again after the
             next epoch or at the end.
-        within: run of the job, if the training is a part of one; it labels Ray's metrics.
+        job: run of the job, if the training is a part of one; it labels Ray's metrics.
+        here: True to train in this process, which has the CPUs that Ray reserved for it; else Ray
+            Train places the workers.
 
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
     """
     if metrics := ended_metrics(run):
         return metrics
-    meters = Meters((within or run).name)
-    with _listener(config, run, on_epoch, meters) as queue:
+    start, meters = read_start(config), Meters((job or run).name)
+    if here:
+        # Lightning takes seconds to import, and only processes that train need it.
+        from raylab.training import local
+
+        listeners = _followers(config, run, meters, on_epoch)
+        pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
+        return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
+    with _messages(config, run, meters, on_epoch) as queue:
         settings = WorkerSettings(config, run, sides, ray.put(start), queue)
         try:
             result = _trainer(settings).fit()
@@ -113,37 +114,6 @@ def fit(
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.ended
     return metrics
-
-
-def fit_part(
-    config: TrainConfig,
-    run: Run,
-    sides: Any,
-    on_epoch: EpochListener | None = None,
-    *,
-    job: Run,
-    here: bool,
-) -> TrainingMetrics:
-    """Trains as a part of a job; returns and raises as `fit`.
-
-    Args:
-        config: configuration of the training.
-        run: run of the training.
-        sides: what `Workers.put` returned for its pairs.
-        on_epoch: as of `fit`.
-        job: run of the job; it labels Ray's metrics.
-        here: True to train in this process, an actor with the CPUs that Ray reserved for it;
-            else Ray Train places the workers.
-    """
-    start = read_start(config)
-    if not here:
-        return fit(config, run, sides, start, on_epoch, within=job)
-    # Lightning takes seconds to import, and only processes that train need it.
-    from raylab.training import local
-
-    listeners = _listeners_of(config.training.monitor, run.name, Meters(job.name), on_epoch)
-    pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
-    return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
 
 
 def _trainer(settings: WorkerSettings) -> TorchTrainer:
@@ -181,17 +151,17 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
 
 
 @contextmanager
-def _listener(
-    config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+def _messages(
+    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> Generator[Queue]:
-    """Yields a queue whose messages the driver logs and gives to the listeners of epochs.
+    """Yields a queue whose messages the driver logs and gives to those who follow the epochs.
 
     Raises:
         RunError: a file of the run could not be written after any epoch, nor at the end.
     """
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     try:
-        listen = partial(_listen, queue, config, run, on_epoch, meters)
+        listen = partial(_listen, queue, config, run, meters, on_epoch)
         with running(listen, stop=partial(queue.put, None)):
             yield queue
     finally:
@@ -199,49 +169,40 @@ def _listener(
 
 
 def _listen(
-    queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+    queue: Queue, config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> None:
     with epoch_listeners(config.tracking, config.training.epochs, run) as own:
-        others = _listeners_of(config.training.monitor, run.name, meters, on_epoch)
-        listeners = Listeners[TrainingMetrics]({**own, **others})
-        _take_messages(queue, run.name, listeners, meters)
+        followers = own | _followers(config, run, meters, on_epoch)
+        listeners = Listeners[TrainingMetrics](followers)
+        while (message := _next(queue)) is not None:
+            match message:
+                case logging.LogRecord():
+                    logger.handle(message)
+                case Line(text, fields, None):
+                    log_line(text, training=run.name, **fields)
+                case Line(text, _, worker):
+                    meters.record(WORKER_FAILURES, training=run.name)
+                    log_line(text, logging.WARNING, training=run.name, worker=worker)
+                case _:
+                    listeners.tell(message)
         listeners.finish()
 
 
-def _take_messages(
-    queue: Queue, training: str, listeners: Listeners[TrainingMetrics], meters: Meters
-) -> None:
-    while (message := _next(queue)) is not None:
-        match message:
-            case logging.LogRecord():
-                logger.handle(message)
-            case LogMessage(text, fields):
-                log_line(text, training=training, **fields)
-            case WorkerFailure(rank, reason):
-                meters.add(WORKER_FAILURES, training=training)
-                text = f"worker {rank} failed ({reason})"
-                log_line(text, logging.WARNING, training=training, worker=rank)
-            case TrainingMetrics():
-                listeners.tell(message)
-            case _:
-                raise TypeError(f"no message of a training: {message}")
-
-
-def _listeners_of(
-    monitor: str, training: str, meters: Meters, on_epoch: EpochListener | None
+def _followers(
+    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> dict[str, EpochListener]:
     """Returns what sets Ray's metrics of a training after an epoch, and the caller's own."""
 
     def measure(metrics: TrainingMetrics) -> None:
         last = metrics.last
-        meters.set(EPOCH, last.epoch, training=training)
-        meters.set(OBJECTIVE, last.row()[monitor], training=training)
-        meters.set(SAMPLES, last.samples_per_second, training=training)
+        meters.record(EPOCH, last.epoch, training=run.name)
+        meters.record(OBJECTIVE, last.row()[config.training.monitor], training=run.name)
+        meters.record(SAMPLES, last.samples_per_second, training=run.name)
 
     return {"metrics": measure} | ({} if on_epoch is None else {"report": on_epoch})
 
 
-def _next(queue: Queue) -> Any:
+def _next(queue: Queue) -> "logging.LogRecord | Line | TrainingMetrics | None":
     """Returns the next message; logs a likely reason while there is none."""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The messages between the processes of a training.
+"""What passes between the processes of a training, and the function that Ray Train starts.
 
 All of them import this module, so it must not import torch or Lightning, which take seconds; only
 the processes that train need these.
@@ -13,7 +13,10 @@ import ray.train
 from ray.util.queue import Queue
 
 from raylab.config.jobs import TrainConfig
+from raylab.errors import RaylabError
 from raylab.runs.run import Run
+
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class WorkerSettings:
         run: The run.
         sides: The `Sides` of the training.
         start: The `Checkpoint` whose weights the model starts from, or None.
-        queue: Queue of messages to the driver: lines, stored `TrainingMetrics`, failures.
+        queue: Queue of messages to the driver: lines, records of Python's logging, and the
+            `TrainingMetrics` of each epoch that is stored.
     """
 
     config: TrainConfig
@@ -35,18 +39,12 @@ class WorkerSettings:
     queue: Queue
 
 
-class LogMessage(NamedTuple):
-    """A line that the driver logs, with its fields."""
+class Line(NamedTuple):
+    """A line that the driver logs, with its fields; `worker` is one that failed."""
 
-    message: str
+    text: str
     fields: Mapping[str, Any]
-
-
-class WorkerFailure(NamedTuple):
-    """The reason why a worker died."""
-
-    rank: int
-    reason: str
+    worker: int | None = None
 
 
 class ForwardFailures(ray.train.UserCallback):
@@ -58,7 +56,15 @@ class ForwardFailures(ray.train.UserCallback):
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for rank, error in worker_exceptions.items():
             reason = str(error).strip().rpartition("\n")[2]
-            self.queue.put(WorkerFailure(rank, f"{type(error).__name__}: {reason}"))
+            text = f"worker {rank} failed ({type(error).__name__}: {reason})"
+            self.queue.put(Line(text, {}, worker=rank))
         if self.left:
-            self.queue.put(LogMessage("all workers start again from the last checkpoint", {}))
+            self.queue.put(Line("all workers start again from the last checkpoint", {}))
         self.left -= 1
+
+
+def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
+    """Trains as one worker. Returns the error that no retry would fix, or None."""
+    from raylab.cluster.train_worker import train_worker
+
+    return train_worker(loop_config[SETTINGS])

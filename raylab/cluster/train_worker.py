@@ -1,7 +1,6 @@
 """A process that trains a model together with others: Lightning under Ray Train."""
 
 import logging
-from collections.abc import Mapping
 from logging.handlers import QueueHandler
 from typing import Any, cast
 
@@ -10,14 +9,13 @@ import ray.train
 import torch
 import torch.distributed as dist
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
-from ray.util.queue import Queue
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import Experiment, build_experiment
 from raylab.cluster.session import cpus_here
-from raylab.cluster.train_messages import LogMessage, WorkerSettings
+from raylab.cluster.train_messages import Line, WorkerSettings
 from raylab.errors import RaylabError, RunError
 from raylab.training.loop import train_epochs
 
@@ -33,7 +31,9 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     if rank == 0:
-        _forward_logs(settings.queue)
+        # The driver logs the warnings of this process.
+        logger.addHandler(QueueHandler(cast("Any", settings.queue)))
+        logger.propagate = False
     torch.set_num_threads(cpus_here() or 1)
     try:
         _fit_worker(settings, _prepare(settings, rank, world))
@@ -66,17 +66,12 @@ def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
 
 
 def _fit_worker(settings: WorkerSettings, experiment: Experiment) -> None:
-    queue = settings.queue
-
-    def tell(message: str, fields: Mapping[str, Any]) -> None:
-        queue.put(LogMessage(message, fields))
-
     train_epochs(
         settings.config.training,
         settings.run,
         experiment,
-        listeners={"driver": queue.put},
-        tell=tell,
+        listeners={"driver": settings.queue.put},
+        tell=lambda message, fields: settings.queue.put(Line(message, fields)),
         meet=_report,
         accelerator="auto",
         devices="auto",
@@ -92,10 +87,3 @@ def _report(metrics: TrainingMetrics) -> None:
     The run has its checkpoint already; Ray Train, which would keep and remove its own, gets none.
     """
     ray.train.report({**metrics.last.row(), "checkpoint": metrics.best.checkpoint})
-
-
-def _forward_logs(queue: Queue) -> None:
-    """Sends raylab's warnings in this process to the driver."""
-    handler = QueueHandler(cast("Any", queue))
-    logger.addHandler(handler)
-    logger.propagate = False

@@ -4,7 +4,7 @@ import logging
 import pickle
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import psutil
@@ -36,7 +36,7 @@ from raylab.cluster.session import (
     uses_gpu,
     variables,
 )
-from raylab.cluster.train import fit_part
+from raylab.cluster.train import fit
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig, TuneConfig
@@ -58,7 +58,6 @@ from raylab.training.held_out import with_test
 TUNE_STATE = "tune"
 BEST = "best.yaml"
 CURVES = "curves.png"
-TRIAL_RESTARTS = 2
 GROWTH_BYTES = 2 << 30
 """Growth of a process since its first trial, after which the next trial moves to a new one."""
 SETTINGS = {
@@ -149,7 +148,8 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             name=TUNE_STATE,
             storage_path=run.uri,
             verbose=0,
-            failure_config=ray.tune.FailureConfig(max_failures=_restarts(config.cluster)),
+            # Once more for a process that the trials outgrew.
+            failure_config=ray.tune.FailureConfig(max_failures=config.cluster.max_failures + 1),
             # Tune reads the results of a sweep in the second one's files.
             callbacks=[_Progress(config, run.name), JsonLoggerCallback()],
         ),
@@ -162,11 +162,6 @@ def _resources(cluster: ClusterConfig) -> dict[str, float]:
         # It waits for its workers, so a CPU for it would be missing for them.
         return {"node:__internal_head__": 0.001}
     return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
-
-
-def _restarts(cluster: ClusterConfig) -> int:
-    """Returns the deaths of its process that a trial survives; one more for one that outgrew it."""
-    return (TRIAL_RESTARTS if cluster.most_workers > 1 else cluster.max_failures) + 1
 
 
 def _reason_of_count(config: TuneConfig) -> str:
@@ -200,7 +195,9 @@ def _trial(
         ray.tune.report({SCORE: score, "epoch": config.training.epochs, FAILURE: str(error)})
 
 
-_memory_of_first_trial: int | None = None
+@cache
+def _memory_of_first_trial() -> int:
+    return psutil.Process().memory_info().rss
 
 
 def _refuse_grown_process() -> None:
@@ -209,13 +206,10 @@ def _refuse_grown_process() -> None:
     Raises:
         WorkersLostError: they have.
     """
-    global _memory_of_first_trial
     # Each trial has a thread of its own, and the C library keeps freed memory by thread.
     give_back()
-    memory = psutil.Process().memory_info().rss
-    if _memory_of_first_trial is None:
-        _memory_of_first_trial = memory
-    elif memory > _memory_of_first_trial + GROWTH_BYTES:
+    first = _memory_of_first_trial()
+    if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
         raise WorkersLostError(
             f"its process grew to {memory >> 20:,} MiB in earlier trials: it starts in a new one"
         )
@@ -235,7 +229,7 @@ def _train_trial(
         ray.tune.report({**metrics.last.row(), SCORE: score})
 
     here = training.cluster.most_workers == 1
-    metrics = fit_part(training, run, sides, report, job=Run.at(uri), here=here)
+    metrics = fit(training, run, sides, report, job=Run.at(uri), here=here)
     if not reported:
         report(metrics)
     if not run.finished:
@@ -275,7 +269,7 @@ class _Progress(ray.tune.Callback):
         # Tune stores the last results of this trial only after this call.
         best = max if mode_of(self.monitor) == "max" else min
         others = [other.last_result or {} for other in trials if other is not trial]
-        self.meters.set(BEST_SCORE, best([score, *(o[SCORE] for o in others if SCORE in o)]))
+        self.meters.record(BEST_SCORE, best([score, *(o[SCORE] for o in others if SCORE in o)]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)
@@ -306,7 +300,7 @@ class _Progress(ray.tune.Callback):
             for trial in trials
         )
         for state in (*STATES.values(), FAILED):
-            self.meters.set(TRIAL_STATES, states[state], state=state)
+            self.meters.record(TRIAL_STATES, states[state], state=state)
 
 
 def _conclude(

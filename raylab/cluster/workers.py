@@ -67,7 +67,7 @@ class RayWorkers:
 
     def count(self, what: str, number: int, **labels: str) -> None:
         """Adds to the metric that `raylab.cluster.metrics.COUNTERS` has for this."""
-        self._meters.add(COUNTERS[what], number, **labels)
+        self._meters.record(COUNTERS[what], number, **labels)
 
     def _room(self, pending: Mapping[Any, Any]) -> int | None:
         return None if self._at_once is None else self._at_once - len(pending)

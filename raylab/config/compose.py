@@ -37,8 +37,6 @@ UNUSABLE = (
     RecursionError,
 )
 """Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
-OVERRIDE_CHARACTERS = 1 << 14
-"""Longest override, enough for 1,500 task ids."""
 LONGEST_REASON = 1000
 """Most characters of a library's error that are shown."""
 KEY = re.compile(r"[\w.@/+~-]{1,100}")
@@ -147,8 +145,6 @@ def config_groups(kind: type[JobConfig]) -> Groups:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"{path} is no file: give one with the sections of the configuration")
         with path.open("rb") as file:
             text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
         document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
@@ -191,9 +187,6 @@ def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigP
     """
     key, equals, _ = text.partition("=")
     where = key if equals and KEY.fullmatch(key) else f"override {number}"
-    if len(text) > OVERRIDE_CHARACTERS:
-        most = f"has more than {OVERRIDE_CHARACTERS:,} characters"
-        return ConfigProblem(where, f"{most}: write the value in a file for --config")
     try:
         override = OverridesParser.create().parse_override(text)
     except UNUSABLE as error:

@@ -333,7 +333,7 @@ class ReviewConfig(JobConfig):
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
     job: ClassVar[str] = "review"
 
-    name: RunName | None = None
+    name: RunName
     """The annotation run whose open cases are reviewed."""
     export: LocalPath | None = None
     """Write the open cases to this JSONL file to fill in, instead of serving the page."""
@@ -359,12 +359,6 @@ class ReviewConfig(JobConfig):
     """Minutes for which a case stays reserved after a reviewer's tab is gone."""
     cluster: ClusterConfig = ClusterConfig()
     """With `address` or RAY_ADDRESS, Ray Serve hosts the page on the head of that cluster."""
-
-    @model_validator(mode="after")
-    def _names_a_run(self) -> "ReviewConfig":
-        if self.name is None:
-            raise ValueError("needs name=, the annotation run whose cases are reviewed")
-        return self
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "ReviewConfig":

@@ -72,27 +72,22 @@ class Nodes:
             node.wait()
 
     def submit(
-        self, *command: str, options: Sequence[str] = (), **environment: str
+        self, *command: str, options: Sequence[str] = ()
     ) -> "subprocess.CompletedProcess[str]":
         """Submit a job of this checkout, as README says, and wait for its end."""
-        job = ["submit", "--working-dir", str(CHECKOUT), *options, "--", *command]
-        return self.job(*job, **environment)
-
-    def job(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run `ray job` with these arguments."""
-        address = {"RAY_ADDRESS": self.dashboard, **environment}
         return subprocess.run(
-            [RAY, "job", *arguments],
-            env=self._environment() | address,
+            [RAY, "job", "submit", "--working-dir", str(CHECKOUT), *options, "--", *command],
+            env=self._environment() | {"RAY_ADDRESS": self.dashboard},
             capture_output=True,
             text=True,
             timeout=300,
         )
 
-    def api(self, path: str) -> Any:
-        """What the dashboard answers to one who has the token."""
+    def api(self, path: str, order: object = None) -> Any:
+        """What the dashboard answers to one who has the token; `order` is sent to it."""
+        body = None if order is None else json.dumps(order).encode()
         headers = {"Authorization": f"Bearer {self.token}"}
-        with urlopen(Request(f"{self.dashboard}/api/{path}", headers=headers)) as response:
+        with urlopen(Request(f"{self.dashboard}/api/{path}", body, headers)) as response:
             return json.load(response)
 
     def running(self, title: str) -> list[tuple[int, psutil.Process]]:

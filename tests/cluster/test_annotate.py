@@ -1,5 +1,6 @@
 """Annotation on a local Ray against a scripted chat server: budgets, errors, losses, figures."""
 
+import asyncio
 import json
 import os
 from collections import Counter
@@ -14,7 +15,8 @@ from raylab.cluster.annotation.actors import Annotator
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.entrypoint import run_job
-from raylab.errors import ArchiveError, BudgetError, ConfigError, LlmError
+from raylab.errors import ArchiveError, BudgetError, ConfigError, LlmError, OwnerError
+from raylab.llm.limits import Share
 from raylab.runs.run import Run
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
@@ -71,6 +73,8 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
         spent = archive.run("run").cost()
         assert 0 < (spent.billed + spent.uncertain).tokens <= 30000
         assert archive.run("run").row().finished is None
+        with archive.run("run").own(), pytest.raises(OwnerError, match="wait=true"):
+            annotate(12, "llm.budget.tokens=1000000", "resume=true")
     run = Run.at(tmp_path / "run")
     # With new cases when it is finished too; its archive is its own.
     for count in (12, 13):
@@ -88,13 +92,12 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
 def test_a_key_that_a_worker_does_not_have_stops_the_run(
     tmp_path: Path, chat: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The job trusts its workers with keys and addresses, as it does on a cluster.
-    monkeypatch.setattr("raylab.cluster.annotate.require_endpoints", lambda *_: None)
-    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
-    change = f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"
-    with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
-        run_annotate(config(tmp_path, chat, f"cases.path={cases}", change))
-    assert statuses(tmp_path) == {}
+    monkeypatch.setattr("ray.get_actor", lambda name: None)
+    keyed = config(tmp_path, chat, f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY")
+    worker = Annotator(keyed, "run", "annotator-0", "writer", None, None, Share(0, 1))
+    halt = asyncio.run(worker.annotate([])).halt
+    assert isinstance(halt, ConfigError)
+    assert "environment variable RAYLAB_NO_SUCH_KEY" in str(halt)
 
 
 def test_an_archive_that_takes_no_answers_stops_the_run(tmp_path: Path, chat: str) -> None:

@@ -104,17 +104,3 @@ def test_an_address_where_nothing_listens_is_told_within_seconds(
     ):
         pass
     assert time.monotonic() - begun < 5
-
-
-def test_a_ray_whose_private_switch_is_gone_starts_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("ray.is_initialized", lambda: False)
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    # As if Ray had renamed it.
-    monkeypatch.setitem(sys.modules, "ray._private.ray_constants", None)
-    monkeypatch.setattr("ray.init", lambda *_, **__: None)
-    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.5")
-    monkeypatch.setattr("ray.shutdown", lambda: None)
-    with session(ClusterConfig()):
-        assert "this Ray listens on 10.0.0.5, not on loopback alone" in caplog.text

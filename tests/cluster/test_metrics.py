@@ -23,8 +23,8 @@ def test_a_metric_that_ray_refuses_fails_nothing_and_is_warned_of_once(
     meters = Meters("refused")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            meters.add(CASES, 2)
-            meters.set(EPOCH, "three", training="t")
+            meters.record(CASES, 2)
+            meters.record(EPOCH, "three", training="t")
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert told[0].startswith("metric raylab_cases is not recorded: Missing value for tag key(s)")
@@ -34,7 +34,7 @@ def test_a_metric_that_ray_refuses_fails_nothing_and_is_warned_of_once(
 @ray.remote(num_cpus=0.1)
 class Counting:
     def count(self) -> None:
-        Meters("ended").add(CASES, 3, status="accepted")
+        Meters("ended").record(CASES, 3, status="accepted")
 
     def sleep(self) -> None:
         time.sleep(600)

@@ -1,13 +1,15 @@
+import logging
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,18 +17,19 @@ import ray
 import torch
 import torch.distributed as dist
 
-from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.data.sides import load_sides
-from raylab.arc.inputs import read_inputs
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.models.base import build_model
 from raylab.arc.records import TrainingMetrics
+from raylab.arc.seen import Seen, TaskSet
 from raylab.cluster.train import fit
 from raylab.cluster.train_messages import WorkerSettings
-from raylab.cluster.train_worker import _prepare
+from raylab.cluster.train_worker import train_worker
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import ConfigError, NonFiniteLossError, WorkersLostError
+from raylab.errors import ConfigError, NonFiniteLossError, RaylabError, WorkersLostError
 from raylab.log import details, json_lines
 from raylab.runs.run import Run
 from raylab.training import local
@@ -36,6 +39,7 @@ from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
+EPOCHS = 6
 SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
 DATA = DataConfig(every=40)
 """Ten tasks of ARC-AGI-1."""
@@ -55,8 +59,7 @@ def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> Tr
 
 
 def run(settings: TrainConfig) -> TrainingMetrics:
-    inputs = read_inputs(settings)
-    return fit(settings, Run.open(settings, "train"), ray.put(inputs.sides), inputs.start)
+    return fit(settings, Run.open(settings, "train"), ray.put(load_sides(settings.data)))
 
 
 def metrics_in(directory: Path) -> TrainingMetrics:
@@ -94,26 +97,43 @@ def train_worker_pids() -> list[int]:
     return [actor.pid for actor in actors_of("RayTrainWorker") if actor.state == "ALIVE"]
 
 
-EPOCHS = 6
+def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    # Without chance in the model, workers train what one process does but for the order of sums.
+    steady = SMALL.model_copy(update={"dropout": 0.0, "embedding_dropout": 0.0})
+    fields: dict[str, Any] = {"model": steady}
+    training = {"epochs": EPOCHS, "keep_checkpoints": 1, "lr": 2e-5}
+    settings = config(tmp_path, "killed", workers=2, training=training, **fields)
+    directory = tmp_path / "killed"
+    seen: list[int] = []
 
+    def two_epochs_are_stored() -> bool:
+        if (directory / "metrics.json").exists():
+            seen[:] = [epoch.epoch for epoch in metrics_in(directory).history]
+        return len(seen) >= 2
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> TrainConfig:
-    """A run of two workers that is done, in a directory no test changes."""
-    training = {"epochs": EPOCHS, "keep_checkpoints": 1}
-    settings = config(tmp_path_factory.mktemp("runs"), "base", workers=2, training=training)
-    run(settings)
-    return settings
+    killer = when(two_epochs_are_stored, lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL))
+    with json_lines("train"):
+        metrics = run(settings)
+    killer.join(timeout=10)
+    assert 2 <= len(seen) < EPOCHS
+    out, err = map(lines_of, capsys.readouterr())
+    assert metrics == metrics_in(directory) and metrics.ended
+    # Each epoch is there once: none was lost or repeated.
+    alone = config(tmp_path, "alone", training=training, **fields)
+    here = local.fit(alone, Run.open(alone, "train"), load_sides(DATA), threads=1)
+    for ours, theirs in zip(losses(metrics), losses(here), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)
 
+    assert {line["run_id"] for line in (*out, *err)} == {id_in(directory)}
+    epochs = [line for line in out if "train_loss" in line]
+    told = [(line["epoch"], line["train_loss"], line["val_cell_accuracy"]) for line in epochs]
+    assert told == losses(metrics)
+    failures = [line for line in err if "worker" in line]
+    assert failures and all(line["level"] == "warning" for line in failures)
 
-def directory_of(settings: TrainConfig) -> Path:
-    return Path(settings.storage) / str(settings.name)
-
-
-def test_a_run_leaves_what_one_here_does_and_ray_exports_its_last_epoch(finished: TrainConfig):
-    directory = directory_of(finished)
-    metrics = metrics_in(directory)
-    assert metrics.ended and not Run.at(str(directory)).finished
+    assert not Run.at(str(directory)).finished
     assert list((directory / "tensorboard").iterdir())
     # The drawn split validates on 1 of the 10 tasks, which has 4 pairs: each is counted once.
     assert sum(group.grids for group in metrics.best.groups.values()) == 4
@@ -127,53 +147,13 @@ def test_a_run_leaves_what_one_here_does_and_ray_exports_its_last_epoch(finished
         "ray_raylab_training_epoch": EPOCHS,
         "ray_raylab_training_objective": last["val_dense_grid_objective"],
         "ray_raylab_training_samples_per_second": last["samples_per_second"],
+        "ray_raylab_training_worker_failures_total": len(failures),
     }
-    samples = exported("base", series)
-    assert [samples[name][0][0]["training"] for name in series] == ["base"] * 3
+    samples = exported("killed", series)
+    assert [samples[name][0][0]["training"] for name in series] == ["killed"] * 4
     assert actors_of("PreemptionWatcher")
-
-
-def test_finished_run_is_not_trained_again(
-    finished: TrainConfig, capsys: pytest.CaptureFixture[str]
-):
-    before = metrics_in(directory_of(finished))
-    assert run(finished.model_copy(update={"resume": True})) == before
-    assert "epoch" not in capsys.readouterr().out
-
-
-def test_killed_worker_costs_at_most_the_epoch_in_flight(
-    tmp_path: Path, finished: TrainConfig, capsys: pytest.CaptureFixture[str]
-):
-    unbroken = metrics_in(directory_of(finished))
-    target = tmp_path / "killed" / "metrics.json"
-    seen: list[int] = []
-
-    def two_epochs_are_stored() -> bool:
-        if target.exists():
-            seen[:] = [epoch.epoch for epoch in metrics_in(target.parent).history]
-        return len(seen) >= 2
-
-    def kill() -> None:
-        os.kill(train_worker_pids()[-1], signal.SIGKILL)
-
-    killer = when(two_epochs_are_stored, kill)
-    capsys.readouterr()
-    with json_lines("train"):
-        killed = run(config(tmp_path, "killed", workers=2, training={"epochs": EPOCHS}))
-    killer.join(timeout=10)
-
-    assert not killer.is_alive()
-    assert 2 <= len(seen) < EPOCHS
-    # Each epoch is there once, and equal to that of the unbroken run: none was lost or repeated.
-    assert losses(killed) == losses(unbroken)
-
-    out, err = map(lines_of, capsys.readouterr())
-    assert {line["run_id"] for line in (*out, *err)} == {id_in(tmp_path / "killed")}
-    epochs = [line for line in out if "train_loss" in line]
-    assert [(e["epoch"], e["train_loss"], e["val_cell_accuracy"]) for e in epochs] == losses(killed)
-    failures = [line for line in err if "worker" in line]
-    assert failures and all(line["level"] == "warning" for line in failures)
-    exported("killed", {"ray_raylab_training_worker_failures_total": len(failures)})
+    assert run(settings.model_copy(update={"resume": True})) == metrics
+    assert "trained already" in capsys.readouterr().out
 
 
 def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_are_lost(
@@ -211,23 +191,21 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
     assert losses(here(begun)) == losses(here(unbroken))
 
 
-def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_log_level(
+def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class Taken(BaseException):
-        pass
-
     options: dict[str, Any] = {}
 
-    def take(work: object, **given: Any) -> None:
+    def take(work: object, **given: Any) -> Any:
         options.update(given)
-        raise Taken
+        ended = SimpleNamespace(return_value=NonFiniteLossError("the loss is nan"))
+        return SimpleNamespace(fit=lambda: ended)
 
     monkeypatch.setattr("raylab.cluster.train.TorchTrainer", take)
     nodes = {"accelerator_type": "A100", "label_selector": {"pool": "in(a,b)"}}
     cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
     for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):
-        with output, pytest.raises(Taken):
+        with output, pytest.raises(NonFiniteLossError, match="the loss is nan"):
             run(config(tmp_path, name, cluster=cluster))
         assert options["run_config"].logging_config.log_level == level
     scaling = options["scaling_config"]
@@ -235,27 +213,37 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_log_level
     assert (scaling.accelerator_type, scaling.label_selector) == tuple(nodes.values())
 
 
-def test_an_error_of_one_worker_is_told_by_all(tmp_path: Path):
-    settings = config(tmp_path, "run", training={"batch_size": 4})
-    sides = load_sides(settings.data)
-    short = replace(sides, train=sides.train[:0])
-    given = WorkerSettings(settings, Run.at(tmp_path), ray.put(short), ray.put(None), Queue())
+@pytest.fixture
+def only_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes this process the only worker of a training by Ray Train."""
+    ranks = ("get_world_rank", "get_local_rank", "get_node_rank")
+    context = SimpleNamespace(get_world_size=lambda: 1, **dict.fromkeys(ranks, lambda: 0))
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(logging.getLogger("raylab"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("raylab"), "propagate", True)
     dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    try:
-        with pytest.raises(ConfigError, match="workers"):
-            _prepare(given, 0, 1)
-    finally:
+    yield
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def test_workers_start_from_given_weights_and_a_loss_that_is_no_number_stops_them_for_good(
-    finished: TrainConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
-    base = directory_of(finished)
-    parent = read_checkpoint(base / metrics_in(base).best.checkpoint)
-    spoilt = {name: torch.full_like(tensor, torch.nan) for name, tensor in parent.weights.items()}
-    settings = config(tmp_path, "nan")
-    sides = ray.put(read_inputs(settings).sides)
-    with pytest.raises(NonFiniteLossError, match=r"at step 0 .*learning rate 0.0\d+, on tasks \w+"):
-        fit(settings, Run.open(settings, "train"), sides, replace(parent, weights=spoilt))
-    assert capfd.readouterr().out.count("training pairs in") == 1
+@pytest.mark.usefixtures("only_worker")
+def test_a_worker_returns_the_errors_that_no_retry_would_fix(tmp_path: Path):
+    settings = config(tmp_path, "run")
+    opened, sides = Run.open(settings, "train"), load_sides(settings.data)
+    shapes = build_model(SMALL).state_dict().items()
+    weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in shapes}
+    spoilt = Checkpoint("spoilt.ckpt", SMALL, weights, Seen(TaskSet()))
+
+    def train(start: Checkpoint | None, pairs: Sides) -> RaylabError | None:
+        queue: Any = Queue()
+        given = WorkerSettings(settings, opened, ray.put(pairs), ray.put(start), queue)
+        return train_worker(given)
+
+    error = train(None, replace(sides, train=sides.train[:0]))
+    assert isinstance(error, ConfigError) and "workers" in str(error)
+    # It starts from the weights that it is given.
+    error = train(spoilt, sides)
+    assert isinstance(error, NonFiniteLossError)
+    assert re.search(r"at step 0 .*learning rate 0.0\d+, on tasks \w+", str(error))

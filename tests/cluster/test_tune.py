@@ -74,7 +74,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session(tmp_path)
     for name in ("get_context", "report"):
         monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
-    monkeypatch.setattr(tune_module, "fit_part", session.fit)
+    monkeypatch.setattr(tune_module, "fit", session.fit)
     return session
 
 
@@ -129,7 +129,7 @@ def test_a_process_that_has_grown_takes_no_further_trial(
         return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(memory)))
 
     monkeypatch.setattr(tune_module.psutil, "Process", process)
-    monkeypatch.setattr(tune_module, "_memory_of_first_trial", None)
+    monkeypatch.setattr(tune_module, "_memory_of_first_trial", lambda: 100)
     assert session.run("aa_01") == session.run("bb_02") == [1, 2, 3, 4]
     with pytest.raises(WorkersLostError, match="starts in a new one"):
         session.run("cc_03")

@@ -1,15 +1,11 @@
 """Configurations that would take minutes, end in a foreign error, or repeat a secret."""
 
-import difflib
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from raylab.config import schema
 from raylab.config.base import JobConfig
-from raylab.config.compose import OVERRIDE_CHARACTERS, as_yaml, load_config
+from raylab.config.compose import as_yaml, load_config
 from raylab.config.jobs import (
     AnnotateConfig,
     EvaluateConfig,
@@ -33,7 +29,6 @@ LONG = "9" * 5000
         ("a" * 5000 + "=1", f"{'a' * 200}...: unknown key"),
         (f"model.architecture={'a' * 5000}", "model: Input tag 'aaa"),
         (f"model={'a' * 5000}", f"model: no option {'a' * 40};"),
-        ("name=" + "a" * OVERRIDE_CHARACTERS, "name: has more than 16,384 characters"),
         ("data.tasks=" + "[" * 2000, "data.tasks: cannot be read at character 2012"),
         ("a" + ".a" * 3000 + "=1", "recursion"),
     ],
@@ -72,12 +67,6 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, rea
     assert reason in refused and len(refused) < 2000
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for place in (Path("/dev/zero"), tmp_path / "pipe"):
-        assert f"{place} is no file" in refusal(TrainConfig, file=place)
-
-
 def test_altered_files_give_configurations_or_typed_errors(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
 
@@ -89,29 +78,11 @@ def test_altered_files_give_configurations_or_typed_errors(tmp_path: Path) -> No
     try_altered([whole, b"training: {epochs: 3}\nname: 'a'\n"], read, ConfigError, COUNT // 5)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "".join(f"s{number}: {{a: 1}}\n" for number in range(2000)),
-        f"x: &x {{{', '.join(f'k{number}: 1' for number in range(2000))}}}\ntraining: {{<<: *x}}\n",
-    ],
-)
-def test_of_many_unknown_keys_few_are_compared_and_listed(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, compared = tmp_path / "config.yaml", list[str]()
-    file.write_text(content)
-
-    def count(word: str, *rest: Any) -> list[str]:
-        compared.append(word)
-        return close(word, *rest)
-
-    close = difflib.get_close_matches
-    monkeypatch.setattr(schema.difflib, "get_close_matches", count)
+def test_of_many_unknown_keys_few_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("".join(f"s{number}: {{a: 1}}\n" for number in range(2000)))
     refused = refusal(TrainConfig, file=file)
-    assert refused.count("unknown key") == MOST_PROBLEMS
-    assert set(compared) <= {f"{letter}{number}" for letter in "sk" for number in range(20)} | {"x"}
-    assert "more\n" in refused
+    assert refused.count("unknown key") == MOST_PROBLEMS and "and 1,980 more\n" in refused
 
 
 SECRETS: dict[type[JobConfig], list[str]] = {

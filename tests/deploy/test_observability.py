@@ -23,7 +23,7 @@ SERIES: dict[str, metrics.RayMetric] = {
     f"ray_{metric.name}{suffix}": metric
     for metric in vars(metrics).values()
     if isinstance(metric, metrics.RayMetric)
-    for suffix in SUFFIXES[type(metric)]
+    for suffix in SUFFIXES[metric.kind]
 }
 """The metric of every series that Ray exports."""
 PANELS: list[Manifest] = [

@@ -226,28 +226,6 @@ def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server
     assert max(whole_answers(log).values()) == 1
 
 
-def test_the_second_of_two_equal_commands_says_who_works_on_the_run_and_pays_nothing(
-    tmp_path: Path, log: Path, run_script: RunScript
-) -> None:
-    cases, store = write_cases(tmp_path, 60), Store(str(tmp_path / "archive.db"), None)
-    with server_process("--latency-ms", "100", "--log", str(log)) as chat:
-        # A call that a busy machine delays would be sent, and billed, once more.
-        patient = "llm.endpoints.default.limits.timeout=60"
-        order = [*arguments(tmp_path, chat, store, cases), patient, "resume=true"]
-        first = start(order, tmp_path)
-        wait_for_cases(store, 1, first)
-        second = run_script("annotate", *order)
-        waiting = run_script("annotate", *order, "wait=true")
-        _, errors = first.communicate(timeout=SECONDS)
-        assert first.returncode == 0, errors
-    if second.returncode:
-        assert f"is worked on by {ROOT}/jobs/annotate.py" in second.stderr
-        assert f"(process {first.pid} on " in second.stderr and "wait=true" in second.stderr
-    assert waiting.returncode == 0, waiting.stderr
-    assert_complete(store, tmp_path, 60)
-    assert set(whole_answers(log).values()) == {1}
-
-
 @pytest.mark.fault
 def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, log: Path) -> None:
     cases = write_cases(tmp_path, 1000)
@@ -287,7 +265,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
 
 def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: Path) -> None:
     order = [f"storage={tmp_path}", "name=smoke", "cases.take=1", "actors=1"]
-    done = run_script("annotate", *order, "export=jsonl")
+    done = run_script("annotate", *order, "export=jsonl", "llm.prompt=minimal")
     assert done.returncode == 0, done.stderr
     assert "no classifier" in done.stdout
     run = tmp_path / "smoke"

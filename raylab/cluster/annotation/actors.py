@@ -78,9 +78,9 @@ class Annotator:
         if self._refusal is not None:
             return Tally(halt=self._refusal)
         tally = await self._worker.annotate(chunk)
-        self._meters.add(KNOWN, tally.answered)
+        self._meters.record(KNOWN, tally.answered)
         for status, count in tally.statuses.items():
-            self._meters.add(CASES, count, status=status)
+            self._meters.record(CASES, count, status=status)
         return tally
 
     async def stop(self) -> None:
@@ -90,12 +90,12 @@ class Annotator:
 
     def _observe(self, event: CallEvent) -> None:
         labels = {"endpoint": event.endpoint, "model": event.model}
-        self._meters.add(ATTEMPTS, **labels, outcome=event.outcome.value)
-        self._meters.observe(SECONDS, event.seconds, **labels)
+        self._meters.record(ATTEMPTS, **labels, outcome=event.outcome.value)
+        self._meters.record(SECONDS, event.seconds, **labels)
         if (reply := event.reply) is not None:
-            self._meters.add(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
-            self._meters.add(TOKENS, reply.completion_tokens, **labels, direction="reply")
-            self._meters.add(COST, reply.cost or 0.0, **labels)
+            self._meters.record(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
+            self._meters.record(TOKENS, reply.completion_tokens, **labels, direction="reply")
+            self._meters.record(COST, reply.cost or 0.0, **labels)
 
 
 def _sender(actor: Any) -> Send:

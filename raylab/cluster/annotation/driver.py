@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from threading import Event
 from types import FrameType
 from typing import Any
 from uuid import uuid4
@@ -67,17 +68,11 @@ def annotate_on_ray(
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt
-    if stop.asked:
+    if stop.is_set():
         raise KeyboardInterrupt
     reasons = progress.tally.open_cases
     cases_are = "case is" if len(reasons) == 1 else "cases are"
     return f"{len(reasons)} {cases_are} open, first {reasons[0]}" if reasons else ""
-
-
-class StopRequest:
-    """A user's request to stop the run."""
-
-    asked = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ class Pool:
         """
         config = annotation.config
         fewest, most = calls_at_once(config.llm)
-        count = min(config.actors or _cpus(), fewest)
+        count = min(config.actors or max(int(ray.cluster_resources().get("CPU", 1)), 1), fewest)
         cases = max(CASES_AHEAD * most // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
@@ -141,13 +136,7 @@ class Pool:
         )
         self._actors: list[Any] = [
             annotator.remote(
-                config,
-                run,
-                _name(number),
-                writer,
-                limiter,
-                embedded,
-                Share(number, count),
+                config, run, _name(number), writer, limiter, embedded, Share(number, count)
             )
             for number in range(count)
         ]
@@ -162,7 +151,7 @@ class Pool:
         self,
         chunks: Iterator[Chunk],
         progress: AnnotationProgress,
-        stop: StopRequest | None = None,
+        stop: Event | None = None,
     ) -> None:
         """Keeps the actors busy until all chunks have ended or the run must stop."""
         fresh, stopped = map(Work, chunks), False
@@ -173,7 +162,7 @@ class Pool:
                 return
             for tally in self._collect():
                 progress.tally.add(tally)
-            if not stopped and (progress.tally.halt is not None or (stop and stop.asked)):
+            if not stopped and (progress.tally.halt is not None or (stop and stop.is_set())):
                 stopped = True
                 self._stop()
             progress.show()
@@ -250,16 +239,12 @@ class Pool:
 
     def _record_in_flight(self) -> None:
         cases = sum(len(work.chunk) for _, work in self._pending.values())
-        self._meters.set(CASES_IN_FLIGHT, cases)
+        self._meters.record(CASES_IN_FLIGHT, cases)
 
 
 def _name(actor: int) -> str:
     """Returns the name of an actor, which it keeps when it restarts."""
     return f"annotator-{actor}"
-
-
-def _cpus() -> int:
-    return max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
 def _restarting(kind: type, name: str) -> Any:
@@ -274,17 +259,17 @@ def _restarting(kind: type, name: str) -> Any:
 
 
 @contextmanager
-def _stop_signals() -> Generator[StopRequest]:
-    """Turns the first Ctrl-C or SIGTERM into a request to stop; the second raises.
+def _stop_signals() -> Generator[Event]:
+    """Yields what the first Ctrl-C or SIGTERM sets, to stop the run; the second raises.
 
     Must be entered after Ray has started, because Ray installs its own handler.
     """
-    stop = StopRequest()
+    stop = Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.is_set():
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.set()
         log_line("stopping when the calls in flight are answered; a second signal stops at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
