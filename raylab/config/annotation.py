@@ -65,15 +65,11 @@ class LlmConfig(Strict):
         return self
 
 
-SOURCES = ("path", "packaged", "python")
 DEFAULT_CASES = "systems+gold"
 
 
 class CasesConfig(Strict):
-    """The system descriptions to classify: at most one of the first three keys, else systems+gold.
-
-    packaged=null alone is gold, the default before it was named.
-    """
+    """The system descriptions to classify: one of the first three keys, by default systems+gold."""
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
@@ -90,9 +86,9 @@ class CasesConfig(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> "CasesConfig":
-        given = [key for key in SOURCES if getattr(self, key)]
-        if len(given) > 1:
-            raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
+        sources = [key for key in ("path", "packaged", "python") if getattr(self, key)]
+        if len(sources) > 1:
+            raise ValueError(f"takes one source, has {', '.join(sources)}: set the others to null")
         return self
 
 

@@ -12,9 +12,7 @@ from pydantic import (
 )
 
 from raylab.config.annotation import (
-    DEFAULT_CASES,
     ROLES,
-    SOURCES,
     CasesConfig,
     LlmConfig,
     ProtocolConfig,
@@ -282,16 +280,15 @@ class AnnotateConfig(JobConfig):
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Names the default cases, and leaves out the models of roles that nobody asks."""
-        sections = {key: values.get(key, {}) for key in ("llm", "protocol", "cases")}
-        if not all(isinstance(section, dict) for section in sections.values()):
-            return values
-        llm, protocol, cases = cast("list[dict[str, Any]]", list(sections.values()))
-        idle = idle_roles(protocol.get("stages"), protocol.get("adjudicator"))
-        if "packaged" not in cases and not any(cases.get(source) for source in SOURCES):
-            cases = {**cases, "packaged": DEFAULT_CASES}
-        models = {key: of for key, of in llm.items() if key not in idle}
-        return {**values, "llm": models, "cases": cases}
+        """Leaves out the models of roles that nobody asks."""
+        match values:
+            case {"llm": dict(llm), "protocol": dict(protocol)}:
+                roles = cast("dict[str, Any]", llm)
+                rules = cast("dict[str, Any]", protocol)
+                idle = idle_roles(rules.get("stages"), rules.get("adjudicator"))
+                return {**values, "llm": {k: v for k, v in roles.items() if k not in idle}}
+            case _:
+                return values
 
     @model_validator(mode="after")
     def _has_a_model_for_each_role(self) -> "AnnotateConfig":

@@ -39,7 +39,7 @@ SHIPPED: dict[type[JobConfig], set[str]] = {
     EvaluateConfig: {"models"},
     ReportConfig: {"runs"},
     ReviewConfig: {"name"},
-    AnnotateConfig: {"llm", "cases"},
+    AnnotateConfig: {"llm"},
 }
 """Sections that the command line or a YAML file sets."""
 GROUPS = [
@@ -154,12 +154,6 @@ def test_values_are_taken_as_they_are_typed() -> None:
     review = load(ReviewConfig, "import=/a.jsonl")
     assert review.import_ == Path("/a.jsonl")
     assert yaml.safe_load(as_yaml(review))["import"] == "/a.jsonl"
-
-
-def test_cases_are_by_default_those_whose_gold_counts() -> None:
-    assert load(AnnotateConfig, "cases.take=3").cases.packaged == "systems+gold"
-    for source in ("cases.packaged=gold", "cases.path=a.jsonl", "cases.python=[os.path]"):
-        assert load(AnnotateConfig, source).cases.packaged in ("gold", None)
 
 
 def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:

@@ -268,6 +268,8 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
 def test_packaged_cases():
     gold, proposed = PACKAGED["gold"], PACKAGED["proposed"]
     assert (len(gold), len(proposed)) == (51, 14)
+    by_default = [case for _, case in select_cases(CasesConfig(), ["published"], CODEBOOK)]
+    assert by_default == [*PACKAGED["systems"], *gold]
     assert all(case.gold is not None and case.meta["source"] for case in gold + proposed)
     assert not any(case.trap or "reviewed" in case.meta for case in gold)
     assert not any(case.meta["reviewed"] for case in proposed)
