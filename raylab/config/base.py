@@ -1,7 +1,6 @@
 """The parts of every configuration: strict models, names, locations, and the cluster."""
 
 import importlib.util
-import ipaddress
 import os
 import re
 import shlex
@@ -79,13 +78,6 @@ def _absolute_path(path: Path) -> Path:
     return Path(absolute_location(str(path)))
 
 
-def _ip_network(text: str) -> str:
-    try:
-        return str(ipaddress.ip_network(text)) if "/" in text else str(ipaddress.ip_address(text))
-    except ValueError as error:
-        raise ValueError(f"{error}: give an address, or a network such as 10.0.0.0/8") from None
-
-
 @dataclass(frozen=True)
 class OneOf:
     """A restriction of text to the names of a registry, like `Literal` for fixed names."""
@@ -113,8 +105,6 @@ Location = Annotated[
 """A URI, or a path made absolute because Ray's workers run in other directories."""
 LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
 """An absolute path like `Location`, where URIs are refused."""
-IpNetwork = Annotated[Text, AfterValidator(_ip_network)]
-"""An IP address, or a network."""
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 LabelSelector = Annotated[Text, Field(pattern=rf"^!?({LABEL}|in\({LABEL}(, ?{LABEL})*\))$")]
 """What Ray compares a node's label with: a value, `in(a,b)`, or either after a `!`."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import (
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
@@ -28,7 +29,6 @@ from raylab.config.base import (
     AS_PUBLISHED,
     ClusterConfig,
     Generation,
-    IpNetwork,
     JobConfig,
     LocalPath,
     Location,
@@ -324,6 +324,9 @@ class ReportConfig(JobConfig):
         return self
 
 
+SHOWN_AS_NETWORK = Field(json_schema_extra={"format": "network"})
+
+
 class ReviewConfig(JobConfig):
     """`jobs/review.py`."""
 
@@ -349,7 +352,7 @@ class ReviewConfig(JobConfig):
     """Port; 0 takes any free one, except on a cluster."""
     hosts: tuple[Text, ...] = ()
     """Further host names under which browsers reach the page, such as that of a proxy."""
-    proxies: tuple[IpNetwork, ...] = ()
+    proxies: tuple[Annotated[IPvAnyNetwork, SHOWN_AS_NETWORK], ...] = ()
     """Addresses, or networks such as 10.0.0.0/8, of TLS proxies before the page, whose
     X-Forwarded-Proto and X-Forwarded-For are believed."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0

@@ -120,7 +120,7 @@ def access_of(config: ReviewConfig) -> Access:
         key=SecretStr(key or secrets.token_hex(32)),
         # By this prefix a browser takes the cookie from this very host over TLS alone.
         cookie=f"__Host-{cookie}" if config.proxies else cookie,
-        proxies=config.proxies,
+        proxies=tuple(map(str, config.proxies)),
     )
 
 
