@@ -324,9 +324,6 @@ class ReportConfig(JobConfig):
         return self
 
 
-SHOWN_AS_NETWORK = Field(json_schema_extra={"format": "network"})
-
-
 class ReviewConfig(JobConfig):
     """`jobs/review.py`."""
 
@@ -352,7 +349,7 @@ class ReviewConfig(JobConfig):
     """Port; 0 takes any free one, except on a cluster."""
     hosts: tuple[Text, ...] = ()
     """Further host names under which browsers reach the page, such as that of a proxy."""
-    proxies: tuple[Annotated[IPvAnyNetwork, SHOWN_AS_NETWORK], ...] = ()
+    proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses, or networks such as 10.0.0.0/8, of TLS proxies before the page, whose
     X-Forwarded-Proto and X-Forwarded-For are believed."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
