@@ -124,7 +124,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     alone = config(tmp_path, "alone", training=training, **fields)
     here = local.fit(alone, Run.open(alone, "train"), load_sides(DATA), threads=1)
     for ours, theirs in zip(losses(metrics), losses(here), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3)
+        assert ours == pytest.approx(theirs, rel=3e-3)
 
     assert {line["run_id"] for line in (*out, *err)} == {id_in(directory)}
     epochs = [line for line in out if "train_loss" in line]
@@ -228,6 +228,8 @@ def only_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         dist.destroy_process_group()
 
 
+# DDP still takes broadcast_buffers, and warns of it.
+@pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated:FutureWarning")
 @pytest.mark.usefixtures("only_worker")
 def test_a_worker_returns_the_errors_that_no_retry_would_fix(tmp_path: Path):
     settings = config(tmp_path, "run")
