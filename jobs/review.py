@@ -20,7 +20,7 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if not config.cluster.joined:
+    if not config.cluster.joined and config.name is not None:
         # What is missing shows before the imports of the page, which take seconds.
         from raylab.annotation.run import find_annotation_run
 

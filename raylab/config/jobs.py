@@ -330,7 +330,7 @@ class ReviewConfig(JobConfig):
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
     job: ClassVar[str] = "review"
 
-    name: RunName
+    name: RunName | None = None
     """The annotation run whose open cases are reviewed."""
     export: LocalPath | None = None
     """Write the open cases to this JSONL file to fill in, instead of serving the page."""
@@ -359,6 +359,8 @@ class ReviewConfig(JobConfig):
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "ReviewConfig":
+        if self.name is None:
+            raise ValueError("needs name=, the annotation run whose cases are reviewed")
         if self.export is not None and self.import_ is not None:
             raise ValueError("takes export= or import=, not both")
         if self.reviewer is not None and self.import_ is None:

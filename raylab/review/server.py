@@ -40,6 +40,7 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
         ConfigError: The configuration does not tell where its archive is.
         DataError: The file of distances cannot be used.
     """
+    assert config.name is not None
     run, made = find_annotation_run(config.storage, config.name, config.archive)
     with open_archive(run, archive_location(made)) as archive:
         bind_run(run.name, run.id)

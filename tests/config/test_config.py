@@ -294,7 +294,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("~llm.adjudicator", "protocol.stages=all needs llm.adjudicator: configure"),
     ],
     ReviewConfig: [
-        ("port=8700", "name: is needed"),
+        ("port=8700", "needs name=, the annotation run whose cases are reviewed"),
         ("name=a export=a.jsonl import=a.jsonl", "takes export= or import=, not both"),
         ("name=a reviewer=Ada", "reviewer= goes with import="),
         ("name=a export='s3://bucket/review.jsonl'", "export: should be the path of a local file"),
