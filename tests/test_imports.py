@@ -151,7 +151,7 @@ STAGES: list[Stage] = [
         modules_below("annotation", "opt", "quality", "llm", "runs", "review"),
         {"ray", "torch", "pytorch_lightning"},
     ),
-    (["raylab.cluster.train_messages"], {"torch", "pytorch_lightning"}),
+    (["raylab.cluster.train_entry"], {"torch", "pytorch_lightning"}),
     (["raylab.cluster.pipeline", "raylab.cluster.tune"], {"lightning", "pytorch_lightning"}),
 ]
 

@@ -26,7 +26,8 @@ from raylab.cluster.session import (
     this_node,
     uses_gpu,
 )
-from raylab.cluster.train_messages import SETTINGS, ForwardFailures, Line, WorkerSettings, work
+from raylab.cluster.train_entry import SETTINGS, work
+from raylab.cluster.train_messages import ForwardFailures, Line, WorkerSettings
 from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError

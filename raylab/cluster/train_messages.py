@@ -1,4 +1,4 @@
-"""What passes between the processes of a training, and the function that Ray Train starts.
+"""The messages between the processes of a training.
 
 All of them import this module, so it must not import torch or Lightning, which take seconds; only
 the processes that train need these.
@@ -13,10 +13,7 @@ import ray.train
 from ray.util.queue import Queue
 
 from raylab.config.jobs import TrainConfig
-from raylab.errors import RaylabError
 from raylab.runs.run import Run
-
-SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,3 @@ class ForwardFailures(ray.train.UserCallback):
         if self.left:
             self.queue.put(Line("all workers start again from the last checkpoint", {}))
         self.left -= 1
-
-
-def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
-    """Trains as one worker. Returns the error that no retry would fix, or None."""
-    from raylab.cluster.train_worker import train_worker
-
-    return train_worker(loop_config[SETTINGS])
