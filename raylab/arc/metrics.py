@@ -292,26 +292,15 @@ class GridMetrics(Metric):
     def __init__(
         self,
         groups: Sequence[str],
+        group_of_task: Tensor,
         weights: Mapping[str, float] | None = None,
-        *,
-        group_of_task: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        """Starts all counts at 0.
-
-        Args:
-            groups: names of the groups of tasks.
-            weights: those of the objective.
-            group_of_task: (tasks,) int64 position of each task's group; without it every group is
-                a task.
-            **kwargs: those of `torchmetrics.Metric`.
-        """
+        """Starts all counts at 0; `kwargs` are those of `Metric`, the others of `group_metrics`."""
         super().__init__(**kwargs)
-        self.groups, self.weights = tuple(groups), dict(weights or {})
-        self._group_of_task = (
-            torch.arange(len(self.groups)) if group_of_task is None else group_of_task.cpu()
-        )
-        zeros = torch.zeros(len(self._group_of_task), len(Count), dtype=torch.int64)
+        self.groups, self.weights = groups, weights
+        self._group_of_task = group_of_task.cpu()
+        zeros = torch.zeros(len(group_of_task), len(Count), dtype=torch.int64)
         self.add_state("counts", default=zeros, dist_reduce_fx="sum")
 
     def update(self, counts: Tensor, task: Tensor) -> None:

@@ -64,7 +64,7 @@ class ArcModule(pl.LightningModule):
         self.model = build_model(config.model)
         weights = config.training.objective.model_dump()
         group_of_task = torch.tensor(sides.group_of_task)
-        self.metrics = GridMetrics(sides.groups, weights, group_of_task=group_of_task)
+        self.metrics = GridMetrics(sides.groups, group_of_task, weights)
         self.losses = MeanLoss(config.training.shape_loss_weight)
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids, pad_grids
 from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
+from raylab.arc.data.tasks import PAD, Grid, Pair, Task
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
 from raylab.arc.scoring.batch import solved
@@ -30,13 +30,6 @@ def centre(model: GridModel, batch: Batch) -> None:
     inside = batch.target.cells != PAD
     cast(Any, model).output.bias -= prediction.cells[inside].mean(dim=0)
     size_head(model).bias -= prediction.sizes.mean(dim=0).flatten()
-
-
-@torch.no_grad()
-def fix_sides(model: GridModel, height: int, width: int) -> None:
-    bias = size_head(model).bias.view(2, MAX_SIDE)
-    bias[0, height - 1] += 1e4
-    bias[1, width - 1] += 1e4
 
 
 @pytest.fixture
@@ -113,20 +106,6 @@ def test_decoding_never_reads_the_target(model: GridModel, batch: Batch) -> None
     blind = model.answers(batch._replace(target=cast(Any, None))).grids
     assert torch.equal(blind.cells, decoded.cells)
     assert torch.equal(blind.sizes, decoded.sizes)
-
-
-def test_largest_grids_are_decoded(small_config: ModelConfig) -> None:
-    rng = np.random.default_rng(0)
-    grids = rng.integers(0, 10, (3, 2, MAX_SIDE, MAX_SIDE), dtype=np.uint8)
-    store = store_pairs([Task("t", tuple(Pair(source, target) for source, target in grids))])
-    model = small_model(small_config)
-    fix_sides(model, MAX_SIDE, MAX_SIDE)
-    batch = batch_of(store, [0], small_config.context_pairs)
-    (decoded,) = images(model.answers(batch).grids)
-    with torch.no_grad():
-        forced = model(batch._replace(target=as_targets([decoded]))).cells.argmax(dim=-1)
-    # Given its own output as the truth, the model predicts just that output.
-    np.testing.assert_array_equal(forced[0].view(MAX_SIDE, MAX_SIDE).numpy(), decoded)
 
 
 # Solved grids

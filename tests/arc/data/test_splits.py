@@ -116,25 +116,6 @@ def test_terciles_of_output_size_are_balanced_within_a_group(seed: int) -> None:
     assert Counter((sizes[id_] - 1) // 10 for id_ in test) == {0: 2, 1: 2, 2: 2}
 
 
-def test_output_size_is_the_mean_over_all_pairs_of_a_task() -> None:
-    def pair(cells: int) -> Pair:
-        return Pair(np.zeros((1, 1), np.uint8), np.zeros((1, cells), np.uint8))
-
-    # mean sizes 5, 5, 10, 10, 15, 15: each tercile gives one of its two tasks
-    tasks = [
-        Task("a", (pair(1),), (pair(9),)),
-        Task("b", (pair(5),)),
-        Task("c", (pair(2), pair(18))),
-        Task("d", (pair(10),)),
-        Task("e", (pair(1),), (pair(29),)),
-        Task("f", (pair(15),)),
-    ]
-    for seed in range(20):
-        config = DataConfig(split_seed=seed, test_fraction=0.5)
-        test = {*sides_of(split_tasks(tasks, dict.fromkeys("abcdef", "g"), config))[2]}
-        assert [len({"a", "b"} & test), len({"c", "d"} & test), len({"e", "f"} & test)] == [1] * 3
-
-
 @pytest.mark.parametrize(
     ("ids", "select_on_test", "needed"),
     [("", False, "3 tasks"), ("ab", False, "3 tasks"), ("a", True, "2 tasks")],
