@@ -3,11 +3,13 @@
 Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`;
 and a diagnosis to `diagnosis.json`, `items.parquet` and a page: which differences between models
 are real, where noise comes from, which items spoil the benchmark. Reads a tree of Inspect AI eval
-logs, `<root>/<model>/<generation>/*.json`.
+logs, `<root>/<model>/<generation>/*.json`, or any directory or file of Inspect's logs, samples of
+lm-evaluation-harness and Every Eval Ever, and tables, all of which name their models.
 
 Examples:
     python jobs/quality.py example=true
     python jobs/quality.py quality_eval_cfg.scores_root_dir=scores
+    python jobs/quality.py quality_eval_cfg.scores_root_dir=logs
     python jobs/quality.py run_id=run7 'quality_eval_cfg.prior_datasets=[earlier/scores]'
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
 """
@@ -18,16 +20,15 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.diagnosis import diagnose_trees, with_example
-    from raylab.evaluation.quality import measure_trees, read_trees, write_quality
+    from raylab.evaluation.diagnosis import with_example
+    from raylab.evaluation.quality import measure_and_diagnose, read_trees, write_quality
     from raylab.runs.run import Run
 
     if config.example:
         config = with_example(config)
     trees, run = read_trees(config), Run.named(config, config.job)
     with workers_for(config.cluster.without_gpu, run) as workers:
-        quality = measure_trees(trees, config, workers)
-        diagnosed = diagnose_trees(trees, config, workers) if config.diagnosis else None
+        quality, diagnosed = measure_and_diagnose(trees, config, workers)
     write_quality(config, quality, diagnosed)
 
 

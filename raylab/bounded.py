@@ -8,6 +8,7 @@ Every function takes `where`, which names the input in errors, and raises `DataE
 that is broken and its subclass `LimitError` for one beyond a limit.
 """
 
+import codecs
 import errno
 import io
 import json
@@ -19,12 +20,16 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
+
+import msgspec
 
 from raylab.errors import DataError, LimitError
 
 CHUNK = 1 << 16
 """Bytes that are asked for at once."""
+LIST_CHUNK = 1 << 20
+"""Likewise of a long list in JSON."""
 DEEP = "lists and objects within each other"
 JSON_BYTES = 1 << 26
 JSON_DEPTH = 100
@@ -38,7 +43,10 @@ LOCAL_HEADER = struct.Struct("<4s22xHH")
 LONGEST_REASON = 200
 """Most characters of a library's error, which may quote the input."""
 
+T = TypeVar("T")
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 def over(where: str, what: str, most: int, way_out: str = "") -> LimitError:
@@ -98,6 +106,63 @@ def parse_json(content: bytes | str, where: str) -> object:
     if _is_deep(value):
         raise over(where, DEEP, JSON_DEPTH)
     return value
+
+
+def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: str = "") -> T:
+    """Parses JSON, in which NaN and infinities are read as Python writes them.
+
+    Args:
+        decoder: The decoder of the type.
+        content: The JSON.
+        what: The type in words.
+        where: The place, such as a line.
+
+    Raises:
+        DataError: It is not valid, not of the decoder's type, or too deep.
+    """
+    place = where and f"{where}: "
+    try:
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return msgspec.convert(json.loads(content), decoder.type)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{place}not {what}: {str(error)[:LONGEST_REASON]}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}not JSON: {str(error)[:LONGEST_REASON]}") from error
+
+
+def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, str]:
+    """Yields the elements of a JSON list one at a time, from after its bracket.
+
+    Returns what follows the list, at most `longest` bytes.
+
+    Raises:
+        DataError: The list is no JSON, ends early, or an element is longer than `longest`.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    scan, text, place = json.JSONDecoder().raw_decode, "", 0
+    while True:
+        place = cast("re.Match[str]", _BETWEEN.match(text, place)).end()
+        if text.startswith("]", place):
+            return text[place + 1 :] + decoder.decode(file.read(longest))
+        try:
+            value, place = scan(text, place)
+        except RecursionError:
+            raise over(where, DEEP, JSON_DEPTH) from None
+        except ValueError as error:
+            # The element goes on in what was not read yet, if it is one.
+            held = len(text) - place
+            chunk = file.read(max(LIST_CHUNK, held)) if held <= longest else b""
+            if not chunk:
+                raise DataError(
+                    f"{where}: not JSON: {error}, in an element too long or cut off"
+                ) from error
+            text, place = text[place:] + decoder.decode(chunk), 0
+            continue
+        yield value
 
 
 def _is_deep(value: object) -> bool:

@@ -1,14 +1,17 @@
 """Limits on bytes, lines, JSON and the members of zips."""
 
 import io
+import json
+import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pytest
 
-from raylab.bounded import lines, opened_zip, parse_json, read_all, read_member
+from raylab import bounded
+from raylab.bounded import elements, lines, opened_zip, parse_json, read_all, read_member
 from raylab.errors import DataError, LimitError
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
@@ -107,3 +110,24 @@ def test_another_method_and_what_is_no_zip_are_refused() -> None:
         read_zip(member_zip(zipfile.ZIP_LZMA, TEXT))
     with pytest.raises(DataError, match=r"x\.zip: broken"):
         read_zip(io.BytesIO(b"PK"))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+def test_a_list_is_read_an_element_at_a_time_wherever_chunks_end(
+    monkeypatch: pytest.MonkeyPatch, size: int, indent: int | None
+) -> None:
+    monkeypatch.setattr(bounded, "LIST_CHUNK", size)
+    values = [{"a,b": ['\\"]', {"c": [[], "é😀"]}]}, "\\", [], {}, math.inf]
+    text = json.dumps(values, indent=indent, ensure_ascii=False)[1:] + ', "rest": 1}'
+    stream, read = elements(io.BytesIO(text.encode()), "x", 1 << 20), list[Any]()
+    with pytest.raises(StopIteration) as end:
+        while True:
+            read.append(next(stream))
+    assert read == values and end.value.value == ', "rest": 1}'
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1}, {"a', b'{"a": "' + b"x" * 4 * MANY])
+def test_an_element_that_does_not_end_is_refused(text: bytes) -> None:
+    with pytest.raises(DataError, match=r"^x: not JSON: .* too long or cut off"):
+        list(elements(io.BytesIO(text), "x", 100))

@@ -195,7 +195,8 @@ class QualityConfig(JobConfig):
     run_id: Text | None = None
     """Directory in `{BASE_ARTIFACTS_DIR}/{scores_subdir}`; used if `scores_root_dir` is null."""
     layout: Layout = Layout.AUTO
-    """Directories below a model are generations or not; `auto` decides and logs the reason."""
+    """Directories are those of models, with generations in them or not, or logs and tables name
+    their models themselves; `auto` decides and logs the reason."""
     on_missing_generation: Literal["error", "drop"] = "error"
     """`error` refuses generations that some model lacks; `drop` leaves them out."""
     strict: bool = False

@@ -31,11 +31,15 @@ OF_OTHER_TOOLS = frozenset(
 
 
 class Layout(StrEnum):
-    """Layout of a score tree below a model."""
+    """Layout of a score tree."""
 
     AUTO = "auto"
     GENERATIONS = "generations"
+    """A directory for each model, with one for each generation in it."""
     FLAT = "flat"
+    """A directory for each model."""
+    NAMED = "named"
+    """Logs and tables that name their models themselves, in any directories."""
 
 
 class QualityEvalConfig(Strict):

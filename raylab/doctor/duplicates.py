@@ -5,7 +5,6 @@ Broder 1997, "On the resemblance and containment of documents"; banding: Leskove
 Ullman, "Mining of massive datasets", chapter 3), so time grows with the text and not with pairs.
 """
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -23,8 +22,8 @@ CHARACTERS = 4
 """Length of the n-grams."""
 BANDS, ROWS = 16, 3
 """A pair whose n-grams overlap by 0.6 (Jaccard) shares one of the bands with a chance of 0.98."""
-CHUNK = 1 << 22
-"""Characters whose n-grams are in memory at once."""
+CHUNK = 4096
+"""Texts whose n-grams are in memory at once."""
 BASE = np.uint64(0x9E3779B97F4A7C15)
 
 Hashes = NDArray[np.uint64]
@@ -49,22 +48,16 @@ def find_duplicates(items: Mapping[str, Item]) -> tuple[Duplicate, ...]:
     Case, forms of a character and white space do not count. Of near-duplicates that differ in their
     numbers or targets nothing is said: they tend to be different items of one template.
     """
-    firsts: dict[str, str] = {}
-    duplicates: list[Duplicate] = []
+    firsts, duplicates = dict[str, str](), list[Duplicate]()
     for name, item in items.items():
-        if text := normalize(item.text):
-            original = firsts.setdefault(text, name)
-            if original != name:
-                same = items[original].target == item.target
-                duplicates.append(
-                    Duplicate(item=name, original=original, similarity=1, same_target=same)
-                )
+        text = " ".join(unicodedata.normalize("NFKC", item.text).casefold().split())
+        original = firsts.setdefault(text, name) if text else name
+        if original != name:
+            same = items[original].target == item.target
+            duplicates.append(
+                Duplicate(item=name, original=original, similarity=1, same_target=same)
+            )
     return (*duplicates, *_near_duplicates(firsts, items))
-
-
-def normalize(text: str) -> str:
-    """Returns the text without what does not count in comparison."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _near_duplicates(firsts: Mapping[str, str], items: Mapping[str, Item]) -> Iterator[Duplicate]:
@@ -88,8 +81,6 @@ def _candidates(texts: list[str]) -> set[tuple[int, int]]:
     Of the texts that agree each is paired with the first and with the one before it, so many that
     are alike do not make many pairs.
     """
-    if not texts:
-        return set()
     pairs: set[tuple[int, int]] = set()
     for band in _bands(texts):
         order = np.argsort(band, kind="stable")
@@ -101,37 +92,32 @@ def _candidates(texts: list[str]) -> set[tuple[int, int]]:
     return pairs
 
 
-def _bands(texts: list[str]) -> Hashes:
-    """Returns the (BANDS, texts) hashes of the bands."""
+def _bands(texts: list[str]) -> Iterator[Hashes]:
+    """Yields the (texts,) hashes of each band: of the least hashes of their n-grams."""
     draws = np.random.default_rng(0).integers(1 << 63, size=(2, BANDS * ROWS), dtype=np.uint64)
-    chunks: list[Hashes] = []
-    lengths = np.cumsum([len(text) for text in texts]) // CHUNK
-    for _, group in itertools.groupby(zip(lengths.tolist(), texts, strict=True), lambda p: p[0]):
-        grams, starts = _grams([text for _, text in group])
+    least = np.empty((BANDS * ROWS, len(texts)), np.uint64)
+    for start in range(0, len(texts), CHUNK):
+        grams, starts = _grams(texts[start : start + CHUNK])
         # The least of the high bits is the least of a random order of the n-grams.
-        least = [
-            np.minimum.reduceat(_mix(grams ^ key) * (factor | np.uint64(1)), starts)
-            for key, factor in draws.T
-        ]
-        bands = np.stack(least).reshape(BANDS, ROWS, -1)
-        chunks.append(_mix(bands[:, 0] * BASE ^ _mix(bands[:, 1] * BASE ^ _mix(bands[:, 2]))))
-    return np.concatenate(chunks, axis=1)
+        for row, (key, factor) in zip(least, draws.T, strict=True):
+            hashes = _mix(grams ^ key) * (factor | np.uint64(1))
+            row[start : start + CHUNK] = np.minimum.reduceat(hashes, starts)
+    for first, second, third in least.reshape(BANDS, ROWS, -1):
+        yield _mix(first * BASE ^ _mix(second * BASE ^ _mix(third)))
 
 
 def _grams(texts: list[str]) -> tuple[Hashes, NDArray[np.int64]]:
     """Returns the hashes of the n-grams of all texts in turn, and where those of each begin."""
-    lengths = np.array([len(text) for text in texts])
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
     hashes = np.zeros(len(codes) - CHARACTERS + 1, np.uint64)
     for place in range(CHARACTERS):
         hashes = hashes * BASE + codes[place : len(hashes) + place]
-    ends = np.cumsum(lengths)
     # An n-gram that begins less than its length before an end reaches into the next text.
-    inside = np.ones(len(codes), bool)
-    for place in range(1, CHARACTERS):
-        inside[ends - place] = False
-    counts = lengths - CHARACTERS + 1
-    return hashes[inside[: len(hashes)]], np.cumsum(counts) - counts
+    counts = np.array([len(text) for text in texts]) - CHARACTERS + 1
+    starts = np.cumsum(counts) - counts
+    return hashes[
+        np.arange(counts.sum()) + np.repeat(np.arange(len(texts)), counts) * (CHARACTERS - 1)
+    ], starts
 
 
 def _mix(values: Hashes) -> Hashes:

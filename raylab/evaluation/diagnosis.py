@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 from raylab.config.jobs import QualityConfig
+from raylab.config.quality import Layout
 from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
 from raylab.doctor.example import write_example
 from raylab.doctor.readers.reading import read_responses
+from raylab.doctor.readers.rows import Choice, as_name
+from raylab.doctor.responses import Responses
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
 from raylab.log import log_line
@@ -63,26 +65,52 @@ def diagnose_trees(
     Raises:
         DataError: A response cannot be used, and `strict` is set.
     """
-    settings, locations = config.quality_eval_cfg, [tree.location for tree in trees]
-    read = partial(
-        read_responses,
-        metric=None if settings.metric == HEADER_METRIC else settings.metric,
-        scorer=settings.scorer,
-        strict=config.strict,
-        layout=config.layout,
-        workers=workers,
-    )
     try:
-        own, *priors = [
-            read(location, others=[*locations[:number], *locations[number + 1 :]])
-            for number, location in enumerate(locations)
-        ]
+        read = [read_tree(number, trees, config, workers) for number in range(len(trees))]
     except DataError as error:
         if config.strict:
             raise
         log_line(f"warning: no diagnosis: {error}", logging.WARNING)
         return None
-    return diagnose(own, dict(zip(locations[1:], priors, strict=True)))
+    return diagnose_responses(trees, read)
+
+
+def diagnose_responses(trees: Sequence[ScoreTree], read: Sequence[Responses]) -> Diagnosed:
+    """Diagnoses a benchmark by the responses of its tree, beside those of its priors."""
+    (tree, *priors), (responses, *others) = trees, read
+    models, units = set(responses.matrix.models), {as_name(unit.model) for unit in tree.units}
+    if tree.layout is not Layout.NAMED and not models <= units:
+        log_line(
+            f"warning: the logs of {tree.location} name other models than its directories: the "
+            "diagnosis is of those, the figures are of the directories; layout=named takes both "
+            "from the logs",
+            logging.WARNING,
+        )
+    locations = [prior.location for prior in priors]
+    return diagnose(responses, dict(zip(locations, others, strict=True)))
+
+
+def read_tree(
+    number: int, trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+) -> Responses:
+    """Reads the responses of one of several trees.
+
+    Raises:
+        DataError: There is none, or `strict` refuses what would be left out.
+    """
+    tree, settings = trees[number], config.quality_eval_cfg
+    metric = None if settings.metric == HEADER_METRIC else settings.metric
+    try:
+        return read_responses(
+            tree.location,
+            Choice(metric, settings.scorer),
+            strict=config.strict,
+            others=[other.location for other in trees if other is not tree],
+            layout=tree.layout if tree.layout is Layout.NAMED else config.layout,
+            workers=workers,
+        )
+    except OSError as error:
+        raise DataError(f"scores cannot be read, after retries: {error}") from error
 
 
 def write_diagnosis(run: Run, quality: Quality, diagnosed: Diagnosed) -> None:

@@ -5,18 +5,37 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 from raylab.config.jobs import QualityConfig
+from raylab.config.quality import Layout
 from raylab.doctor.diagnosis import Diagnosed
+from raylab.doctor.readers.reading import name_sources
+from raylab.doctor.responses import Responses
 from raylab.errors import DataError
-from raylab.evaluation.diagnosis import write_diagnosis
+from raylab.evaluation.diagnosis import (
+    diagnose_responses,
+    diagnose_trees,
+    read_tree,
+    write_diagnosis,
+)
+from raylab.files import Place
 from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
-from raylab.quality.reading import UnitScores, read_unit
-from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees, score_files
+from raylab.quality.metrics import METRICS
+from raylab.quality.reading import UnitScores, read_unit, sum_responses
+from raylab.quality.record import QUALITY, Quality, QualityFigure, SkippedFile, TreeQuality
+from raylab.quality.trees import (
+    LISTING_THREADS,
+    TABLES,
+    ScoreTree,
+    Unit,
+    configured_trees,
+    score_files,
+)
 from raylab.report.quality import log_quality
 from raylab.report.work import watch
+from raylab.runs.eval_logs import SUFFIXES
 from raylab.runs.run import Run
 from raylab.tracking import track
 from raylab.workers import Workers
@@ -36,10 +55,23 @@ def read_trees(config: QualityConfig) -> list[ScoreTree]:
         RunError: The run of `config` cannot be started or gone on with.
     """
     Run.planned(config, config.job)
-    trees = configured_trees(config)
-    for tree in trees:
-        _refuse_empty(tree)
-    return trees
+    return [_settle(tree, config.layout) for tree in configured_trees(config)]
+
+
+def measure_and_diagnose(
+    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+) -> tuple[TreeQuality, Diagnosed | None]:
+    """Measures score trees and diagnoses their benchmark, if that is configured.
+
+    Raises:
+        DataError: The trees cannot be used.
+    """
+    if not any(tree.layout is Layout.NAMED for tree in trees):
+        quality = measure_trees(trees, config, workers)
+        return quality, diagnose_trees(trees, config, workers) if config.diagnosis else None
+    read = [read_tree(number, trees, config, workers) for number in range(len(trees))]
+    quality = measure_trees(trees, config, workers, read)
+    return quality, diagnose_responses(trees, read) if config.diagnosis else None
 
 
 def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
@@ -61,14 +93,18 @@ def quality_figures(quality: TreeQuality) -> dict[str, float]:
 
 
 def measure_trees(
-    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+    trees: Sequence[ScoreTree],
+    config: QualityConfig,
+    workers: Workers,
+    responses: Sequence[Responses] = (),
 ) -> TreeQuality:
-    """Measures score trees.
+    """Measures score trees; those whose files name their models by the responses to items.
 
     Args:
         trees: The tree of the benchmark, then those of its priors.
         config: Layout, bootstrap and refusals; its directories are not used.
         workers: Where the trees are read and measured.
+        responses: Those of each tree, where they were read.
 
     Raises:
         DataError: The trees cannot be used.
@@ -76,12 +112,51 @@ def measure_trees(
     for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
         log_line(message, tree=tree.location, layout=tree.layout)
+    named = {n: tree for n, tree in enumerate(trees) if tree.layout is Layout.NAMED}
+    units = [unit for tree in trees for unit in tree.units if tree.layout is not Layout.NAMED]
     try:
-        parts = _read_parts([unit for tree in trees for unit in tree.units], config, workers)
+        parts = _read_parts(units, config, workers) if units else []
     except OSError as error:
         raise DataError(f"scores cannot be read, after retries: {error}") from error
-    ((_, quality),) = workers.run(measure, {"the trees": (trees, config, *parts)})
+    for number, tree in named.items():
+        read = responses[number] if responses else read_tree(number, trees, config, workers)
+        parts.append(_sum_named(tree, number, read, config))
+    try:
+        ((_, quality),) = workers.run(measure, {"the trees": (trees, config, *parts)})
+    except DataError as error:
+        if 0 not in named or config.strict:
+            raise
+        return _without_figures(trees[0], parts[-len(named)], str(error))
     return quality
+
+
+def _sum_named(
+    tree: ScoreTree, number: int, read: Responses, config: QualityConfig
+) -> list[UnitScores]:
+    left_out = [
+        SkippedFile(path=read.examples.get(reason, tree.location), reason=f"{count:,} {reason}")
+        for reason, count in read.left_out.items()
+    ]
+    return sum_responses(tree, number, read.table, left_out, config.bootstrap)
+
+
+def _without_figures(tree: ScoreTree, units: Sequence[UnitScores], reason: str) -> TreeQuality:
+    """Returns the accuracies of models whose responses cannot be compared by the figures."""
+    means: dict[str, list[float]] = defaultdict(list)
+    for scores in units:
+        means[scores.unit.model].append(scores.total / scores.count)
+    return TreeQuality(
+        figures={name: QualityFigure(reason=reason) for name in METRICS},
+        models={model: sum(values) / len(values) for model, values in means.items()},
+        file_counts={},
+        generations={},
+        priors={},
+        layout=tree.layout,
+        layout_reason=tree.reason,
+        files=count_files(units),
+        skipped=units[0].skipped,
+        warnings=(f"no figures: {reason}",),
+    )
 
 
 def _read_parts(
@@ -102,26 +177,41 @@ def _read_parts(
     return parts
 
 
-def _refuse_empty(tree: ScoreTree) -> None:
+def _settle(tree: ScoreTree, layout: Layout) -> ScoreTree:
+    """Returns the tree, as a `NAMED` one where a model's directory has no logs but tables."""
+    if tree.layout is Layout.NAMED:
+        return tree
     models: dict[str, list[Unit]] = defaultdict(list)
     for unit in tree.units:
         models[unit.model].append(unit)
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        scored = list(pool.map(lambda units: any(map(_holds_files, units)), models.values()))
-    for model, has_files in zip(models, scored, strict=True):
-        if not has_files:
+        kinds = dict(zip(models, pool.map(_find_kind, models.values()), strict=True))
+    for model, kind in kinds.items():
+        if kind == TABLES and layout is Layout.AUTO:
+            reason = f"{model} holds no logs but samples or tables, which name their models"
+            return replace(tree, layout=Layout.NAMED, reason=reason)
+        if kind != SUFFIXES:
             raise DataError(
                 f"model {model} of {tree.location} has no score file below it, neither .json nor "
                 ".eval: add its scores or remove the directory"
             )
+    return tree
 
 
-def _holds_files(unit: Unit) -> bool:
-    try:
-        return bool(score_files(unit))
-    except OSError:
-        # Reading the unit reports what cannot be read, with the reason.
-        return True
+def _find_kind(units: Sequence[Unit]) -> tuple[str, ...]:
+    """Returns the endings of the logs, or else of the tables, that a model has; none is empty."""
+    kind: tuple[str, ...] = ()
+    for unit in units:
+        try:
+            names = score_files(unit, (*SUFFIXES, *TABLES))
+        except OSError:
+            return SUFFIXES
+        for source in name_sources(Place.at(unit.location), list(names)):
+            # Reading the unit reports directories that cannot be read, with the reason.
+            if not source.place.name.endswith(TABLES):
+                return SUFFIXES
+            kind = TABLES
+    return kind
 
 
 def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:

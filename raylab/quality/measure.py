@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raylab.config.jobs import QualityConfig
-from raylab.config.quality import Layout
 from raylab.errors import DataError
 from raylab.quality.intervals import Estimated, deviations
 from raylab.quality.metrics import (
@@ -65,7 +64,7 @@ class _Table:
 
     def by_generation(self) -> dict[str, dict[str, float]]:
         """Returns means by model and generation; none of a tree without generations."""
-        if self.tree.layout is Layout.FLAT:
+        if "" in self.generations:
             return {}
         rows = zip(self.rows, self.means.tolist(), strict=True)
         return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}

@@ -3,18 +3,19 @@
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raylab.config.jobs import QualityConfig
 from raylab.files import Place
 from raylab.quality.intervals import chunk_weights
 from raylab.quality.record import SkippedFile
-from raylab.quality.trees import Unit, lasting_fault, score_files
+from raylab.quality.trees import ScoreTree, Unit, lasting_fault, score_files
 from raylab.runs.eval_logs import read_score
 
 CHUNK = 256
@@ -25,11 +26,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UnitScores:
-    """Sums over the files of a unit.
+    """Sums over the files of a unit, or over the items of a model in a generation.
 
     Attributes:
         unit: The directory.
-        count: Number of files with an accuracy.
+        count: Number of files, or items, with an accuracy.
         total: Sum of their accuracies, rounded once.
         skipped: The files and directories that cannot be used, by path.
         weighted: (replicates,) sums of weight times accuracy; those of a prior are empty.
@@ -111,6 +112,45 @@ def _score_in(root: Place, path: str, metric: str, scorer: str | None) -> float 
             return read_score(cast(BinaryIO, file), path, metric, scorer)
     except OSError as error:
         return lasting_fault(error)
+
+
+def sum_responses(
+    tree: ScoreTree,
+    number: int,
+    table: pd.DataFrame,
+    left_out: Sequence[SkippedFile],
+    replicates: int,
+) -> list[UnitScores]:
+    """Adds up the scores of a `NAMED` tree over items, as `read_unit` does over files.
+
+    Args:
+        tree: The tree.
+        number: Its number.
+        table: A row for each response, with `model`, `generation`, `item`, `score` and the item's
+            `weight`; several of one cell are averaged.
+        left_out: What does not count.
+        replicates: Bootstrap replicates; priors are not drawn anew.
+    """
+    wide = table.pivot_table("score", ["model", "generation"], "item", observed=True)
+    weight = table.drop_duplicates("item").set_index("item")["weight"].reindex(wide.columns)
+    values, importance = wide.to_numpy(), weight.to_numpy(float)
+    counts, shares = (~np.isnan(values)).sum(axis=1), ~np.isnan(values) * importance
+    sums = np.nan_to_num(values) * importance
+    weighted, weights = np.zeros((2, len(wide), 0 if number else replicates))
+    keys = [f"{number}/{item}" for item in wide.columns]
+    for start in range(0, len(keys) if weights.size else 0, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        drawn, _ = chunk_weights(tuple(keys[chunk]), replicates)
+        weighted += sums[:, chunk] @ drawn
+        weights += shares[:, chunk] @ drawn
+    totals = sums.sum(axis=1) / shares.sum(axis=1) * counts
+    units = [
+        Unit(tree.location, number, str(model), str(generation), tree.location)
+        for model, generation in wide.index
+    ]
+    skipped = [tuple(left_out), *[()] * len(units)]
+    columns = units, counts.tolist(), totals.tolist(), skipped, weighted, weights
+    return [UnitScores(*values) for values in zip(*columns, strict=False)]
 
 
 def _weigh(unit: Unit, accuracies: Mapping[str, float], replicates: int) -> tuple[Array, Array]:

@@ -46,7 +46,7 @@ class TreeQuality(Part):
     models: Mapping[str, float]
     """Accuracy of each model, the mean over its generations."""
     file_counts: Mapping[str, int]
-    """Number of usable files of each model."""
+    """Number of usable files of each model; of items where the layout is `NAMED`."""
     generations: Mapping[str, Mapping[str, float]]
     """Accuracies by model and generation; empty for a tree without generations."""
     priors: Mapping[str, Mapping[str, float]]
@@ -54,7 +54,8 @@ class TreeQuality(Part):
     layout: Layout
     layout_reason: str
     files: FileCounts
-    """Counts over the trees of the benchmark and its priors."""
+    """Counts over the trees of the benchmark and its priors; of scores of items where the layout
+    is `NAMED`."""
     skipped: tuple[SkippedFile, ...]
     """The first 1000 files and directories that cannot be used."""
     warnings: tuple[str, ...]

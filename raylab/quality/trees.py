@@ -1,7 +1,8 @@
 """Score trees: the models and generations below a root, and their score files.
 
-A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs. Names
-that start with a dot are skipped.
+A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs; or it is
+a directory or file of logs and tables that name their models themselves. Names that start with a
+dot are skipped.
 """
 
 import errno
@@ -23,6 +24,8 @@ from raylab.runs.eval_logs import SUFFIXES
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
+TABLES = (".csv", ".jsonl", ".ndjson", ".parquet", ".pq")
+"""Endings of tables, and of samples that others than Inspect write."""
 LISTING_THREADS = 16
 LASTING = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
@@ -54,11 +57,12 @@ class ScoreTree:
 
     location: str
     layout: Layout
-    """`GENERATIONS` or `FLAT`."""
+    """`GENERATIONS`, `FLAT` or `NAMED`."""
     reason: str
     """The reason for this layout."""
     units: tuple[Unit, ...]
-    beside: int
+    """Of a `NAMED` tree the directories below its root, whose names mean nothing."""
+    beside: int = 0
     """Number of score files directly under a model with generations; they are ignored."""
 
 
@@ -110,7 +114,8 @@ def _prior_locations(config: QualityConfig) -> Iterator[str]:
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the models and generations of a benchmark's tree, then those of its priors.
 
-    A directory that is or contains the root of another of these trees is not taken for a model.
+    A directory that is or contains the root of another of these trees is not taken for a model. A
+    root without directories whose files may be logs or tables is `NAMED`.
 
     Args:
         root: Path or URI with one directory per model.
@@ -126,22 +131,28 @@ def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTr
 
 
 def _find_tree(number: int, locations: Sequence[str], layout: Layout) -> ScoreTree:
-    location = locations[number]
-    models = _models(location, [*locations[:number], *locations[number + 1 :]])
-    if not models:
+    location, root = locations[number], Place.at(locations[number])
+    if root.info().is_file and root.name.endswith((*SUFFIXES, *TABLES)):
+        return ScoreTree(location, Layout.NAMED, "it is a file", ())
+    models, files = _models(location, [*locations[:number], *locations[number + 1 :]])
+    is_named = any(name.endswith((*SUFFIXES, *TABLES)) for name in files)
+    if not models and not is_named:
         raise DataError(
             f"{location} holds no model directories: expected {location}/<model>/<generation>/"
-            "*.json or, without generations, <model>/*.json; give the directory above the models"
+            "*.json or, without generations, <model>/*.json; give the directory above the models, "
+            "or one of logs or tables that name their models"
         )
-    reason, root = "as configured", Place.at(location).path
-    if layout is Layout.AUTO:
+    reason = "as configured"
+    if not models:
+        layout, reason = Layout.NAMED, "it has no directories of models"
+    elif layout is Layout.AUTO:
         layout, reason = _decide(models)
-    if layout is Layout.FLAT:
-        units = [Unit(location, number, model, "", f"{root}/{model}") for model in models]
-        return ScoreTree(location, layout, reason, tuple(units), 0)
+    if layout is not Layout.GENERATIONS:
+        units = [Unit(location, number, model, "", f"{root.path}/{model}") for model in models]
+        return ScoreTree(location, layout, reason, tuple(units))
     _require_generations(location, models)
     units = [
-        Unit(location, number, model, generation, f"{root}/{model}/{generation}")
+        Unit(location, number, model, generation, f"{root.path}/{model}/{generation}")
         for model, (generations, _) in models.items()
         for generation in generations
     ]
@@ -158,8 +169,11 @@ def _require_generations(location: str, models: Mapping[str, _Listing]) -> None:
             )
 
 
-def _models(location: str, others: Sequence[str]) -> dict[str, _Listing]:
-    """Returns the models of a tree by name, without directories that hold one of other roots."""
+def _models(location: str, others: Sequence[str]) -> tuple[dict[str, _Listing], list[str]]:
+    """Returns the models of a tree by name, and the names of the files beside them.
+
+    Directories that hold one of other roots are no models.
+    """
     root = Place.at(location)
     near = [p.path for p in map(Place.at, others) if p.filesystem.equals(root.filesystem)]
 
@@ -175,10 +189,10 @@ def _models(location: str, others: Sequence[str]) -> dict[str, _Listing]:
         except OSError as error:
             raise DataError(f"{location} cannot be listed: {error}") from error
 
-    directories, _ = list_model("")
+    directories, files = list_model("")
     names = [n for n in directories if not any(_holds(f"{root.path}/{n}", p) for p in near)]
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        return dict(zip(names, pool.map(list_model, names), strict=True))
+        return dict(zip(names, pool.map(list_model, names), strict=True)), files
 
 
 def _decide(models: Mapping[str, _Listing]) -> tuple[Layout, str]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from raylab.config.quality import Layout
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.quality.metrics import METRICS
@@ -47,7 +48,8 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
         files = quality.file_counts.get(model)
-        over = f" over {pluralize(files, 'JSON file')}" if files else ""
+        unit = "item" if quality.layout is Layout.NAMED else "JSON file"
+        over = f" over {pluralize(files, unit)}" if files else ""
         over = f" over {pluralize(len(generations), 'generation')}" if generations else over
         yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
     for name, figure in quality.figures.items():
@@ -150,5 +152,5 @@ def _accuracy_table(
 
 
 def _count_files(quality: TreeQuality) -> str:
-    files = quality.files
-    return f"{pluralize(files.read, 'file')} read, {files.skipped:,} skipped"
+    files, unit = quality.files, "score" if quality.layout is Layout.NAMED else "file"
+    return f"{pluralize(files.read, unit)} read, {files.skipped:,} skipped"

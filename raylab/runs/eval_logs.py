@@ -6,16 +6,16 @@ with everything but the samples in `header.json`. So samples are not read and co
 
 import contextlib
 import hashlib
-import json
 import re
+import zipfile
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 
 import msgspec
 from pydantic import FiniteFloat, model_validator
 
-from raylab.bounded import opened_zip, read_all, read_member
+from raylab.bounded import decode, opened_zip, over, read_member
 from raylab.errors import DataError
 from raylab.printable import printable
 from raylab.runs.records import Record
@@ -36,24 +36,38 @@ LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
 
-class _Score(msgspec.Struct):
+A_LOG = "an Inspect eval log"
+
+
+class Score(msgspec.Struct):
+    """A score among a log's results."""
+
     name: str | None = None
     scorer: str | None = None
     metrics: dict[str, Any] = {}
 
 
 class _Results(msgspec.Struct):
-    scores: list[_Score] = []
+    scores: list[Score] = []
 
 
-class _Log(msgspec.Struct):
+class Header(msgspec.Struct):
+    """What a log says besides its samples."""
+
     status: str | None = None
     results: _Results | None = None
     error: object = None
     invalidated: bool = False
 
+    def choose(self, scorer: str | None) -> Score | None:
+        """Returns the score of a name or a scorer, by default the first; None without it."""
+        scores = () if self.results is None else self.results.scores
+        return next((s for s in scores if scorer in (None, s.name, s.scorer)), None)
 
-_LOG = msgspec.json.Decoder(_Log)
+
+H = TypeVar("H", bound=Header)
+
+_HEADER = msgspec.json.Decoder(Header)
 
 
 def read_score(
@@ -74,7 +88,11 @@ def read_score(
         OSError: The file cannot be read.
     """
     try:
-        log = _read_eval(file) if name.endswith(".eval") else _read_json(file)
+        if name.endswith(".eval"):
+            with opened_zip(file, f"not {A_LOG}") as archive:
+                log = read_zip_header(archive, _HEADER)
+        else:
+            log, _ = read_json_header(file, _HEADER)
         outcome = _value(log, metric, scorer)
     except DataError as error:
         outcome = str(error)
@@ -174,22 +192,23 @@ def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
-def _value(log: _Log, name: str, scorer: str | None) -> float | str:
+def _value(log: Header, name: str, scorer: str | None) -> float | str:
     """Returns the value of a metric, or the reason why there is none."""
+    if log.status is None and log.results is None:
+        return f"not {A_LOG}: it has neither status nor results"
     if log.status not in (None, "success"):
         return f"status is {log.status}, not success"
     if log.error is not None:
         return "the log carries an error"
     if log.invalidated:
         return "invalidated: its samples are to be run again, as Inspect's eval sets do"
-    scores = [] if log.results is None else log.results.scores
-    if not scores:
+    if log.results is None or not log.results.scores:
         return "the log has no scores"
-    chosen = [s for s in scores if scorer is None or scorer in (s.name, s.scorer)]
-    if not chosen:
-        there = ", ".join(score.name or score.scorer or "" for score in scores)
+    score = log.choose(scorer)
+    if score is None:
+        there = ", ".join(other.name or other.scorer or "" for other in log.results.scores)
         return f"the log has no score of {scorer}: it has {there}"
-    return _metric_value(chosen[0].metrics, name, scorer)
+    return _metric_value(score.metrics, name, scorer)
 
 
 def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float | str:
@@ -204,42 +223,53 @@ def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> 
     return float(value)
 
 
-def _read_json(file: BinaryIO) -> _Log:
+def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[H, int]:
+    """Reads a JSON log up to its samples.
+
+    Args:
+        file: The log, at its start.
+        decoder: A decoder of headers, or of logs with samples where these can be read with it.
+
+    Returns:
+        The header, and the place of its first sample in the file; 0 where it was read whole.
+
+    Raises:
+        DataError: It is no log.
+        LimitError: It has more than `LOG_BYTES` before its samples.
+        OSError: It cannot be read.
+    """
     content = file.read(PREFIX)
     if len(content) == PREFIX:
-        for key in islice(SAMPLES.finditer(content), ATTEMPTS):
-            # Valid JSON only before a top-level key: elsewhere a bracket or quote stays open.
-            header = content[: key.start()].rstrip().removesuffix(b",") + b"}"
-            with contextlib.suppress(DataError):
-                log = _decode(header)
-                if log.status is not None and log.results is not None:
-                    return log
-        content += read_all(file, "the log", LOG_BYTES)
-    log = _decode(content)
-    if log.status is None and log.results is None:
-        raise DataError("not an Inspect eval log: it has neither status nor results")
-    return log
+        if (header := _before_samples(content, decoder)) is not None:
+            return header
+        content += file.read(LOG_BYTES)
+        if (header := _before_samples(content, decoder)) is not None:
+            return header
+        if file.read(1):
+            raise over("the log", "bytes", LOG_BYTES)
+    return decode(decoder, content, A_LOG), 0
 
 
-def _decode(content: bytes) -> _Log:
+def _before_samples(content: bytes, decoder: msgspec.json.Decoder[H]) -> tuple[H, int] | None:
+    for key in islice(SAMPLES.finditer(content), ATTEMPTS):
+        # Valid JSON only before a top-level key: elsewhere a bracket or quote stays open.
+        header = content[: key.start()].rstrip().removesuffix(b",") + b"}"
+        with contextlib.suppress(DataError):
+            log = decode(decoder, header, A_LOG)
+            if log.status is not None and (log.results is not None or log.status != "success"):
+                return log, key.end()
+    return None
+
+
+def read_zip_header(archive: zipfile.ZipFile, decoder: msgspec.json.Decoder[H]) -> H:
+    """Reads the header of an `.eval` log.
+
+    Raises:
+        DataError: It is no log, or unfinished.
+        OSError: It cannot be read.
+    """
     try:
-        try:
-            return _LOG.decode(content)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            # Inspect writes NaN and infinity, which JSON lacks.
-            return msgspec.convert(json.loads(content), _Log)
-    except msgspec.ValidationError as error:
-        raise DataError(f"not an Inspect eval log: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {error}") from error
-
-
-def _read_eval(file: BinaryIO) -> _Log:
-    with opened_zip(file, "not an Inspect eval log") as archive:
-        try:
-            member = archive.getinfo(HEADER)
-        except KeyError:
-            raise DataError(f"unfinished: the log has no {HEADER}") from None
-        return _decode(read_member(archive, member, HEADER, LOG_BYTES))
+        member = archive.getinfo(HEADER)
+    except KeyError:
+        raise DataError(f"unfinished: the log has no {HEADER}") from None
+    return decode(decoder, read_member(archive, member, HEADER, LOG_BYTES), A_LOG)

@@ -1,7 +1,6 @@
 """Responses read from logs and tables of all formats."""
 
 import io
-import json
 import subprocess
 import sys
 import zipfile
@@ -17,7 +16,7 @@ import pytest
 
 from raylab import frames
 from raylab.config.base import ClusterConfig
-from raylab.doctor.readers import json_stream
+from raylab.doctor.readers import inspect_logs
 from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.readers.rows import (
     CANCELLED,
@@ -27,6 +26,7 @@ from raylab.doctor.readers.rows import (
     OUTSIDE,
     UNNAMED,
     UNSCORED,
+    Choice,
 )
 from raylab.doctor.responses import COLUMNS, Responses
 from raylab.errors import DataError
@@ -76,14 +76,14 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     assert read.examples[ERRORED].endswith(f".{kind}: failed")
     item = read.items["a"]
     assert (item.text, item.target, item.answers) == ("What is a?", "A", {name: "A1"})
-    tone = read_responses(logs, scorer="tone")
-    length = read_responses(logs, scorer="style", metric="length")
+    tone = read_responses(logs, Choice(scorer="tone"))
+    length = read_responses(logs, Choice(scorer="style", metric="length"))
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
     assert len(tone.table) == 4
-    reduced = read_responses(logs, reducer="mean")
+    reduced = read_responses(logs, Choice(reducer="mean"))
     assert cells(reduced) == {(name, "a"): 0.5} and reduced.left_out == {UNSCORED: 1}
     with pytest.raises(DataError, match="no scores of the reducer mode"):
-        read_responses(logs, reducer="mode")
+        read_responses(logs, Choice(reducer="mode"))
     cancelled = read_responses(str(evaluated / kind / "1"))
     assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
 
@@ -211,7 +211,8 @@ def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
     assert read.table.shape == (11, len(COLUMNS))
     assert cells(read)["m1", "deep/i2", "g0"] == 0.25
     assert ("m0", "deep/i2", "g1") not in cells(read)
-    assert read.examples["files (the log: not valid JSON)"].startswith(str(broken))
+    (example,) = read.examples.values()
+    assert example.startswith(f"{broken}: not JSON")
     frame = frames.responses(str(tmp_path))
     pd.testing.assert_frame_equal(frame, read.table)
     flat = tmp_path / "m0" / "g0" / "deep"
@@ -253,11 +254,11 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     item = read.items["1"]
     assert (item.text, item.target) == ("What is 1?", "4")
     assert item.answers == {"org/m": "4", "org/n": "4"}
-    loose = read_responses(str(tmp_path), filter="flexible-extract")
+    loose = read_responses(str(tmp_path), Choice(filter="flexible-extract"))
     assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
-    assert set(read_responses(str(tmp_path), metric="f1").table["score"]) == {0.75}
+    assert set(read_responses(str(tmp_path), Choice(metric="f1")).table["score"]) == {0.75}
     with pytest.raises(DataError, match="no scores of the filter none"):
-        read_responses(str(tmp_path), filter="none")
+        read_responses(str(tmp_path), Choice(filter="none"))
 
 
 def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
@@ -266,7 +267,8 @@ def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
     read = read_responses(str(tmp_path))
     assert ("m1", "0") in cells(read) and ("m1", "1") not in cells(read)
     assert len(read.table) == 5 and list(read.left_out.values()) == [1]
-    assert list(read.examples.values()) == ["m1 on 1"]
+    (example,) = read.examples.values()
+    assert "/m1/" in example and example.endswith("jsonl: 1")
     assert set(read.items["1"].answers) == {"m0", "m2"}
     assert len(read_responses(str(tmp_path), match_text=False).table) == 6
 
@@ -301,9 +303,9 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
     assert cells(read) == scores
     assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
     assert read.items["a"].target == "A; a" and read.items["a"].answers == {"org/m": "A"}
-    assert cells(read_responses(str(tmp_path), metric="f1"))["org/m", "a"] == 0.5
+    assert cells(read_responses(str(tmp_path), Choice(metric="f1")))["org/m", "a"] == 0.5
     with pytest.raises(DataError, match="no result has the metric bleu"):
-        read_responses(str(tmp_path), metric="bleu")
+        read_responses(str(tmp_path), Choice(metric="bleu"))
 
 
 ROWS = {
@@ -408,7 +410,6 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "early.json": lambda: b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
     "other.json": lambda: b'{"a": 1}',
     "results_1.json": lambda: b'{"results": {}, "versions": {}}',
-    "surrogate.jsonl": lambda: b'{"model": "\\ud800", "item": "a", "score": 1}\n',
     "torn.jsonl": lambda: b'{"model": "m", "item"',
     "array.jsonl": lambda: b"[1]\n",
     "empty.csv": bytes,
@@ -423,39 +424,23 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 def test_hostile_files_are_left_out_with_their_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_stream, "PIECE_BYTES", 1 << 22)
+    monkeypatch.setattr(inspect_logs, "SAMPLE_BYTES", 1 << 22)
     for name, content in HOSTILE.items():
         (tmp_path / name).write_bytes(content())
     (tmp_path / "nothing.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "a\nb\x1b[31m.json").write_text("{")
+    (tmp_path / "t.jsonl").write_text('{"model": "\\ud800", "item": "a", "score": 1}')
     write_table(tmp_path / "t.csv", {"model": ["m\x1b[2J"], "item": ["x" * 500], "score": [1]})
     read = read_responses(str(tmp_path))
-    assert len(cells(read)) == 1, cells(read)
-    ((model, item),) = cells(read)
-    assert model == "m\\x1b[2J" and len(item) < 250
+    ((model, item), surrogate) = cells(read)
+    assert surrogate == (r"\ud800", "a") and model == "m\\x1b[2J" and len(item) < 250
     assert sum(read.left_out.values()) == len(HOSTILE) + 2, read.examples
     assert all(text.isprintable() for text in [*read.left_out, *read.examples.values()])
 
 
 def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="is missing"):
         read_responses(str(tmp_path / "absent"))
-    with pytest.raises(DataError, match="no response"):
+    (tmp_path / "log.json").write_text("{}")
+    with pytest.raises(DataError, match=r"no response .*\(1 files \(not an Inspect eval log"):
         read_responses(str(tmp_path))
-
-
-def test_json_is_cut_wherever_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = {
-        'a\\"b': {"samples": [1], "x": ["\\", '{"', "]"]},
-        "samples": [{"id": "a,b", "deep": [[{}], {"c": [1, 2]}]}, "\\\\", 3, [], {}],
-        "none": [],
-        "after": [{"samples": [1]}, 2.5],
-    }
-    pieces = [(key, value) for key, value in document.items() if key != "samples"]
-    expected = [*pieces[:1], *[("samples", value) for value in document["samples"]], *pieces[1:]]
-    for chunk in (1, 2, 3, 5, 8, 1 << 20):
-        monkeypatch.setattr(json_stream, "CHUNK", chunk)
-        for indent in (None, 2):
-            stream = io.BytesIO(json.dumps(document, indent=indent).encode())
-            cut = json_stream.pieces(stream, "x", "samples")
-            assert [(json.loads(f'"{k}"'), json.loads(v)) for k, v in cut] == expected

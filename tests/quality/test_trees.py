@@ -81,10 +81,13 @@ def test_a_directory_that_is_or_holds_a_prior_is_no_model(tmp_path: Path):
     assert [tree.units[0].tree for tree in trees] == [0, 1, 2]
 
 
-def test_a_root_without_models_is_refused(tmp_path: Path):
-    write(tmp_path / "t.json", 0.5)
+def test_a_root_without_directories_is_one_of_files_that_name_their_models(tmp_path: Path):
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(DataError, match=f"{tmp_path} holds no model directories"):
         tree(tmp_path)
+    file = write(tmp_path / "t.json", 0.5)
+    for root in (tmp_path, file):
+        assert tree(root) == ScoreTree(str(root), Layout.NAMED, tree(root).reason, ())
 
 
 def test_files_at_any_depth_are_summed(tmp_path: Path):

@@ -8,41 +8,37 @@ time.
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
-from itertools import chain
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from raylab.bounded import opened_zip, read_member
-from raylab.doctor.readers.json_stream import PIECE_BYTES, decode, pieces
+from raylab.bounded import decode, elements, opened_zip, read_member
 from raylab.doctor.readers.rows import (
     CANCELLED,
     ERRORED,
+    INSPECT,
     INVALIDATED,
     UNSCORED,
     Choice,
     Origin,
-    Scored,
+    Row,
     Source,
     read_time,
 )
 from raylab.errors import DataError
-from raylab.runs.eval_logs import HEADER, LOG_BYTES, read_score
+from raylab.runs.eval_logs import A_LOG, Header, read_json_header, read_score, read_zip_header
+from raylab.runs.eval_logs import Score as Heading
 
-FORM = "Inspect"
-LOG = "the log"
-SAMPLE = re.compile(r"samples/.+_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
+MEMBER = re.compile(r"samples/.+_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 SUMMARIES = "summaries.json"
 REDUCTIONS = "reductions.json"
+SAMPLE_BYTES = 1 << 28
+"""Longest sample, with the whole transcript of an agent, and longest list of summaries."""
 HASHED = 1000
 """Characters of an input that tell it from others; summaries keep more."""
-
-
-class _Name(msgspec.Struct):
-    name: str = ""
-    scorer: str = ""
 
 
 class _Eval(msgspec.Struct):
@@ -51,14 +47,10 @@ class _Eval(msgspec.Struct):
     created: str = ""
 
 
-class _Results(msgspec.Struct):
-    scores: list[_Name] = []
-
-
-class _Header(msgspec.Struct):
+class _Log(Header):
     eval: _Eval = msgspec.field(default_factory=_Eval)
-    results: _Results | None = None
-    invalidated: bool = False
+    samples: list[Any] | None = None
+    reductions: list[Any] | None = None
 
 
 class _Score(msgspec.Struct):
@@ -87,135 +79,125 @@ class _Reduction(msgspec.Struct):
     reducer: str | None = None
 
 
-_HEADER, _SAMPLE = msgspec.json.Decoder(_Header), msgspec.json.Decoder(_Sample)
-_REDUCTIONS = msgspec.json.Decoder(list[_Reduction])
-
-Pieces = Iterator[tuple[str, bytes]]
+_SAMPLE, _LOG = msgspec.json.Decoder(_Sample), msgspec.json.Decoder(_Log)
 
 
-def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[tuple[Origin, Scored]]:
+def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
     """Yields the scores of a log.
 
     Raises:
         DataError: It is no log, unfinished, broken, or without the score that is chosen.
         OSError: It cannot be read.
     """
-    if not source.place.name.endswith(".eval"):
-        header, samples = _read_json(file)
-        yield from _scores(file, source, choice, header, samples)
-        return
-    with opened_zip(file, "not an Inspect eval log") as archive:
-        names = dict.fromkeys(archive.namelist())
-        if HEADER not in names:
-            raise DataError(f"unfinished: the log has no {HEADER}")
-        header = decode(_HEADER, _member(archive, HEADER, LOG_BYTES), HEADER)
-        samples = _eval_samples(archive, names, _choose(header, choice), header.invalidated)
-        yield from _scores(file, source, choice, header, samples)
+    is_zip = source.place.name.endswith(".eval")
+    with opened_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
+        log, parts = _read_json(file, choice) if archive is None else _read_zip(archive, choice)
+        about = log.eval
+        if log.status is None and log.results is None and about == _Eval():
+            raise DataError(f"not {A_LOG}: it has neither status nor results")
+        origin = Origin(INSPECT, about.model, about.task, time=read_time(about.created))
+        wanted = log.choose(choice.scorer) or Heading(choice.scorer, choice.scorer)
+        if parts is None:
+            yield _whole(file, source, choice, origin)
+        elif choice.reducer is None:
+            for sample in parts:
+                yield _scored(origin, msgspec.convert(sample, _Sample), wanted, choice.metric)
+        else:
+            yield from _reduced(
+                origin, msgspec.convert(list(parts), list[_Reduction]), wanted, choice
+            )
 
 
-def _read_json(file: BinaryIO) -> tuple[_Header, Pieces | None]:
-    """Returns the header of a `.json` log, and the pieces after it; None without samples."""
-    stream, header = pieces(file, LOG, "samples"), dict[str, msgspec.Raw]()
-    for key, value in stream:
-        if key in ("samples", "reductions"):
-            return _convert(header), chain([(key, value)], stream)
-        if key in ("eval", "results", "status"):
-            header[key] = msgspec.Raw(value)
-    if not header:
-        raise DataError("not an Inspect eval log: it has neither status nor results")
-    return _convert(header), None
+def _read_json(file: BinaryIO, choice: Choice) -> tuple[_Log, Iterable[Any] | None]:
+    """Returns the header of a log with its samples, or reductions; None without samples."""
+    log, place = read_json_header(file, _LOG)
+    if not place:
+        return log, log.reductions or [] if choice.reducer and log.samples else log.samples
+    file.seek(place)
+    samples = elements(file, "the log", SAMPLE_BYTES)
+    return log, samples if choice.reducer is None else _reductions_after(samples)
 
 
-def _convert(header: Mapping[str, msgspec.Raw]) -> _Header:
-    return decode(_HEADER, msgspec.json.encode(header), LOG)
+def _reductions_after(samples: Generator[Any, None, str]) -> Iterator[Any]:
+    while True:
+        try:
+            next(samples)
+        except StopIteration as end:
+            rest = "{" + str(end.value).lstrip(" \r\n\t,")
+            yield from decode(_LOG, rest.encode(), A_LOG).reductions or []
+            return
 
 
-def _eval_samples(
-    archive: zipfile.ZipFile, names: Mapping[str, None], wanted: _Name, invalidated: bool
-) -> Pieces | None:
-    """Returns the samples of an `.eval` log, or their summaries; None if it has none."""
-    samples = [name for name in names if SAMPLE.fullmatch(name)]
-    read = partial(_member, archive, most=PIECE_BYTES)
-    reductions = (("reductions", read(name)) for name in names if name == REDUCTIONS)
+def _read_zip(archive: zipfile.ZipFile, choice: Choice) -> tuple[_Log, Iterable[Any] | None]:
+    """Returns the header with the samples, their summaries or reductions; None without samples."""
+    log, names = read_zip_header(archive, _LOG), dict.fromkeys(archive.namelist())
+    members = [name for name in names if MEMBER.fullmatch(name)]
+    if not members and SUMMARIES not in names:
+        return log, None
+    if choice.reducer is not None:
+        return log, _read_list(archive, REDUCTIONS) if REDUCTIONS in names else []
     if SUMMARIES in names:
-        content = read(SUMMARIES)
-        if not samples or not (invalidated or _lack(content, wanted)):
-            return chain(_summaries(content), reductions)
-    return chain((("samples", read(name)) for name in samples), reductions) if samples else None
+        lacks = _lacks(_read_list(archive, SUMMARIES), log.choose(choice.scorer))
+        if not members or not (log.invalidated or lacks):
+            return log, _read_list(archive, SUMMARIES)
+    return log, (decode(_SAMPLE, _read(archive, name), A_LOG, name) for name in members)
 
 
-def _member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    return read_member(archive, archive.getinfo(name), name, most)
+def _read(archive: zipfile.ZipFile, name: str) -> bytes:
+    return read_member(archive, archive.getinfo(name), name, SAMPLE_BYTES)
 
 
-def _summaries(content: bytes) -> Pieces:
-    return pieces(io.BytesIO(content), SUMMARIES, "samples")
+def _read_list(archive: zipfile.ZipFile, name: str) -> Iterator[Any]:
+    file = io.BytesIO(_read(archive, name))
+    file.seek(file.getvalue().index(b"[") + 1)
+    return elements(file, name, SAMPLE_BYTES)
 
 
-def _lack(summaries: bytes, wanted: _Name) -> bool:
+def _lacks(summaries: Iterable[Any], wanted: Heading | None) -> bool:
     """Returns True if the first summary with scores lacks the wanted one."""
-    samples = (decode(_SAMPLE, piece, SUMMARIES).scores for _, piece in _summaries(summaries))
-    scores = next(filter(None, samples), {})
-    return bool(wanted.name) and wanted.name not in scores and wanted.scorer not in scores
+    scores = next((scores for sample in summaries if (scores := sample.get("scores"))), None)
+    return bool(wanted and scores and not {wanted.name, wanted.scorer} & set(scores))
 
 
-def _choose(header: _Header, choice: Choice) -> _Name:
-    """Returns the score to read, by its name and its scorer's; empty names are the first."""
-    wanted = choice.scorer
-    for score in header.results.scores if header.results else ():
-        if wanted in (None, score.name, score.scorer):
-            return score
-    return _Name(wanted or "", wanted or "")
+def _whole(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Row:
+    """Returns the score of a log without samples."""
+    file.seek(0)
+    score = read_score(file, source.place.name, choice.metric or "accuracy", choice.scorer)
+    if isinstance(score, str):
+        raise DataError(score)
+    return Row(origin._replace(sampled=False), "", score)
 
 
-def _scores(
-    file: BinaryIO, source: Source, choice: Choice, header: _Header, samples: Pieces | None
-) -> Iterator[tuple[Origin, Scored]]:
-    about, wanted = header.eval, _choose(header, choice)
-    origin = Origin(FORM, about.model, about.task, read_time(about.created))
-    if samples is None:
-        file.seek(0)
-        score = read_score(file, source.place.name, choice.metric or "accuracy", choice.scorer)
-        if isinstance(score, str):
-            raise DataError(score)
-        yield origin._replace(sampled=False), Scored("", score)
-        return
-    reduced = choice.reducer is None
-    for key, piece in samples:
-        if key == "samples" and choice.reducer is None:
-            yield origin, _scored(decode(_SAMPLE, piece, LOG), wanted, choice.metric)
-        if key == "reductions" and choice.reducer is not None:
-            for reduction in decode(_REDUCTIONS, piece, LOG):
-                if _is_chosen(reduction, wanted, choice.reducer):
-                    reduced = True
-                    for score in reduction.samples:
-                        value = _value(score, wanted, choice.metric)
-                        yield origin, Scored(score.sample_id, value)
-    if not reduced:
-        raise DataError(f"no scores of the reducer {choice.reducer}: choose another or none")
-
-
-def _is_chosen(reduction: _Reduction, wanted: _Name, reducer: str) -> bool:
+def _reduced(
+    origin: Origin, reductions: list[_Reduction], wanted: Heading, choice: Choice
+) -> Iterator[Row]:
     # Where a task names no reducer the log does not either: it is the mean.
-    named = reduction.scorer in (wanted.name, wanted.scorer) or not wanted.name
-    return named and (reduction.reducer or "mean") == reducer
+    names = (wanted.name, wanted.scorer)
+    chosen = [
+        reduction
+        for reduction in reductions
+        if (reduction.scorer in names or not wanted.name)
+        and (reduction.reducer or "mean") == choice.reducer
+    ]
+    if not chosen:
+        raise DataError(f"no scores of the reducer {choice.reducer}: choose another or none")
+    for reduction in chosen:
+        for score in reduction.samples:
+            yield Row(origin, score.sample_id, _value(score, wanted, choice.metric))
 
 
-def _scored(sample: _Sample, wanted: _Name, metric: str | None) -> Scored:
+def _scored(origin: Origin, sample: _Sample, wanted: Heading, metric: str | None) -> Row:
     scores = sample.scores or {}
-    score = scores.get(wanted.name) or scores.get(wanted.scorer)
+    score = scores.get(wanted.name or "") or scores.get(wanted.scorer or "")
     if score is None and not wanted.name:
         score = next(iter(scores.values()), None)
-    if wrong := _why_not(sample, score):
-        return Scored(sample.id, None, wrong=wrong)
-    text, score = _input_text(sample.input), score or _Score()
-
-    def said() -> tuple[object, object, object]:
-        answer = score.answer or (sample.output or {}).get("completion")
-        return text, sample.target, answer
-
+    if (wrong := _why_not(sample, score)) or score is None:
+        return Row(origin, sample.id, None, wrong=wrong)
+    text = _input_text(sample.input)
+    answer = score.answer or (sample.output or {}).get("completion")
+    said = partial(tuple[object, object, object], (text, sample.target, answer))
     value = _value(score, wanted, metric)
-    return Scored(sample.id, value, sample.epoch, text[:HASHED] or None, said=said)
+    return Row(origin, sample.id, value, sample.epoch, text[:HASHED] or None, said=said)
 
 
 def _why_not(sample: _Sample, score: _Score | None) -> str | None:
@@ -229,14 +211,14 @@ def _why_not(sample: _Sample, score: _Score | None) -> str | None:
     return UNSCORED if score is None else None
 
 
-def _value(score: _Score, wanted: _Name, metric: str | None) -> object:
+def _value(score: _Score, wanted: Heading, metric: str | None) -> object:
     """Returns the value of a score, of several that of the metric, of the name, or the first."""
     if not isinstance(score.value, dict):
         return score.value
     values = cast(dict[str, object], score.value)
     if metric is None and wanted.name not in values:
         return next(iter(values.values()), None)
-    return values.get(metric or wanted.name)
+    return values.get(metric or wanted.name or "")
 
 
 def _input_text(value: object) -> str:

@@ -14,20 +14,27 @@ from contextlib import closing
 from functools import partial
 from typing import BinaryIO, cast
 
-import msgspec
-from pyarrow import ArrowException, fs
+from pyarrow import ArrowException
 
+from raylab.bounded import LINE_BYTES, decode
 from raylab.config.quality import Layout
-from raylab.doctor.readers import every_eval_ever, inspect_logs, lm_eval, long_table
-from raylab.doctor.readers.joining import join_rows
-from raylab.doctor.readers.json_stream import decode
-from raylab.doctor.readers.rows import Choice, Origin, Rows, Scored, Source, as_name
+from raylab.doctor.readers.inspect_logs import read_inspect
+from raylab.doctor.readers.long_table import read_long_table
+from raylab.doctor.readers.rows import Choice, Row, Rows, Source, as_name, join_rows
+from raylab.doctor.readers.sample_lines import (
+    EVER_ENDING,
+    HARNESS_NAME,
+    OBJECT,
+    read_ever,
+    read_harness,
+)
 from raylab.doctor.responses import Responses
 from raylab.errors import DataError
 from raylab.files import REQUEST_BYTES, Place
 from raylab.quality.trees import (
     LISTING_THREADS,
-    Unit,
+    TABLES,
+    ScoreTree,
     find_trees,
     lasting_fault,
     list_directory,
@@ -36,13 +43,12 @@ from raylab.quality.trees import (
 from raylab.runs.eval_logs import SUFFIXES as LOGS
 from raylab.workers import Workers
 
-SUFFIXES = (*LOGS, *long_table.SUFFIXES)
+SUFFIXES = (*LOGS, *TABLES)
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
 PARTS_PER_PLACE = 4
 NAMED = 3
 """Reasons that an error names."""
-LINE_BYTES = 1 << 24
 BROKEN = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
     *(ArrowException, csv.Error),
@@ -55,11 +61,8 @@ STORAGE = re.compile(r"AWS|curl|google|Azure|HDFS|network|connection|timed? ?out
 
 def read_responses(
     location: str,
+    choice: Choice | None = None,
     *,
-    metric: str | None = None,
-    scorer: str | None = None,
-    reducer: str | None = None,
-    filter: str | None = None,
     match_text: bool = True,
     strict: bool = False,
     others: Sequence[str] = (),
@@ -70,10 +73,7 @@ def read_responses(
 
     Args:
         location: Path or URI of a directory or file.
-        metric: See `Choice`, as for the next three.
-        scorer: Inspect's scorer.
-        reducer: Inspect's reducer.
-        filter: The filter of lm-evaluation-harness.
+        choice: The scores to read of files that have several; None reads the first.
         match_text: Leave out responses to another text under the same id, as hashes tell it.
         strict: Refuse what would be left out.
         others: Locations of other trees, which may lie in this one and are no part of it.
@@ -86,11 +86,15 @@ def read_responses(
         ConfigError: No filesystem opens a URI.
         OSError: A file cannot be read for the moment.
     """
-    listed, choice = Rows(), Choice(metric, scorer, reducer, filter)
-    sources = list(_find_sources(location, others, layout, listed))
-    places = workers.places * PARTS_PER_PLACE if workers else 1
-    count = max(1, min(len(sources), places))
-    calls = {number: (sources[number::count], choice) for number in range(count)}
+    listed = Rows()
+    sources = list(_find_sources(_find_tree(location, others, layout), listed))
+    with_logs = {source.directory for source in sources if source.place.name.endswith(LOGS)}
+    others_too = {source.directory for source in sources} - with_logs - {""}
+    if layout is Layout.AUTO and others_too:
+        # A directory without logs is that of no model.
+        sources = [source._replace(directory="", part="") for source in sources]
+    count = max(1, min(len(sources), workers.places * PARTS_PER_PLACE if workers else 1))
+    calls = {number: (sources[number::count], choice or Choice()) for number in range(count)}
     if workers is None:
         parts = {number: read_files(*call) for number, call in calls.items()}
     else:
@@ -106,53 +110,49 @@ def read_responses(
     return joined
 
 
-def _find_sources(
-    location: str, others: Sequence[str], layout: Layout, rows: Rows
-) -> Iterator[Source]:
+def _find_tree(location: str, others: Sequence[str], layout: Layout) -> ScoreTree:
+    root = str(Place.at(location))
+    try:
+        return find_trees(root, others, layout)[0]
+    except DataError:
+        if layout is not Layout.AUTO:
+            raise
+        # Such as a model without generations beside one that has them.
+        return find_trees(root, others, Layout.FLAT)[0]
+
+
+def _find_sources(tree: ScoreTree, rows: Rows) -> Iterator[Source]:
     """Yields the files of a tree that may hold scores; what cannot be listed is left out."""
-    root = Place.at(location)
-    kind = root.info().type
-    if kind == fs.FileType.NotFound:
-        raise DataError(f"{location} does not exist: give a directory of logs, or a file")
-    if kind != fs.FileType.Directory:
+    root = Place.at(tree.location)
+    if root.info().is_file:
         yield Source(root, path=root.stem)
         return
-    directories, files = list_directory(root, root.path)
-    yield from _sources(root, "", "", [name for name in files if name.endswith(SUFFIXES)])
-    units = _units(str(root), others, layout, rows) if directories else []
+    files = list_directory(root, root.path)[1]
+    yield from name_sources(root, [name for name in files if name.endswith(SUFFIXES)])
+    if tree.beside:
+        where = f"{tree.location}: set layout=flat to read them"
+        rows.leave_out("files beside the generations of a model", where, tree.beside)
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        listings = pool.map(partial(score_files, suffixes=SUFFIXES), units)
-        for unit, names in zip(units, listings, strict=True):
+        listings = pool.map(partial(score_files, suffixes=SUFFIXES), tree.units)
+        for unit, names in zip(tree.units, listings, strict=True):
             top = root / unit.path.removeprefix(f"{root.path}/")
             for name, fault in names.items():
                 if fault is not None:
                     rows.leave_out(f"directories ({fault})", f"{top}/{name}")
             files = [name for name, fault in names.items() if fault is None]
-            yield from _sources(top, unit.model, unit.generation, files)
+            model = "" if tree.layout is Layout.NAMED else unit.model
+            yield from name_sources(top, files, model, unit.generation)
 
 
-def _units(location: str, others: Sequence[str], layout: Layout, rows: Rows) -> Sequence[Unit]:
-    try:
-        tree = find_trees(location, others, layout)[0]
-    except DataError:
-        if layout is not Layout.AUTO:
-            raise
-        # Such as a model without generations beside one that has them.
-        tree = find_trees(location, others, Layout.FLAT)[0]
-    if tree.beside:
-        where = f"{location}: set layout=flat to read them"
-        rows.leave_out("files beside the generations of a model", where, tree.beside)
-    return tree.units
-
-
-def _sources(top: Place, model: str, generation: str, names: Sequence[str]) -> Iterator[Source]:
+def name_sources(
+    top: Place, names: Sequence[str], model: str = "", generation: str = ""
+) -> Iterator[Source]:
     """Yields the files of a directory, without those that are read with another one."""
-    ending = every_eval_ever.ENDING
-    beside = {name.removesuffix(ending) for name in names if name.endswith(ending)}
+    beside = {name.removesuffix(EVER_ENDING) for name in names if name.endswith(EVER_ENDING)}
     times = {
         (os.path.dirname(name), match["time"])
         for name in names
-        if (match := lm_eval.SAMPLES.fullmatch(os.path.basename(name)))
+        if (match := HARNESS_NAME.fullmatch(os.path.basename(name)))
     }
     for name in names:
         stem, suffix = os.path.splitext(name)
@@ -195,17 +195,13 @@ def _open(place: Place) -> BinaryIO:
     return open(place.path, "rb")
 
 
-def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[tuple[Origin, Scored]]:
-    name, keys = source.place.name, dict[str, msgspec.Raw]()
+def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
+    name, read = source.place.name, read_long_table
     if name.endswith(LOGS):
-        return inspect_logs.read_inspect(file, source, choice)
-    if name.endswith(long_table.LINES):
+        read = read_inspect
+    elif name.endswith((".jsonl", ".ndjson")):
         # The keys of the first line tell the format.
-        line = file.readline(LINE_BYTES)
-        keys = decode(msgspec.json.Decoder(dict[str, msgspec.Raw]), line, "line 1")
+        keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1")
         file.seek(0)
-    if "doc_id" in keys:
-        return lm_eval.read_lm_eval(file, source, choice)
-    if "sample_id" in keys:
-        return every_eval_ever.read_every_eval_ever(file, source, choice)
-    return long_table.read_long_table(file, source)
+        read = read_harness if "doc_id" in keys else read_ever if "sample_id" in keys else read
+    return read(file, source, choice)

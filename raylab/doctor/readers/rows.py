@@ -1,15 +1,19 @@
-"""Rows: what files of all formats say of responses, collected in columns."""
+"""Rows: what files of all formats say of responses, collected in columns and joined."""
 
 import hashlib
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
-import msgspec
+import numpy as np
+import pandas as pd
 
 from raylab.bounded import over
+from raylab.doctor.responses import COLUMNS, Item, Responses, make_responses
 from raylab.files import Place
 from raylab.printable import printable
 
@@ -32,11 +36,24 @@ NO_NUMBER = "scores that are no numbers: choose another scorer or metric"
 OUTSIDE = "scores outside [0, 1]: scale them to it, or choose another scorer or metric"
 UNNAMED = "responses without a model or an item"
 OTHERS = "responses or files that cannot be used for other reasons"
+OTHER_TEXT = (
+    "responses to another text under the same id: rename the items, or set match_text=false"
+)
+REPEATED = "responses that were repeated: the newest counts (epochs and generations are told apart)"
 
-LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-"""Inspect's correct, partial, incorrect and no answer."""
-WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-MISSING = frozenset({"", "nan", "na", "n/a", "null", "none"})
+VALUES: dict[str, float | None] = {
+    **dict.fromkeys(("C", "yes", "true"), 1.0),
+    **dict.fromkeys(("I", "N", "no", "false"), 0.0),
+    **dict.fromkeys(("", "nan", "na", "n/a", "null", "none")),
+    "P": 0.5,
+}
+"""Scores of Inspect's correct, partial, incorrect and no answer, and of words; None is missing."""
+INSPECT = "Inspect"
+"""The format in which the directories of a tree may name models, too."""
+FIELDS = ("origin", "item", "group", "text", "epoch", "score", "weight", "wrong")
+
+Table = Any
+"""A DataFrame or a column of it, whose types pandas declares too widely."""
 
 
 class Choice(NamedTuple):
@@ -59,7 +76,7 @@ class Source(NamedTuple):
     place: Place
     directory: str = ""
     """The tree's directory of a model that it lies in."""
-    generation: str = ""
+    part: str = ""
     """Likewise of a generation."""
     path: str = ""
     """Its path below these, without its last ending."""
@@ -72,9 +89,9 @@ class Origin(NamedTuple):
     """The name of the format."""
     model: str = ""
     task: str = ""
+    generation: str = ""
     time: float = 0.0
     """Time when the scores were made, in seconds since 1970."""
-    generation: str = ""
     sampled: bool = True
     """False for a log without samples, whose only score is that of an item."""
 
@@ -84,9 +101,10 @@ class Origin(NamedTuple):
         return self._replace(**names)
 
 
-class Scored(msgspec.Struct, frozen=True):
+class Row(NamedTuple):
     """A response as a file has it."""
 
+    origin: Origin
     item: object
     value: object
     """The score as written: a number, a letter or word that stands for one, or none."""
@@ -101,79 +119,61 @@ class Scored(msgspec.Struct, frozen=True):
     """Returns the item's text, its target and the answer."""
 
 
-def _integers() -> "array[int]":
-    return array("q")
+@dataclass
+class Rows:
+    """What files that are read together say of responses.
 
+    Attributes:
+        origins: Where responses come from.
+        columns: Lists of equal length, in the order of `FIELDS`.
+        said: Number of the origin, item, hash of the text, and the text, target and answer.
+        answers: Numbers of answers by task, item and hash.
+        left_out: Numbers of files and, once joined, of responses that do not count, by reason.
+        examples: The first place where each reason applies.
+    """
 
-class Rows(msgspec.Struct):
-    """The responses of files, as columns of equal length."""
+    origins: list[tuple[Source, Origin]] = field(default_factory=list[tuple[Source, Origin]])
+    columns: tuple[list[Any], ...] = field(default_factory=lambda: tuple([] for _ in FIELDS))
+    said: list[tuple[int, str, int, str, str, str]] = field(default_factory=list[Any])
+    answers: Counter[tuple[str, str, int]] = field(default_factory=Counter[Any])
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    examples: dict[str, str] = field(default_factory=dict[str, str])
 
-    origins: list[tuple[Source, Origin]] = []
-    origin: "array[int]" = msgspec.field(default_factory=_integers)
-    """Number of the response's origin."""
-    item: list[str] = []
-    group: list[str] = []
-    text: "array[int]" = msgspec.field(default_factory=_integers)
-    """Hash of what tells the item's text; 0 without it."""
-    epoch: "array[int]" = msgspec.field(default_factory=_integers)
-    score: list[float] = []
-    weight: list[float] = []
-    said: dict[tuple[int, str, int], tuple[str, str, str]] = {}
-    """Text, target and answer by origin, item and hash; a text is kept once."""
-    answers: Counter[tuple[str, str, int]] = msgspec.field(
-        default_factory=Counter[tuple[str, str, int]]
-    )
-    left_out: Counter[str] = msgspec.field(default_factory=Counter[str])
-    examples: dict[str, str] = {}
-    """The first place where each reason applies."""
-
-    def take(self, source: Source, responses: Iterable[tuple[Origin, Scored]]) -> None:
-        """Adds the responses of a file, or leaves them out with the reasons.
+    def take(self, source: Source, rows: Iterable[Row]) -> None:
+        """Adds the responses of a file.
 
         Where the file turns out to be broken, nothing of it is added, and its error is raised.
         """
-        length, counts, examples = len(self.score), self.left_out.copy(), self.examples.copy()
-        numbers, names = dict[Origin, int](), dict[object, str]()
+        length, numbers = len(self.columns[0]), dict[Origin, int]()
         try:
-            for origin, response in responses:
-                if (number := numbers.get(origin, -1)) < 0:
-                    number = numbers[origin] = len(self.origins)
-                    self.origins.append((source, origin.printable()))
-                if (name := names.get(response.item)) is None:
-                    name = names[response.item] = as_name(response.item)
-                self._add(source, origin, number, name, response)
+            for row in rows:
+                if (number := numbers.get(row.origin, -1)) < 0:
+                    number = numbers[row.origin] = len(self.origins)
+                    self.origins.append((source, row.origin.printable()))
+                self._add(number, row)
         except Exception:
-            self.left_out, self.examples = counts, examples
-            for column in (self.origin, self.item, self.group, self.text, self.epoch):
+            for column in self.columns:
                 del column[length:]
-            del self.score[length:], self.weight[length:]
             raise
-
-    def _add(
-        self, source: Source, origin: Origin, number: int, name: str, response: Scored
-    ) -> None:
-        score = response.wrong or read_score_value(response.value)
-        if isinstance(score, str):
-            return self.leave_out(score, f"{source.place}: {name}")
-        if len(self.score) >= MOST_ROWS:
+        if len(self.columns[0]) > MOST_ROWS:
             raise over(str(source.place), "scores", MOST_ROWS)
-        text = 0 if response.text is None else text_hash(str(response.text))
-        self.origin.append(number)
-        self.item.append(name)
-        self.group.append("" if response.group is None else as_name(response.group))
-        self.text.append(text)
-        self.epoch.append(response.epoch)
-        self.score.append(score)
-        self.weight.append(response.weight)
-        count = self.answers.get(key := (origin.task, name, text), 0)
-        is_kept = count < MOST_ANSWERS and len(self.said) < MOST_SAID
-        if response.said is not None and is_kept and (number, name, text) not in self.said:
-            self.answers[key] += 1
-            *item, answer = response.said()
-            whole, target = ("", "") if count else item
-            said = shorten(whole, LONGEST_TEXT), shorten(target), shorten(answer)
-            self.said[number, name, text] = said
-        return None
+
+    def _add(self, number: int, row: Row) -> None:
+        name, score = as_name(row.item), row.wrong or read_score_value(row.value)
+        wrong, score = (score, np.nan) if isinstance(score, str) else (None, score)
+        text = 0 if row.text is None else text_hash(str(row.text))
+        group = "" if row.group is None else as_name(row.group)
+        values = number, name, group, text, row.epoch, score, row.weight, wrong
+        for column, value in zip(self.columns, values, strict=True):
+            column.append(value)
+        count = self.answers[key := (row.origin.task, name, text)]
+        if wrong or row.said is None or count >= MOST_ANSWERS or len(self.said) >= MOST_SAID:
+            return
+        # The text of an item is kept once.
+        whole, target, answer = row.said()
+        whole, target = ("", "") if count else (shorten(whole, LONGEST_TEXT), shorten(target))
+        self.said.append((number, name, text, whole, target, shorten(answer)))
+        self.answers[key] += 1
 
     def leave_out(self, reason: str, where: str, count: int = 1) -> None:
         """Counts what does not count, with the place of an example."""
@@ -184,10 +184,137 @@ class Rows(msgspec.Struct):
         self.left_out[reason] += count
 
 
+def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
+    """Returns the responses that the rows of several parts stand for.
+
+    Where the directories of a tree hold logs of Inspect that name one model each, the directories
+    name the models, as for the four figures. Items have their ids as
+    names, with several tasks in a tree `task/id`; the task is then the group of items without one.
+
+    Args:
+        parts: The rows; their order does not matter.
+        match_text: Leave out responses to another text under the same id.
+
+    Raises:
+        DataError: There is no response.
+    """
+    rows, frames = Rows(), list[Table]()
+    for part in parts:
+        rows.left_out.update(part.left_out)
+        rows.examples = part.examples | rows.examples
+        if part.columns[0]:
+            first = len(rows.origins)
+            frame = pd.DataFrame(dict(zip(FIELDS, part.columns, strict=True)))
+            frames.append(frame.assign(origin=frame["origin"] + first))
+            rows.origins += part.origins
+            rows.said += [(said[0] + first, *said[1:]) for said in part.said]
+    if not frames:
+        return make_responses((), {}, rows.left_out)
+    origins = _resolve(rows.origins)
+    table: Table = pd.concat(frames, ignore_index=True).join(origins, on="origin")
+    table = _leave_out(_name_items(table), rows, match_text)
+    items = _describe(table, rows.said, origins)
+    return make_responses(table[list(COLUMNS)], items, rows.left_out, rows.examples)
+
+
+def _leave_out(table: Table, rows: Rows, match_text: bool) -> Table:
+    """Returns the responses that count, and counts the others by their reasons."""
+
+    def mark(wrong: Callable[[Table], Table], reason: str) -> None:
+        right = table[table["wrong"].isna()]
+        table.loc[right.index[wrong(right)], "wrong"] = reason
+
+    table = table.sort_values("age", kind="stable").astype({"wrong": object})
+    keys = ["model", "item", "generation", "epoch"]
+    mark(lambda right: (right["model"] == "") | (right["item"] == ""), UNNAMED)
+    if match_text:
+        mark(_has_other_text, OTHER_TEXT)
+    mark(lambda right: right.duplicated(keys, keep="last"), REPEATED)
+    for reason, wrong in table[table["wrong"].notna()].groupby("wrong"):
+        source, _ = rows.origins[wrong["origin"].iloc[0]]
+        rows.leave_out(reason, f"{source.place}: {wrong['item'].iloc[0]}", len(wrong))
+    return table[table["wrong"].isna()]
+
+
+def _resolve(sources: Sequence[tuple[Source, Origin]]) -> Table:
+    """Returns origins with the models, tasks and generations that the tree as a whole tells."""
+    columns = [*Source._fields, *Origin._fields]
+    table: Table = pd.DataFrame([(*source, *origin) for source, origin in sources], columns=columns)
+    logs = table["form"] == INSPECT
+    named = table[logs].groupby("directory")["model"].nunique()
+    if len(named) and "" not in named.index and named.max() == 1:
+        by_path = table["path"].isin(_paths_of_tasks(table[logs])) | ~table["sampled"]
+        table.loc[logs, "model"] = table["directory"]
+        table.loc[logs, "generation"] = table["part"]
+        table.loc[logs & by_path, "task"] = table["path"]
+    else:
+        table.loc[logs & (table["model"] == ""), "model"] = table["directory"]
+    sampled = table["sampled"] & (table["task"] != "")
+    tasks = table["task"].where(sampled & (table.loc[sampled, "task"].nunique() > 1), "")
+    table = table.assign(tasks=tasks, prefix=tasks + np.where(tasks == "", "", "/"))
+    table["age"] = np.argsort(np.lexsort((table["path"], table["time"])))
+    names = ["form", "model", "task", "generation", "tasks", "prefix"]
+    return table[[*names, "sampled", "age"]].astype(dict.fromkeys(names, "category"))
+
+
+def _paths_of_tasks(logs: Table) -> list[str]:
+    """Returns the paths that tell the logs of a directory apart, as their tasks do not.
+
+    These are paths that several directories have, where one has several logs of the same task.
+    """
+    sampled = logs[logs["sampled"]]
+    if not sampled.duplicated(["directory", "part", "task"]).any():
+        return []
+    return sampled.loc[sampled.duplicated("path"), "path"].tolist()
+
+
+def _name_items(table: Table) -> Table:
+    """Returns rows with the whole names of items and groups."""
+    items, groups = table["item"], table["group"]
+    if not table["sampled"].all():
+        items = items.where(table["sampled"], table["task"].astype(str))
+    if (table["tasks"] != "").any():
+        items = table["prefix"].astype(str) + items
+        groups = groups.where(groups != "", table["tasks"].astype(str))
+    return table.assign(item=items.astype("category"), group=groups.astype("category"))
+
+
+def _has_other_text(table: Table) -> Table:
+    """Returns True for responses to a text that fewer models have under the item's name.
+
+    Hashes are compared within a format, because each has its own.
+    """
+    hashed = table.loc[table["text"] != 0, ["form", "item", "text", "model"]].drop_duplicates()
+    models = hashed.groupby(["form", "item", "text"]).size()
+    texts = models.sort_values(ascending=False, kind="stable").reset_index("text")
+    usual = texts.groupby(["form", "item"])["text"].first()
+    if len(usual) == len(texts):
+        return np.zeros(len(table), bool)
+    expected = usual.reindex(pd.MultiIndex.from_frame(table[["form", "item"]])).to_numpy()
+    return (table["text"] != 0) & (table["text"] != expected)
+
+
+def _describe(table: Table, said: Iterable[tuple[Any, ...]], origins: Table) -> dict[str, Item]:
+    """Returns what is said of items and texts that count, with the answers of models."""
+    kept = set(table[["item", "text"]].drop_duplicates().itertuples(index=False, name=None))
+    names = list(zip(origins["prefix"], origins["model"], strict=True))
+    items = dict[str, Item]()
+    for origin, name, text, whole, target, answer in said:
+        prefix, model = names[origin]
+        if (prefix + name, text) in kept:
+            item = items.setdefault(prefix + name, Item(whole, target, {}))
+            if len(item.answers) < MOST_ANSWERS:
+                cast(dict[str, str], item.answers).setdefault(model, answer)
+    return items
+
+
 def read_score_value(value: object) -> float | str:
     """Returns the score in [0, 1] that a value stands for, or the reason why there is none."""
     if isinstance(value, str):
-        value = _read_word(value.strip())
+        word = value.strip()
+        value = VALUES.get(word, VALUES.get(word.lower(), word))
+        with suppress(ValueError):
+            value = float(value) if isinstance(value, str) else value
     if value is None or value != value:
         return UNSCORED
     if not isinstance(value, int | float):
@@ -195,16 +322,7 @@ def read_score_value(value: object) -> float | str:
     return float(value) if 0 <= value <= 1 else OUTSIDE
 
 
-def _read_word(word: str) -> object:
-    lower = word.lower()
-    if lower in MISSING:
-        return None
-    try:
-        return LETTERS[word] if word in LETTERS else WORDS.get(lower) or float(lower)
-    except ValueError:
-        return WORDS.get(lower, word)
-
-
+@lru_cache(1 << 16, typed=True)
 def as_name(value: object) -> str:
     """Returns a value as a name that may be shown; a long one is cut and ends with its hash."""
     text = str(value)

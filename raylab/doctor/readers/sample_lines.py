@@ -1,0 +1,171 @@
+"""Samples as lines of JSON: those of lm-evaluation-harness and of Every Eval Ever 0.3.0.
+
+lm-evaluation-harness writes `samples_<task>_<time>.jsonl`, with the model named in the results
+beside; a line is a document under a filter, with the values of its metrics as keys. Every Eval Ever
+has `{uuid}_samples.jsonl` with `{uuid}.json` beside; a line is the score of a sample under one
+result of the evaluation.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from raylab.bounded import decode, lines
+from raylab.doctor.readers.rows import ERRORED, UNSCORED, Choice, Origin, Row, Source, read_time
+from raylab.errors import DataError
+from raylab.files import Place
+
+HARNESS, EVER = "lm-evaluation-harness", "Every Eval Ever"
+HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
+EVER_ENDING = "_samples.jsonl"
+BESIDE_BYTES = 1 << 28
+"""Longest file of results."""
+QUESTIONS = ("question", "query", "problem", "prompt", "text", "input", "ctx", "sentence", "goal")
+"""Keys of a document that hold what is asked, first of all; without one the prompt is shown."""
+
+Sample = Mapping[str, Any]
+OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+
+class _Result(msgspec.Struct):
+    evaluation_name: str = ""
+    evaluation_result_id: str | None = None
+    metric_config: dict[str, Any] = {}
+
+
+class _Beside(msgspec.Struct):
+    """The results of either format."""
+
+    model_name: str | None = None
+    evaluation_results: list[_Result] = []
+    evaluation_timestamp: str | None = None
+    retrieved_timestamp: str | None = None
+
+
+class _Sample(msgspec.Struct):
+    model_id: str
+    evaluation_name: str
+    sample_id: str
+    evaluation: dict[str, Any]
+    evaluation_result_id: str | None = None
+    sample_hash: str | None = None
+    input: dict[str, Any] = {}
+    answer_attribution: list[dict[str, Any]] = []
+    error: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+_BESIDE, _SAMPLE = msgspec.json.Decoder(_Beside), msgspec.json.Decoder(_Sample)
+
+
+def _read_beside(place: Place | None) -> _Beside:
+    if place is None or not place.exists():
+        return _Beside()
+    return decode(_BESIDE, place.read(BESIDE_BYTES), "results", place.name)
+
+
+def read_harness(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
+    """Yields the scores of samples of lm-evaluation-harness: those of a filter and a metric.
+
+    Raises:
+        DataError: The file, or the results beside it, are broken, or nothing has the filter.
+        OSError: The file cannot be read.
+    """
+    match = HARNESS_NAME.fullmatch(source.place.name)
+    task, time = (match["task"], match["time"]) if match else (source.place.stem, "")
+    model = _read_beside(_find_results(source.place, time)).model_name or source.place.parent.name
+    moment = read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time))
+    origin, chosen, read = Origin(HARNESS, model, task, time=moment), choice.filter, False
+    for number, line in lines(file, "the samples"):
+        sample = decode(OBJECT, line, "a sample", f"line {number}")
+        chosen = chosen or str(sample.get("filter"))
+        if str(sample.get("filter")) == chosen:
+            read = True
+            metric = choice.metric or next(iter(sample.get("metrics") or ()), "")
+            yield Row(
+                origin,
+                sample.get("doc_id"),
+                sample.get(metric),
+                text=sample.get("doc_hash"),
+                said=partial(_read_texts, sample),
+            )
+    if not read:
+        raise DataError(f"no scores of the filter {chosen}: choose another or none")
+
+
+def _find_results(samples: Place, time: str) -> Place | None:
+    """Returns the results of the run that wrote the samples, or the latest beside them."""
+    names = [name for name in samples.parent.names() if name.endswith(".json")]
+    beside = [name for name in names if time and name.endswith(f"_{time}.json")]
+    beside = beside or [name for name in names if name.startswith("results_")]
+    return samples.parent / beside[-1] if beside else None
+
+
+def _read_texts(sample: Sample) -> tuple[object, object, object]:
+    """Returns the question, the target, and the reply, or of choices the likeliest."""
+    document, replies = sample.get("doc") or {}, sample.get("filtered_resps") or [""]
+    requests = cast(dict[str, dict[str, Any]], sample.get("arguments") or {})
+    questions = [document[key] for key in QUESTIONS if isinstance(document.get(key), str)]
+    prompt, answer = requests.get("gen_args_0", {}).get("arg_0"), replies[0]
+    try:
+        likelihoods = [float(likelihood) for likelihood, _ in replies]
+        best = likelihoods.index(max(likelihoods))
+        answer = requests.get(f"gen_args_{best}", {}).get("arg_1")
+    except (TypeError, ValueError):
+        pass
+    return questions[0] if questions else prompt, sample.get("target"), answer
+
+
+def read_ever(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
+    """Yields the scores of samples of Every Eval Ever: those of one result of each evaluation.
+
+    Raises:
+        DataError: The file, or the evaluation beside it, is broken, or no result has the metric.
+        OSError: The file cannot be read.
+    """
+    name = source.place.name.removesuffix(EVER_ENDING)
+    beside = _read_beside(source.place.parent / f"{name}.json")
+    chosen = _choose(beside.evaluation_results, choice.metric)
+    time = read_time(beside.evaluation_timestamp or beside.retrieved_timestamp)
+    epochs = Counter[tuple[str, str, str]]()
+    for number, line in lines(file, "the samples"):
+        sample = decode(_SAMPLE, line, "a sample", f"line {number}")
+        model, task, item = sample.model_id, sample.evaluation_name, sample.sample_id
+        result = chosen.setdefault(task, sample.evaluation_result_id)
+        if sample.evaluation_result_id in (None, result):
+            epochs[model, task, item] += 1
+            yield _row(Origin(EVER, model, task, time=time), sample, epochs[model, task, item])
+
+
+def _choose(results: list[_Result], metric: str | None) -> dict[str, str | None]:
+    """Returns the id of each evaluation's result that has the metric, or of its first one."""
+    chosen = dict[str, str | None]()
+    for result in results:
+        names = result.metric_config.get("metric_id"), result.metric_config.get("metric_name")
+        if metric is None or metric in names:
+            chosen.setdefault(result.evaluation_name, result.evaluation_result_id)
+    if metric is not None and results and not chosen:
+        raise DataError(f"no result has the metric {metric}: choose another")
+    return chosen
+
+
+def _row(origin: Origin, sample: _Sample, epoch: int) -> Row:
+    answers = [answer.get("extracted_value") for answer in sample.answer_attribution]
+    texts = sample.input.get("raw"), sample.input.get("reference"), (answers or [""])[-1]
+    said = partial(tuple[object, object, object], texts)
+    wrong = ERRORED if sample.error else None if _has_metric(sample) else UNSCORED
+    score, text = sample.evaluation.get("score"), sample.sample_hash
+    return Row(origin, sample.sample_id, score, epoch, text, wrong, said=said)
+
+
+def _has_metric(sample: _Sample) -> bool:
+    """Returns False for a missing metric, which the converter from lm-eval writes as 0."""
+    metrics = (sample.metadata or {}).get("lm_eval_metrics")
+    if not isinstance(metrics, str):
+        return True
+    values = decode(OBJECT, metrics.encode(), "metrics").values()
+    return any(isinstance(value, int | float) for value in values)
