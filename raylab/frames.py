@@ -6,7 +6,7 @@ Runs and score trees are given by directory or URI, as `runs/one`.
 import pandas as pd
 
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
-from raylab.annotation.statistics.export import export_frame
+from raylab.annotation.statistics.frame import export_frame
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
@@ -100,7 +100,7 @@ def responses(tree: str) -> pd.DataFrame:
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
-    Columns: those of `raylab.annotation.statistics.export.COLUMNS`.
+    Columns: those of `raylab.annotation.statistics.frame.COLUMNS`.
 
     Args:
         run: Directory or URI of the run.

@@ -6,7 +6,7 @@ import pytest
 
 from raylab import frames
 from raylab.annotation.run import archive_location, open_archive
-from raylab.annotation.statistics.export import COLUMNS
+from raylab.annotation.statistics.frame import COLUMNS
 from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.config.jobs import TuneConfig
 from raylab.errors import RunError

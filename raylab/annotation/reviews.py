@@ -12,8 +12,9 @@ from functools import partial
 from typing import Literal
 
 from raylab.annotation.decisions import decision_row
+from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
-from raylab.annotation.statistics.accuracy import DECIDED, is_drawn
+from raylab.annotation.statistics.accuracy import DECIDED
 from raylab.archive.records import (
     AUDIT,
     DECISION,
@@ -356,13 +357,13 @@ class Reviews:
 def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     """Draws a share of the cases that the protocol decided; returns the number of new ones.
 
-    A larger share draws the same cases and more.
+    Seed and id alone draw a case, so a larger share draws the same cases and more.
 
     Raises:
         ArchiveError: The archive fails.
     """
     decided = (one.case for one in run.cases() if one.case.status in DECIDED)
-    drawn = [stored.case for stored in decided if is_drawn(stored.case, seed, share)]
+    drawn = [row.case for row in decided if in_generation(f"audit/{row.case}", seed, share)]
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
 
 

@@ -37,9 +37,9 @@ from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
 from raylab.quality.record import Quality
 from raylab.quality.trees import find_trees
-from raylab.report.models import comparison_table
+from raylab.report.models import comparison_tables
 from raylab.report.page import PAGE, Page, write_page
-from raylab.report.pipeline import PipelineReport, pipeline_page
+from raylab.report.pipeline import pipeline_page
 from raylab.report.quality import log_quality
 from raylab.report.table import print_tables
 from raylab.runs.records import Record
@@ -184,15 +184,13 @@ def _page(config: PipelineConfig, run: Run) -> Page:
         str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
     }
     return pipeline_page(
-        PipelineReport(
-            uri=run.uri,
-            record=run.record,
-            config=config,
-            models=_written(run, PipelineMetrics).models,
-            quality={tree: quality, **quality.others},
-            examples=_written(run, Examples).examples,
-            rules={uri: rules.means for uri, rules in scored.items() if rules},
-        )
+        uri=run.uri,
+        record=run.record,
+        config=config,
+        models=_written(run, PipelineMetrics).models,
+        quality={tree: quality, **quality.others},
+        examples=_written(run, Examples).examples,
+        rules={uri: rules.means for uri, rules in scored.items() if rules},
     )
 
 
@@ -207,7 +205,7 @@ def _written(run: Run, kind: type[R]) -> R:
 def _tell_outcome(run: Run) -> None:
     quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
     print_tables(
-        comparison_table(models),
+        *comparison_tables(models),
         models={name: m.best.model_dump(mode="json") for name, m in models.items()},
         reported={name: m.reported.model_dump(mode="json") for name, m in models.items()},
     )

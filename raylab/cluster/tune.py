@@ -47,7 +47,7 @@ from raylab.grid_metrics import mode_of, worst
 from raylab.log import log_line
 from raylab.memory import give_back
 from raylab.report.charts import learning_curves_png
-from raylab.report.models import comparison_table, epoch_line
+from raylab.report.models import comparison_tables, epoch_line
 from raylab.report.page import PAGE, write_page
 from raylab.report.sweep import curve_names, sweep_page, sweep_table
 from raylab.report.table import print_tables
@@ -349,7 +349,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
     winner = metrics.trials[0]
     trained = Run.at(run / TRIALS / winner.trial).read_record(TrainingMetrics)
-    beside = [] if trained is None else [comparison_table({winner.description: trained})]
+    beside = [] if trained is None else list(comparison_tables({winner.description: trained}))
     print_tables(
         sweep_table(metrics, config.training.monitor),
         *beside,

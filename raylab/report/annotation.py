@@ -16,9 +16,10 @@ from raylab.annotation.outcome import (
 from raylab.annotation.statistics.accuracy import NAMES, AuditReport, ConfusionPanel
 from raylab.annotation.statistics.agreement import NONE, AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
+from raylab.annotation.statistics.figures import CallUsage, Seconds
 from raylab.annotation.statistics.report import AnnotationReport
-from raylab.annotation.statistics.usage import CallUsage, Seconds
 from raylab.printable import join_names, pluralize
+from raylab.report.drift import drift_section
 from raylab.report.page import Block, Page, Section, block, provenance
 from raylab.report.table import (
     RULE,
@@ -78,7 +79,6 @@ def annotation_page(
     record: RunRecord,
     report: AnnotationReport,
     disagreements: Sequence[FullCase],
-    drift: Section,
 ) -> Page:
     """Returns the page of a run.
 
@@ -87,16 +87,15 @@ def annotation_page(
         record: Its record.
         report: Its report.
         disagreements: The cases of the disagreements in the report, in the same order.
-        drift: The section of the runs of its archive over time.
     """
-    archive = {"archive": report.archive.place, "records": f"{report.archive.records:,}"}
+    archive = {"archive": report.archive, "records": f"{report.records:,}"}
     made = provenance(uri, record, {**archive, "distances": report.distance})
     return Page(
         "annotation",
         report.run,
         uri,
         list(summarize(report)),
-        [*_sections(report, disagreements), drift, made],
+        [*_sections(report, disagreements), drift_section(report), made],
         report.notices,
         "smoke test" if report.smoke else "",
     )
@@ -105,6 +104,11 @@ def annotation_page(
 def summarize(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences that sum up the run and its results."""
     cases = report.cases
+    if report.codes:
+        codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
+        yield f"Final codes: {join_names(codes)}."
+    if report.audit is not None:
+        yield _summarize_audit(report.audit)
     annotators = [_served(report, classify_stage(side)) for side in SIDES]
     settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
     yield (
@@ -112,11 +116,6 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
         f"{settled if report.adjudication.cases else ''}."
     )
-    if report.codes:
-        codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
-        yield f"Final codes: {join_names(codes)}."
-    if report.audit is not None:
-        yield _summarize_audit(report.audit)
     shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
     if ended := [f"{count:,} {label}" for count, label in shares if count]:
         yield f"How they ended: {join_names(ended)}."

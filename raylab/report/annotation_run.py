@@ -1,18 +1,17 @@
 """The end of an annotation: report, score tree and page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import SIDES, Status, read_decision, read_outcome
+from raylab.annotation.outcome import Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
-from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest
-from raylab.annotation.statistics.export import export_run
-from raylab.annotation.statistics.frame import Tables, read_run, tabulate
+from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
+from raylab.annotation.statistics.figures import UncertainUsage
+from raylab.annotation.statistics.frame import Tables, export_run, read_run, tabulate
 from raylab.annotation.statistics.report import (
     AnnotationReport,
-    ArchiveHead,
     BatchReport,
     batch_report,
 )
@@ -22,25 +21,21 @@ from raylab.annotation.statistics.scores import (
     annotator_names,
     score_tree,
 )
-from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
-from raylab.errors import DataError, LlmError, RunError
-from raylab.files import Place
+from raylab.errors import LlmError
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.report.annotation import FullCase, annotation_page
-from raylab.report.drift import archived_run, drift_section
-from raylab.report.page import PAGE, Page, Section, write_page
+from raylab.report.drift import archived_run
+from raylab.report.page import PAGE, Page, write_page
 from raylab.report.table import print_tables
 from raylab.runs.records import measures_of
 from raylab.runs.run import SCORES, Run
 from raylab.tracking import track
 
-SHOWN_RUNS = 12
-"""Most runs in the comparison over time."""
-
-Reports = Sequence[tuple[RunRow, AnnotationReport | None]]
+EARLIER_RUNS = 12
+"""Most earlier runs that the run may be compared with: the latest."""
 
 
 def conclude(annotation: AnnotationRun, left: str = "") -> None:
@@ -56,17 +51,12 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    run, head = annotation.run, annotation.archived.row()
-    rows = [row for row in annotation.archive.runs() if row.records and row.name != run.name]
-    others = [(row, _report_of(annotation, row)) for row in rows[-SHOWN_RUNS:]]
-    report = _report(annotation, head, others, left)
+    run, config = annotation.run, annotation.config
+    report = _report(annotation, left)
     run.write_record(report)
-    config = annotation.config
     track(config.tracking, run, report.cases.total, figures_of(report))
     _export(annotation, report.cases.total)
-    over_time = _over_time(run.name, [*others, (head, report)], len(rows) - len(others))
-    cases = _full_cases(annotation, report)
-    page = annotation_page(run.uri, run.record, report, cases, over_time)
+    page = annotation_page(run.uri, run.record, report, _full_cases(annotation, report))
     write_page(run, page)
     _print(run, report, page)
     counts = annotation.archived.counts(now=True)
@@ -86,20 +76,21 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
     return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
 
 
-def _report(
-    annotation: AnnotationRun, head: RunRow, others: Reports, left: str
-) -> AnnotationReport:
+def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
-    run, codebook = annotation.run, annotation.codebook
+    run, codebook, head = annotation.run, annotation.codebook, annotation.archived.row()
     open_book = annotation.settings.prompts.open_book
     tables = tabulate(read_run(annotation.archived, codebook), codebook, open_book=open_book)
+    changes, compared = _over_time(annotation, head, tables)
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
-        archive=ArchiveHead(place=annotation.archive.place, records=head.records),
+        archive=annotation.archive.place,
+        records=head.records,
         score_tree=_write_tree(annotation, head, tables),
         disagreements=disagreement_report(tables),
-        changes=tuple(_changes(annotation, head, tables, others)),
+        changes=changes,
+        compared=compared,
         **dict(_batch(annotation, tables, left)),
     )
 
@@ -147,52 +138,18 @@ def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[Ful
     return [cases[case] for case in ids]
 
 
-def _changes(
-    annotation: AnnotationRun, head: RunRow, tables: Tables, others: Reports
-) -> list[DriftChange]:
-    """Returns the changes since the latest earlier runs that this one can be compared with."""
+def _over_time(
+    annotation: AnnotationRun, head: RunRow, tables: Tables
+) -> tuple[tuple[DriftChange, ...], tuple[DriftRun, ...]]:
+    """Returns the changes since earlier runs, and the figures of these runs and of this one."""
     archive, codebook = annotation.archive, annotation.codebook
-    earlier = [
-        archived_run(archive, row, codebook)
-        for row, _ in others
-        if (row.started, row.name) < (head.started, head.name)
-    ]
+    rows = [row for row in archive.runs() if row.records and row.name != head.name]
+    before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
+    earlier = [archived_run(archive, row, codebook) for row in before[-EARLIER_RUNS:]]
     this = replace(archived_run(archive, head, codebook), read=lambda: tables)
-    return compare_latest(this, earlier)
-
-
-def _over_time(name: str, reports: Reports, earlier: int) -> Section:
-    ordered = sorted(reports, key=lambda timed: (timed[0].started, timed[0].name))
-    changes = [change for _, report in ordered if report for change in report.changes]
-    return drift_section(name, [_drift_run(*timed) for timed in ordered], changes, earlier)
-
-
-def _drift_run(row: RunRow, report: AnnotationReport | None) -> DriftRun:
-    if report is None:
-        return DriftRun(run=row.name, started=row.started)
-    a, b = (report.annotators[side].evaluation.pass_rate for side in SIDES)
-    return DriftRun(
-        run=row.name,
-        started=row.started,
-        cases=report.cases.total,
-        passed_a=a,
-        passed_b=b,
-        exact=report.agreement.exact,
-        alpha=report.agreement.alpha,
-    )
-
-
-def _report_of(annotation: AnnotationRun, row: RunRow) -> AnnotationReport | None:
-    """Returns the report of another run, if it matches the records in the archive."""
-    try:
-        run = Run.at(Place.at(annotation.config.storage) / row.name)
-        report = run.read_record(AnnotationReport)
-    except (DataError, RunError) as error:
-        log_line(f"note: the report of run {row.name} is left out: {error}")
-        return None
-    if report is None or (report.run_id, report.archive.records) != (row.uid, row.records):
-        return None
-    return report
+    changes = compare_latest(this, earlier)
+    names = {this.name, *(change.before for change in changes)}
+    return tuple(changes), tuple(describe(run) for run in (*earlier, this) if run.name in names)
 
 
 def _export(annotation: AnnotationRun, cases: int) -> None:

@@ -5,7 +5,7 @@ Only files in the run directories are read, so a comparison needs neither Ray no
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
@@ -28,7 +28,7 @@ from raylab.log import log_line
 from raylab.printable import join_names, pluralize
 from raylab.quality.record import Quality, QualityFigure
 from raylab.report.annotation import compare_annotations
-from raylab.report.models import comparison_table, rule_label
+from raylab.report.models import comparison_tables, find_leader, rule_label
 from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
 from raylab.report.table import Column, Figure, Table, figure_cell, print_tables, shorten
 from raylab.runs.records import Measure, Part, Record
@@ -36,7 +36,7 @@ from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
 
 COLUMNS = 6
-"""Most columns of a table on the terminal; the rest continue in further tables."""
+"""Most columns of a table beside the first; the rest continue in further tables."""
 LONGEST_STATE, LONGEST_VALUE, LONGEST_FACT = 400, 60, 26
 """Most characters shown of a run's state, a configuration value, and another fact about a run."""
 SHELL_KEYS = {"storage", "name", "resume", "log"}
@@ -135,8 +135,7 @@ def report_runs(config: ReportConfig) -> None:
     page = comparison_page(run.name, run.uri, comparison)
     write_page(run, page)
     run.finish()
-    tables = [part for table in page.tables for part in table.split(COLUMNS)]
-    print_tables(*tables, comparison=report.model_dump(mode="json"))
+    print_tables(*page.tables, comparison=report.model_dump(mode="json"))
     for caveat in report.caveats:
         log_line(caveat)
     log_line(f"report {run / PAGE} and {REPORT}", uri=run.uri)
@@ -168,11 +167,9 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
     for label, run in runs.items():
         state = RunState(uri=run.uri)
         try:
-            record = comparison.records[label] = _read(run, RunRecord, f"it has no {RECORD}")
+            record = comparison.records[label] = _read(run, RunRecord)
             state = RunState(uri=run.uri, job=record.job, finished=record.finished)
-            if (read := READERS.get(record.job)) is None:
-                raise RunError(f"a run of {record.job}, of which nothing can be compared")
-            read(comparison, label, run)
+            _read_results(comparison, label, run, record.job)
         except (RunError, DataError) as error:
             state = state.model_copy(update={"problem": str(error)})
         comparison.runs[label] = state
@@ -191,27 +188,39 @@ def _find(text: str, storage: str) -> Run:
     )
 
 
-def _read(run: Run, kind: type[R], absent: str) -> R:
+def _read(run: Run, kind: type[R], absent: str = "") -> R:
     """Reads a record.
 
     Raises:
-        RunError: It is absent, with the message `absent`, or cannot be used.
+        RunError: It is absent, for the reason `absent`, or cannot be used.
     """
     if (record := run.read_record(kind)) is not None:
         return record
-    raise RunError(absent)
+    raise RunError(absent or f"it has no {kind.file} yet")
 
 
-def _read_training(comparison: Comparison, label: str, run: Run) -> None:
-    comparison.models[label] = _read(run, TrainingMetrics, "no epoch is finished yet")
-
-
-def _read_sweep(comparison: Comparison, label: str, run: Run) -> None:
-    unranked = "its trials are not ranked yet"
-    trials = _read(run, SweepMetrics, unranked).trials
-    if not trials:
-        raise RunError(unranked)
-    _read_training(comparison, f"{label}/{trials[0].trial}", Run.at(run / TRIALS / trials[0].trial))
+def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> None:
+    """Reads what a run of a job left; raises RunError if that is nothing."""
+    match job:
+        case "train":
+            comparison.models[label] = _read(run, TrainingMetrics, "no epoch is finished yet")
+        case "tune":
+            unranked = "its trials are not ranked yet"
+            if not (trials := _read(run, SweepMetrics, unranked).trials):
+                raise RunError(unranked)
+            best = trials[0].trial
+            _read_results(comparison, f"{label}/{best}", Run.at(run / TRIALS / best), "train")
+        case "pipeline":
+            _read_pipeline(comparison, label, run)
+        case "evaluate":
+            metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
+            _add_scores(comparison, label, metrics.metric, metrics.models, metrics.rules)
+        case "quality":
+            comparison.benchmarks[label] = _read(run, Quality)
+        case "annotate":
+            comparison.annotations[label] = _read(run, AnnotationReport)
+        case _:
+            raise RunError(f"a run of {job}, of which nothing can be compared")
 
 
 def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
@@ -220,36 +229,10 @@ def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
         pipeline = _read(run, PipelineMetrics, "no model is trained yet")
         comparison.models |= {f"{label}/{name}": of for name, of in pipeline.models.items()}
     if measured:
-        quality = _read_quality(comparison, label, run)
+        quality = comparison.benchmarks[label] = _read(run, Quality)
         metric = comparison.configs[label].get("scoring.metric", "accuracy")
         rules = run.read_record(RuleScores)
         _add_scores(comparison, label, metric, quality.generations, rules.rules if rules else {})
-
-
-def _read_evaluation(comparison: Comparison, label: str, run: Run) -> None:
-    metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
-    _add_scores(comparison, label, metrics.metric, metrics.models, metrics.rules)
-
-
-def _read_quality(comparison: Comparison, label: str, run: Run) -> Quality:
-    quality = comparison.benchmarks[label] = _read(run, Quality, f"it has no {Quality.file} yet")
-    return quality
-
-
-def _read_annotation(comparison: Comparison, label: str, run: Run) -> None:
-    absent = f"it has no {AnnotationReport.file} yet"
-    comparison.annotations[label] = _read(run, AnnotationReport, absent)
-
-
-READERS: dict[str, Callable[[Comparison, str, Run], object]] = {
-    "train": _read_training,
-    "pipeline": _read_pipeline,
-    "tune": _read_sweep,
-    "evaluate": _read_evaluation,
-    "quality": _read_quality,
-    "annotate": _read_annotation,
-}
-"""Readers of the records of a run, by its job."""
 
 
 def _add_scores(
@@ -301,6 +284,10 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     report = comparison.report
     labels = list(report.runs)
     lead = [f"{pluralize(len(labels), 'run')} side by side: {join_names(labels, 8)}."]
+    if len(comparison.models) > 1 and (leader := find_leader(comparison.models, "solve_rate")):
+        lead.insert(
+            0, f"Free-running, {leader[0]} solves the most grids of all models: {leader[1]}."
+        )
     if unfinished := [label for label, run in report.runs.items() if not run.finished]:
         lead.append(f"Not finished: {join_names(unfinished)}; shown is what they left so far.")
     sections = list(_sections(comparison, report))
@@ -312,17 +299,19 @@ def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Sect
         "job": {label: run.job for label, run in report.runs.items()},
         "state": {label: run.state for label, run in report.runs.items()},
     }
-    yield Section("runs", "Runs", [_value_table("Runs", runs, LONGEST_STATE)])
+    yield Section("runs", "Runs", _value_tables("Runs", runs, LONGEST_STATE))
     if models := comparison.models:
-        yield Section("models", "Trained models", [comparison_table(models).arranged])
+        yield Section("models", "Trained models", list(comparison_tables(models)))
     if report.scores:
-        table = _figure_table("Scores by generation", Measure(""), report.scores)
-        yield Section("scores", "Scores", [table])
+        tables = _figure_tables("Scores by generation", Measure(""), report.scores)
+        yield Section("scores", "Scores", tables)
     if report.benchmarks:
-        table = _figure_table("Benchmark quality", Measure("", "number"), report.benchmarks)
-        yield Section("benchmarks", "Benchmark quality", [table])
+        tables = _figure_tables("Benchmark quality", Measure("", "number"), report.benchmarks)
+        yield Section("benchmarks", "Benchmark quality", tables)
     if annotations := comparison.annotations:
-        yield Section("annotations", "Annotation", [compare_annotations(annotations)])
+        yield Section(
+            "annotations", "Annotation", list(compare_annotations(annotations).split(COLUMNS))
+        )
     if models:
         yield Section("curves", "Learning curves", [_curves(comparison)])
     if report.differences:
@@ -337,12 +326,11 @@ def _curves(comparison: Comparison) -> Block:
 
 
 def _configurations(report: ComparisonReport) -> Section:
-    blocks = [
-        _value_table(f"Configurations of {job}", keys, LONGEST_VALUE)
-        if keys
-        else f"Configurations of {job}: the same in every key."
-        for job, keys in report.differences.items()
-    ]
+    blocks: list[Block] = []
+    for job, keys in report.differences.items():
+        title = f"Configurations of {job}"
+        same = [f"{title}: the same in every key."]
+        blocks += _value_tables(title, keys, LONGEST_VALUE) if keys else same
     return Section("configurations", "Configurations that differ", blocks)
 
 
@@ -351,22 +339,23 @@ def _provenance(report: ComparisonReport) -> Section:
         f"{key} *" if len({*facts.values()}) > 1 else key: facts
         for key, facts in report.provenance.items()
     }
-    table = _value_table("Provenance; * marks facts that differ", marked, LONGEST_FACT)
-    return Section("provenance", "Provenance", [table])
+    tables = _value_tables("Provenance; * marks facts that differ", marked, LONGEST_FACT)
+    return Section("provenance", "Provenance", tables)
 
 
-def _figure_table(
+def _figure_tables(
     title: str, measure: Measure, figures: Mapping[str, Mapping[str, Figure | float]]
-) -> Table:
+) -> list[Table]:
     """Returns figures of one form by key and run."""
     rows = [
         [key, *(figure_cell(measure, row.get(label)) for label in figures)]
         for key, row in _by_key(figures).items()
     ]
-    return Table(title, ["", *figures], rows, "Small, the 95 % intervals.").arranged
+    table = Table(title, ["", *figures], rows, "Small, the 95 % intervals.")
+    return list(table.arranged.split(COLUMNS))
 
 
-def _value_table(title: str, values: Mapping[str, Mapping[str, Any]], longest: int) -> Table:
+def _value_tables(title: str, values: Mapping[str, Mapping[str, Any]], longest: int) -> list[Table]:
     """Returns JSON values by key and run; a dash where a run does not have the key."""
     labels = dict.fromkeys(label for row in values.values() for label in row)
     columns = ["", *(Column(label, text=True) for label in labels)]
@@ -374,7 +363,7 @@ def _value_table(title: str, values: Mapping[str, Mapping[str, Any]], longest: i
         [key, *(_as_json(row.get(label), longest) for label in labels)]
         for key, row in values.items()
     ]
-    return Table(title, columns, rows).arranged
+    return list(Table(title, columns, rows).arranged.split(COLUMNS))
 
 
 def _as_json(value: Any, longest: int) -> str:

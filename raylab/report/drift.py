@@ -15,13 +15,13 @@ from raylab.annotation.statistics.drift import (
     compare_runs,
 )
 from raylab.annotation.statistics.frame import read_run, tabulate
+from raylab.annotation.statistics.report import AnnotationReport
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
-from raylab.printable import pluralize
 from raylab.report.page import Block, Section, block
 from raylab.report.table import MISSING, Cell, Column, Row, Table, figure_cell, print_tables
 from raylab.runs.records import measures_of
@@ -29,9 +29,9 @@ from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
 ALONE = (
-    "This is the only run of the archive. To see whether the models change, annotate the same "
-    "cases now and again with `fresh=true`: from the second run on, pass rates and agreement stand "
-    "here beside each other, and changes that are no chance raise an alarm."
+    "No earlier run of the archive asked the same models. To see whether they change, annotate the "
+    "same cases now and again with `fresh=true`: from the second run on, pass rates and agreement "
+    "stand here beside each other, and changes that are no chance raise an alarm."
 )
 
 
@@ -49,7 +49,7 @@ def report_drift(config: ReportConfig) -> None:
         drift = compare_runs(archived_run(archive, row, codebook) for row in archive.runs())
     storage = Run.at(config.storage)
     storage.write_record(drift)
-    tables = (run_table("", drift.runs), change_table(drift.comparisons))
+    tables = (run_table(drift.runs), change_table(drift.comparisons))
     print_tables(*tables, **drift.model_dump(mode="json", include={"comparisons"}))
     for note in drift.notes:
         log_line(f"note: {note}")
@@ -70,40 +70,25 @@ def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedR
     )
 
 
-def drift_section(
-    name: str, runs: Sequence[DriftRun], changes: Sequence[DriftChange] = (), earlier: int = 0
-) -> Section:
-    """Returns the section of a run's page about the latest runs of its archive.
-
-    Args:
-        name: The run.
-        runs: It and others, earliest first.
-        changes: Those of these runs.
-        earlier: Number of earlier runs that are left out.
-    """
-    if len(runs) < 2:
+def drift_section(report: AnnotationReport) -> Section:
+    """Returns the section of a run's page about earlier runs of its archive."""
+    if not report.changes:
         return Section("drift", "Over time", [ALONE])
-    flagged = list(alarms(changes))
+    flagged = list(alarms(report.changes))
     quiet = f" No change raises an alarm at the level {LEVEL:g}, corrected for all measures."
     blocks: list[Block] = [
         block("notes", flagged),
-        run_table(name, runs, earlier),
-        block("heading", "On the same cases"),
+        run_table(report.compared, report.run),
         "What can be laid to the models is measured on the cases that two runs of the same models "
         f"share and both answered anew.{'' if flagged else quiet}",
-        change_table(changes) if changes else "No two of these runs asked the same models.",
+        change_table(report.changes),
     ]
     return Section("drift", "Over time", blocks, page_only=True)
 
 
-def run_table(name: str, runs: Sequence[DriftRun], earlier: int = 0) -> Table:
-    """Returns the runs with their figures; for the arguments see `drift_section`."""
-    measures = {
-        figure: measure
-        for figure, measure in measures_of(DriftRun).items()
-        if any(getattr(run, figure) is not None for run in runs)
-    }
-    fewer = f", less {pluralize(earlier, 'earlier one')}" if earlier else ""
+def run_table(runs: Sequence[DriftRun], name: str = "") -> Table:
+    """Returns runs with their figures; `name` is the one that the page is about."""
+    measures = measures_of(DriftRun)
     return Table(
         "Runs over time",
         ["run", Column("started", text=True), *(measure.label for measure in measures.values())],
@@ -115,9 +100,7 @@ def run_table(name: str, runs: Sequence[DriftRun], earlier: int = 0) -> Table:
             ]
             for run in runs
         ],
-        f"The runs of the archive{fewer}, the earliest on top; runs on other cases differ for "
-        "that reason alone. A dash: no report of that run, as the archive has it now, lies in this "
-        "storage.",
+        "The earliest on top; runs on other cases differ for that reason alone.",
     )
 
 
@@ -137,12 +120,12 @@ def change_table(changes: Sequence[DriftChange]) -> Table:
 
 def _change_cells(change: DriftChange) -> Row:
     recoded = "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
-    if (result := change.result) is None:
+    if not change.cases:
         return [*["-"] * 6, recoded, change.reason or ""]
     p_values = [
         Cell(f"{test.p_value:.3g}*", look=MISSING) if test.flagged else f"{test.p_value:.3g}"
-        for test in result.tests.values()
+        for test in change.tests.values()
     ]
-    rights = (f"{right} of {change.cases}" for right in (result.right_before, result.right_after))
+    rights = (f"{right} of {change.cases}" for right in (change.right_before, change.right_after))
     changed = ", ".join(change.changed) or "-"
-    return [*rights, str(result.lost), str(result.gained), *p_values, recoded, changed]
+    return [*rights, str(change.lost), str(change.gained), *p_values, recoded, changed]

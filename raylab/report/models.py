@@ -9,12 +9,16 @@ from raylab.grid_metrics import (
     OBJECTIVE,
     RULES,
     RuleMetrics,
+    best_rule,
     label_of,
     skill,
 )
 from raylab.printable import join_names
 from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, duration, number, percent
 
+SKILL_NOTE = "small, the skill over the best rule"
+COLUMNS = 8
+"""Most columns beside the first."""
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""
 GROUP_COLUMNS = {
@@ -50,30 +54,49 @@ def accuracy_phrase(metric: str) -> str:
     return label if way in label else f"{label}, {way}"
 
 
-def comparison_table(models: Models) -> Table:
-    """Returns the metrics of each model at its best epoch beside the rules that learn nothing."""
+def find_leader(models: Models, metric: str) -> tuple[str, str, str] | None:
+    """Returns the best model on a metric, its value, and the best rule as the end of a phrase.
+
+    None if no model has the metric.
+    """
+    values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    if not present:
+        return None
+    name = max(present, key=lambda name: present[name])
+    rule = best_rule(models[name].reported.rules, metric)
+    phrase = "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
+    return name, percent(present[name]), phrase
+
+
+def comparison_tables(models: Models) -> Iterator[Table]:
+    """Yields the metrics of each model at its best epoch beside the rules that learn nothing.
+
+    The models go down where there are more of them than metrics, and wide tables continue.
+    """
     others = _rules_beside(models)
     labels = [
         name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
     ]
-    rows = list(_metric_rows(models, others))
+    rows: list[Row] = [
+        [
+            accuracy_phrase(metric) if definition.free_running else definition.label,
+            *_model_cells(models, metric),
+            *(percent(values.get(metric)) for values in others.values()),
+        ]
+        for metric, definition in GRID_METRICS.items()
+        if definition.compared
+        and any(metric in model.reported.metrics for model in models.values())
+    ]
     rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
     all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
-    return Table(
+    table = Table(
         f"The best epoch on the {side_of(models)}; teacher-forced unless stated{all_free}; "
-        f"in brackets the skill over the best rule",
+        f"{SKILL_NOTE}",
         ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
     )
-
-
-def _metric_rows(models: Models, others: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
-    for metric, definition in GRID_METRICS.items():
-        measured = any(metric in model.reported.metrics for model in models.values())
-        if definition.compared and measured:
-            label = accuracy_phrase(metric) if definition.free_running else definition.label
-            beside = (percent(values.get(metric)) for values in others.values())
-            yield [label, *_model_cells(models, metric), *beside]
+    return table.arranged.split(COLUMNS)
 
 
 def _facts(models: Models) -> dict[str, list[str]]:
@@ -102,7 +125,7 @@ def group_table(models: Models) -> Table:
     return Table(
         f"By group of tasks, at the best epoch, on the {side_of(models)}; teacher-forced unless "
         f"stated{f', of {join_names(free)} free-running' if free else ''}"
-        f"{'; in brackets the skill over the best rule' if rules else ''}",
+        f"{f'; {SKILL_NOTE}' if rules else ''}",
         ["group", Column("model", text=True), "grids", *GROUP_COLUMNS.values()],
         rows,
     )
@@ -166,7 +189,7 @@ def _model_cells(models: Models, metric: str) -> Iterator[Cell]:
     best = max(present) if comparable else None
     for value, rules in figures:
         is_best = value is not None and value == best
-        yield Cell(_with_skill(value, rules, metric), look=BEST if is_best else "")
+        yield _with_skill(value, rules, metric, look=BEST if is_best else "")
 
 
 def _rules_beside(models: Models) -> dict[str, Mapping[str, float]]:
@@ -192,16 +215,20 @@ def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]
     grids = str(next(iter(present.values())).grids)
     label = group
     for name, figures in present.items():
-        cells = (_with_skill(figures.metrics.get(key), rules, key) for key in GROUP_COLUMNS)
-        solved, *others = cells
-        shade = figures.metrics.get("solve_rate")
-        yield [label, name, str(figures.grids), Cell(solved, shade=shade), *others]
+        shades = {"solve_rate": figures.metrics.get("solve_rate")}
+        cells = (
+            _with_skill(figures.metrics.get(key), rules, key, shade=shades.get(key))
+            for key in GROUP_COLUMNS
+        )
+        yield [label, name, str(figures.grids), *cells]
         label = ""
     for rule, metrics in rules.items():
         yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_COLUMNS)]
 
 
-def _with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
-    """Returns a share as a percentage, with its skill over the best rule in brackets."""
+def _with_skill(
+    value: float | None, rules: RuleMetrics, metric: str, look: str = "", shade: float | None = None
+) -> Cell:
+    """Returns a share as a percentage, with its skill over the best rule."""
     over = skill(value, rules, metric)
-    return percent(value) if over is None else f"{percent(value)} ({over:+.3f})"
+    return Cell(percent(value), "" if over is None else f"{over:+.3f}", look, shade)

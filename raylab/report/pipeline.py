@@ -1,24 +1,24 @@
 """The page of a pipeline, and of a training run, which is shown as a pipeline of one model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import eq
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from raylab.arc.records import Example, GridRows, TrainingMetrics
+from raylab.arc.records import Example, GridRows
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.grid_metrics import best_rule
 from raylab.printable import join_names, pluralize
 from raylab.quality.record import TreeQuality
 from raylab.report.charts import SERIES, grid_svg
 from raylab.report.models import (
     FREE_MARK,
+    Models,
     accuracy_phrase,
-    comparison_table,
+    comparison_tables,
+    find_leader,
     fine_tuning_table,
     group_table,
     rule_label,
@@ -26,7 +26,6 @@ from raylab.report.models import (
 )
 from raylab.report.page import Page, Section, block, curves, provenance
 from raylab.report.quality import quality_section
-from raylab.report.table import percent
 from raylab.runs.run_record import RunRecord
 
 PUBLISHED_EPOCHS = 100
@@ -39,7 +38,7 @@ METRICS_TEXT = (
     f"cells so far, and the size, and ask for the next; models with {FREE_MARK} write all cells at "
     "once, and all of their figures are free-running. A rule learns nothing: it copies the "
     "source's cell, repeats the cell before, or copies and repeats outside the source; "
-    "free-running it writes a grid of the source's size. In brackets the skill, (model - best "
+    "free-running it writes a grid of the source's size. Small stands the skill, (model - best "
     "rule) / (1 - best rule): 0 is no better than the best rule."
 )
 COMPOSITIONAL_GAP = (
@@ -50,33 +49,7 @@ COMPOSITIONAL_GAP = (
 )
 
 
-@dataclass(frozen=True)
-class PipelineReport:
-    """Content of the page.
-
-    Attributes:
-        uri: The run directory.
-        record: Of the run.
-        config: Of the run, validated.
-        models: Metrics by model.
-        quality: Quality by the name of the score tree.
-        examples: Tasks to picture.
-        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
-    """
-
-    uri: str
-    record: RunRecord
-    config: TrainConfig | PipelineConfig
-    models: Mapping[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
-    quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
-    examples: Sequence[Example] = ()
-    rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
-
-    @property
-    def metric(self) -> str:
-        """The metric that the score tree of the run calls accuracy."""
-        scoring = self.config.scoring if isinstance(self.config, PipelineConfig) else None
-        return (scoring or ScoringConfig()).metric
+Trees = Mapping[str, TreeQuality]
 
 
 class Picture(NamedTuple):
@@ -88,61 +61,90 @@ class Picture(NamedTuple):
     solved: bool | None = None
 
 
-def pipeline_page(report: PipelineReport) -> Page:
-    """Returns the page."""
+def pipeline_page(
+    uri: str,
+    record: RunRecord,
+    config: TrainConfig | PipelineConfig,
+    models: Models,
+    quality: Trees | None = None,
+    examples: Sequence[Example] = (),
+    rules: Mapping[str, Mapping[str, float]] | None = None,
+) -> Page:
+    """Returns the page of a run.
+
+    Args:
+        uri: The run directory.
+        record: Of the run.
+        config: Of the run, validated.
+        models: Metrics by model.
+        quality: Quality by the name of the score tree.
+        examples: Tasks to picture.
+        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
+    """
+    trees, scoring = quality or {}, getattr(config, "scoring", None) or ScoringConfig()
+    sections = list(_training_sections(models, config.training.monitor)) if models else []
+    if examples:
+        sections.append(_examples_section(examples, models, scoring.metric))
+    labels = {
+        tree: {rule_label(rule): value for rule, value in values.items()}
+        for tree, values in (rules or {}).items()
+    }
+    for place, (name, tree) in enumerate(trees.items(), 1):
+        lead = f" Accuracy is {accuracy_phrase(scoring.metric)}." if place == 1 and models else ""
+        sections.append(quality_section(place, name, tree, lead, labels))
     return Page(
-        report.record.job,
-        report.record.name,
-        report.uri,
-        list(_summarize(report)) or ["No model was trained and no score tree was read."],
-        list(_sections(report)),
-        list(_caveats(report)),
+        record.job,
+        record.name,
+        uri,
+        list(_summarize(models, trees)) or ["No model was trained and no score tree was read."],
+        [*sections, provenance(uri, record)],
+        list(_caveats(config, models, trees)),
     )
 
 
-def _summarize(report: PipelineReport) -> Iterator[str]:
-    if models := report.models:
+def _summarize(models: Models, trees: Trees) -> Iterator[str]:
+    if models:
         yield from _summarize_models(models)
-    for name, quality in report.quality.items():
+    for name, quality in trees.items():
         figures = quality.figures.items()
         named = [f"{metric} {of.value:.3f}" for metric, of in figures if of.value is not None]
         shown = join_names(named) if named else "no figure could be computed"
         yield f"Quality of {name}: {shown}."
 
 
-def _summarize_models(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
+def _summarize_models(models: Models) -> Iterator[str]:
+    side = " or ".join(sorted({model.reported.side for model in models.values()}))
+    if leader := find_leader(models, "solve_rate"):
+        name, share, rule = leader
+        yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
+    else:
+        yield "No solve rate was measured, so nothing here says what the models solve."
+    forced = {name: model for name, model in models.items() if model.teacher_forced}
+    if leader := find_leader(forced, "grid_accuracy"):
+        name, share, rule = leader
+        yield (
+            f"Given the right cells so far (teacher-forced), {name} gets every cell right of "
+            f"{share} of them{rule}."
+        )
     epochs = sorted({len(model.history) for model in models.values()})
     span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
     yield (
         f"{pluralize(len(models), 'model')} trained for {span} "
         f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {join_names(list(models))}."
     )
-    side = " or ".join(sorted({model.reported.side for model in models.values()}))
-    if leader := _find_leader(models, "solve_rate"):
-        name, share, rule = leader
-        yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
-    else:
-        yield "No solve rate was measured, so nothing here says what the models solve."
-    forced = {name: model for name, model in models.items() if model.teacher_forced}
-    if leader := _find_leader(forced, "grid_accuracy"):
-        name, share, rule = leader
-        yield (
-            f"Given the right cells so far (teacher-forced), {name} gets every cell right of "
-            f"{share} of them{rule}."
-        )
 
 
-def _caveats(report: PipelineReport) -> Iterator[str]:
-    if report.models:
-        yield from _training_caveats(report)
-    for name, quality in report.quality.items():
+def _caveats(config: TrainConfig | PipelineConfig, models: Models, trees: Trees) -> Iterator[str]:
+    if models:
+        yield from _training_caveats(config, models)
+    for name, quality in trees.items():
         if skipped := quality.files.skipped:
             files = pluralize(skipped, "file")
             yield f"{files} of {name} could not be used; `quality.json` has the reasons."
 
 
-def _training_caveats(report: PipelineReport) -> Iterator[str]:
-    planned, data = report.config.training.epochs, report.config.data
+def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> Iterator[str]:
+    planned, data = config.training.epochs, config.data
     if planned < PUBLISHED_EPOCHS:
         yield (
             f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "
@@ -151,36 +153,18 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
     unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
     if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
-    if any(model.reported.chosen_on for model in report.models.values()):
+    if any(model.reported.chosen_on for model in models.values()):
         yield (
-            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "
+            f"Figures are on the {side_of(models)}: they are the best of as many epochs "
             "there, and too good for others."
         )
 
 
-def _sections(report: PipelineReport) -> Iterator[Section]:
-    if report.models:
-        yield from _training_sections(report)
-    if report.examples:
-        yield _examples_section(report)
-    rules = {
-        tree: {rule_label(rule): value for rule, value in values.items()}
-        for tree, values in report.rules.items()
-    }
-    for place, (name, quality) in enumerate(report.quality.items(), 1):
-        first = place == 1 and report.models
-        lead = f" Accuracy is {accuracy_phrase(report.metric)}." if first else ""
-        yield quality_section(place, name, quality, lead, rules)
-    yield provenance(report.uri, report.record)
-
-
-def _training_sections(report: PipelineReport) -> Iterator[Section]:
-    models = report.models
-    blocks = [METRICS_TEXT, comparison_table(models)]
+def _training_sections(models: Models, monitor: str) -> Iterator[Section]:
+    blocks = [METRICS_TEXT, *comparison_tables(models)]
     yield Section("metrics", "Metrics beside rules that learn nothing", blocks)
     histories = {name: model.rows for name, model in models.items()}
-    drawn = curves(histories, report.config.training.monitor)
-    yield Section("curves", "Learning curves", [drawn])
+    yield Section("curves", "Learning curves", [curves(histories, monitor)])
     if any(model.reported.groups for model in models.values()):
         blocks = [COMPOSITIONAL_GAP, group_table(models)]
         yield Section("groups", "By category of task", blocks)
@@ -191,28 +175,12 @@ def _training_sections(report: PipelineReport) -> Iterator[Section]:
         yield Section("tuning", "Before and after fine-tuning", blocks)
 
 
-def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, str, str] | None:
-    """Returns the best model on a metric, its value, and the best rule as the end of a phrase.
-
-    None if no model has the metric.
-    """
-    values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
-    present = {name: value for name, value in values.items() if value is not None}
-    if not present:
-        return None
-    name = max(present, key=lambda name: present[name])
-    rule = best_rule(models[name].reported.rules, metric)
-    phrase = "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
-    return name, percent(present[name]), phrase
-
-
-def _examples_section(report: PipelineReport) -> Section:
-    pictured = [name for example in report.examples for name in example.predictions]
-    metrics = {name: model.reported.metrics for name, model in report.models.items()}
-    names = dict.fromkeys(pictured)
-    best = sorted(names, key=lambda name: -metrics.get(name, {}).get(report.metric, -1.0))
+def _examples_section(examples: Sequence[Example], models: Models, metric: str) -> Section:
+    metrics = {name: model.reported.metrics for name, model in models.items()}
+    names = dict.fromkeys(name for example in examples for name in example.predictions)
+    best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
     shown = best[:SHOWN_MODELS]
-    tasks = [(example.task, list(_pictures(example, shown))) for example in report.examples]
+    tasks = [(example.task, list(_pictures(example, shown))) for example in examples]
     text = (
         "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
         "cells are wrong."

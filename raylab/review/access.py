@@ -7,14 +7,14 @@ import os
 import secrets
 from dataclasses import dataclass, field
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic import SecretStr
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from raylab.config.jobs import ReviewConfig
@@ -92,7 +92,8 @@ class Access:
         )
         app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
-        app.add_middleware(Guard, https_only=bool(self.proxies))
+        app.state.access = self
+        app.add_middleware(BaseHTTPMiddleware, dispatch=_guard)
         if self.proxies:
             app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.proxies))
 
@@ -141,31 +142,20 @@ def _read_token(config: ReviewConfig) -> str:
     return token
 
 
-class Guard:
-    """Refuses requests that another page has sent, or that come without TLS where it is due.
+async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Refuses a request that another page sent, or that came without TLS where it is due.
 
     A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
     """
-
-    def __init__(self, app: ASGIApp, https_only: bool) -> None:
-        """Stands before an application; `https_only` refuses what no TLS proxy has passed on."""
-        self._app, self._https_only = app, https_only
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request itself, or lets it pass; adds headers to every answer."""
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                over_tls = OVER_TLS if scope["scheme"] == "https" else {}
-                MutableHeaders(scope=message).update(HEADERS | over_tls)
-            await send(message)
-
-        app = self._app
-        if scope["type"] == "http" and self._https_only and scope["scheme"] != "https":
-            app = PlainTextResponse(NOT_BY_PROXY, 400)
-        elif scope["type"] == "http" and scope["method"] not in SAFE_METHODS:
-            app = self._app if _is_own(Headers(scope=scope)) else PlainTextResponse(FOREIGN, 403)
-        await app(scope, receive, send_guarded)
+    access: Access = request.app.state.access
+    if access.proxies and request.url.scheme != "https":
+        response: Response = PlainTextResponse(NOT_BY_PROXY, 400)
+    elif request.method not in SAFE_METHODS and not _is_own(request.headers):
+        response = PlainTextResponse(FOREIGN, 403)
+    else:
+        response = await call_next(request)
+    response.headers.update(HEADERS | (OVER_TLS if request.url.scheme == "https" else {}))
+    return response
 
 
 def _is_own(headers: Headers) -> bool:

@@ -4,16 +4,22 @@ Every route that needs the archive is a plain function, which FastAPI runs in a 
 may make it wait. The page sends nothing to any model.
 """
 
+import functools
 import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 from starlette.exceptions import HTTPException
 
 from raylab.annotation.decisions import check_name
@@ -21,9 +27,11 @@ from raylab.annotation.input.cases import is_source
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT
+from raylab.codebook import Codebook
 from raylab.errors import ArchiveError, DataError, LabelError, LeaseError
+from raylab.printable import printable
+from raylab.report.annotation import KINDS
 from raylab.review.access import HEADERS, Access
-from raylab.review.pages import description_markup, link, render
 
 PAGE_LENGTH = 50
 """Cases of a queue on one page."""
@@ -36,6 +44,9 @@ STATIC = {
 }
 """The folders of the files that pages load."""
 FAILED = "The page failed at this; its log says why. Nothing that was sent is lost: try again."
+LONGEST_HIGHLIGHTED = 100_000
+LONGEST_LINE_HIGHLIGHTED = 2_000
+"""Characters; what is longer is shown plain, because colouring it takes seconds."""
 LOGGER = logging.getLogger(__name__)
 
 
@@ -129,7 +140,7 @@ class _Page:
         pages = max(1, -(-len(chosen) // PAGE_LENGTH))
         page = min(max(page, 1), pages)
         made = self._reviews.made_by(reviewer) if kind != AUDIT else []
-        return render(
+        return _render(
             request,
             "queue.html",
             total=len(waiting),
@@ -150,12 +161,12 @@ class _Page:
         """Goes on to the next case that waits and nobody works on; `done` was just decided."""
         case = self._reviews.take_next(reviewer, kind, after)
         path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
-        return RedirectResponse(link(path, kind=kind, done=done), 303)
+        return RedirectResponse(_link(path, kind=kind, done=done), 303)
 
     def decided(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
         decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
-        return render(request, "decided.html", decisions=decisions, codes=codes, done=done)
+        return _render(request, "decided.html", decisions=decisions, codes=codes, done=done)
 
     # A case
 
@@ -169,7 +180,7 @@ class _Page:
     def keep(self, request: Request, reviewer: Reviewer, case: Number, typed: Filled) -> Response:
         """Keeps a case for the reviewer, and says how the code reads that is being typed."""
         state = self._state(self._reviews.open(case, reviewer), typed)
-        return render(request, "state.html", **state)
+        return _render(request, "state.html", **state)
 
     def skip(self, reviewer: Reviewer, case: Number, kind: Kind = "") -> Response:
         """Leaves a case to others and goes on to the next."""
@@ -218,7 +229,7 @@ class _Page:
                 status, message = 503, f"{error}. Nothing that was sent is lost."
             case _:
                 status, message = 400, "The address cannot be read."
-        return render(request, "message.html", status, message=message)
+        return _render(request, "message.html", status, message=message)
 
     def _case_page(
         self,
@@ -233,7 +244,7 @@ class _Page:
     ) -> Response:
         outcome, source = opened.outcome, is_source(opened.outcome.meta)
         order = () if opened.blind else draw_order(self._reviews.seed, opened.case.case)
-        return render(
+        return _render(
             request,
             "case.html",
             status,
@@ -263,9 +274,66 @@ class _Page:
     ) -> Response:
         with_token = self._access.token is not None
         content = {"then": then, "name": name, "problems": problems, "with_token": with_token}
-        return render(request, "sign_in.html", 401, **content)
+        return _render(request, "sign_in.html", 401, **content)
 
 
 def _fail(request: Request, error: Exception) -> Response:
     """Answers a request that failed; the server logs the error."""
     return PlainTextResponse(FAILED, 500, HEADERS)
+
+
+def _link(path: str, **query: object) -> str:
+    """Returns a path with the parameters of the query that are not empty."""
+    filled = [f"{key}={value}" for key, value in query.items() if value]
+    return f"{path}?{'&'.join(filled)}" if filled else path
+
+
+def _render(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
+    """Returns a page of the application that a request was sent to.
+
+    Args:
+        request: Has the reviewer's session.
+        template: Name of a file in `templates/`.
+        status: Of the response.
+        **content: Variables of the template.
+    """
+    reviews: Reviews = request.app.state.reviews
+    shown = {
+        "run": reviews.run,
+        "run_id": reviews.run_id,
+        "reviewer": request.session.get("reviewer", ""),
+        "here": _link(request.url.path, kind=request.query_params.get("kind", "")),
+    }
+    page = _environment(reviews.codebook).get_template(template)
+    return HTMLResponse(page.render(**shown, **content), status)
+
+
+@functools.lru_cache(256)
+def description_markup(text: str, source: bool) -> Markup:
+    """Returns a description as markup: escaped, and coloured if it is source of bearable size."""
+    text = printable(text)
+    longest = max(map(len, text.splitlines()), default=0)
+    if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
+        return escape(text)
+    formatter = HtmlFormatter[str](nowrap=True)
+    return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
+
+
+@functools.cache
+def _environment(codebook: Codebook) -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shared = cast(dict[str, Any], environment.globals)
+    shared.update(path=_link, roots=codebook.categories, kinds=KINDS)
+    return environment
+
+
+def _printable(value: object) -> object:
+    """Makes every text printable that a template shows; markup is made of such text."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -4,7 +4,7 @@ from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline import PipelineReport, pipeline_page
+from raylab.report.pipeline import pipeline_page
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 
@@ -13,7 +13,7 @@ def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> 
     """Writes the page of a tested training, which finishes its run, and prints its tables."""
     best, models = metrics.best, {config.model.architecture: metrics}
     record = run.record if run.finished else run.record.finish()
-    page = pipeline_page(PipelineReport(run.uri, record, config, models))
+    page = pipeline_page(run.uri, record, config, models)
     write_page(run, page)
     run.write_record(record)
     print_tables(

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.statistics.export import Format, export_run
+from raylab.annotation.statistics.frame import Format, export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
@@ -162,7 +162,7 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
 def test_cases_are_exported_in_groups(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("raylab.annotation.statistics.export.GROUP", 14)
+    monkeypatch.setattr("raylab.annotation.statistics.frame.AT_ONCE", 14)
     path = tmp_path / "cases.parquet"
     for count, groups in ((0, []), (24, [14, 10])):
         archive.run("r").add_cases([accepted(f"c{n}") for n in range(count)])

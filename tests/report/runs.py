@@ -8,7 +8,7 @@ import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
+from raylab.annotation.statistics.report import AnnotationReport, batch_report
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
@@ -55,10 +55,12 @@ def content(
     return AnnotationReport(
         run="systems",
         run_id="id",
-        archive=ArchiveHead(place="/runs/archive.db", records=4),
+        archive="/runs/archive.db",
+        records=4,
         score_tree=ScoreTreeReport(files=1, notes=("halves",), left_out=("3 without gold",)),
         disagreements=disagreement_report(run),
         changes=(),
+        compared=(),
         **dict(batch_report(run, decisions)),
     )
 

@@ -3,15 +3,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.statistics.accuracy import AuditReport, ConfusionPanel
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.report import page as content_of
 from raylab.report.annotation import FullCase, annotation_page, confusion_table, summarize
-from raylab.report.drift import drift_section
 from raylab.report.page import render
-from tests.annotation.outcomes import adjudication, answer, call, decision, outcome, report
+from tests.annotation.outcomes import decision, outcome
 from tests.report.pages import Page, rows_of
 from tests.report.runs import content, full_cases
 from tests.runs.records import run_record
@@ -21,7 +20,7 @@ RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/a
 
 def page_of(shown: AnnotationReport, full: Sequence[FullCase] | None = None) -> content_of.Page:
     full = full_cases(shown) if full is None else full
-    return annotation_page("/runs/systems", RECORD, shown, full, drift_section("systems", ()))
+    return annotation_page("/runs/systems", RECORD, shown, full)
 
 
 def read(shown: AnnotationReport, full: Sequence[FullCase] | None = None) -> Page:
@@ -68,28 +67,6 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     assert rows["adjudicator"][2:] == ["1", "0", "100", "10", "0.25", "2 s", "2 s"]
     assert "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1" in usual.text
     assert "Rows: gold. Columns: final code." in usual.text and "smoke" not in usual.text
-
-
-def test_the_terminal_has_the_tables_of_the_page_but_the_wide_ones():
-    page = page_of(content())
-    assert [table.title.partition(",")[0] for table in page.tables] == [
-        "Final codes",
-        "4 cases",
-        "Cases by reason",
-        "Agreement of A and B on 3 cases with both codes",
-        "Form of the answers",
-        "The evaluator's verdicts",
-        "Adjudicator",
-        "Traps",
-        "Right against gold",
-        "The evaluator against gold",
-    ]
-    rows = {row[0]: row[1:] for table in page.tables for row in rows_of(table)}
-    assert rows["accepted"] == ["1", "25.0 % [4.6 to 69.9]"]
-    assert rows["calls sent"][0] == str(content().usage.total.sent)
-    whole = "100.0 % [20.7 to 100.0 of 1]"
-    assert rows["recall of Evo"] == rows["precision of Evo"] == [whole] * 3
-    assert "recall of Ctl" not in rows
 
 
 def test_confusion_is_shaded_by_the_share_of_the_row():
@@ -167,26 +144,3 @@ def test_a_run_without_answers_still_makes_a_page():
     assert "no disagreement to learn from" in page.text
     assert "undefined no case with both answers" in page.text
     assert ["pass rate", "-", "-"] in page.rows
-
-
-def test_long_texts_and_many_cases_fit_in_three_megabytes():
-    long = "<img src=x onerror=alert(1)>" * 2000
-
-    def case(name: str, n: int) -> Outcome:
-        calls = [
-            call(response_model=f"{side}-{n % 9}{long}", model=long, prompt=long, prompt_hash=long)
-            for side in "mn"
-        ]
-        return outcome(
-            name, answer("Evo+Lrn", calls[:1], rationale=long), answer("Ctl", calls[1:]),
-            gold="Sym", generation=f"g-{n % 5}", status=Status.HUMAN, reason=long, trap=True,
-            path=(f"human:{n % 9}-unreadable",), evaluation_a=report(summary=long, calls=calls),
-            adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
-        )  # fmt: skip
-
-    cases = [case(f"case-{n}", n) for n in range(300)]
-    made = decision("case-1", "Swm", justification=long, reviewer=long)
-    shown = content(cases, [made])
-    html = render(page_of(shown, full_cases(shown, cases, [made], long)))
-    assert "300 cases" in html and "<img" not in html
-    assert len(html.encode()) < 3_000_000

@@ -1,6 +1,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
+from importlib import resources
 
 import matplotlib as mpl
 import pytest
@@ -37,6 +38,8 @@ def test_charts_are_whole_elements_that_take_their_colours_from_the_page():
     assert {"width", "height"}.isdisjoint(root.attrib)
     title = root.find(f"{SVG}title")
     assert title is not None and title.text == root.attrib["aria-label"]
+    css = (resources.files("raylab.report") / "templates" / "style.css").read_text()
+    assert tuple(re.findall(r"--series-\d: (#\w+)", css)[: len(SERIES)]) == SERIES
     # Every colour is a variable, or that of the text.
     bare = re.sub(r"var\([^)]*\)", "", svg)
     assert re.findall(r"#[0-9a-f]{6}\b", bare) == [] and "currentColor" in svg

@@ -1,5 +1,3 @@
-import json
-import random
 import re
 from io import StringIO
 from pathlib import Path
@@ -21,7 +19,6 @@ from raylab.report.page import render
 from raylab.report.table import as_rich
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
-from tests.fuzzing import COUNT, altered, altered_values, limits
 from tests.report.pages import Page
 from tests.report.runs import CASES, annotate, content, every_kind, left, train
 
@@ -117,34 +114,6 @@ def test_what_is_unfinished_unknown_or_unusable_is_listed_with_the_reason(tmp_pa
     assert list(comparison.report.models) == ["whole"]
 
 
-def test_altered_runs_never_end_the_comparison(tmp_path: Path):
-    names = every_kind(tmp_path, content())
-    train(tmp_path, "whole", 0.5)
-    runs = find_runs([*names, "whole"], str(tmp_path))
-    files = {
-        file: file.read_bytes() for name in names for file in tmp_path.glob(f"{name}/**/*.json")
-    }
-    expected = compare(runs).report.models["whole"]
-    for number in range(max(6, COUNT // 10)):
-        draw = random.Random(number)
-        chosen = draw.sample(list(files), draw.choice((1, 2, len(files))))
-        for file in chosen:
-            values = json.loads(files[file])
-            bad = draw.random() < 0.2
-            file.write_bytes(altered(files[file], draw)) if bad else file.write_text(
-                json.dumps(altered_values(values, draw))
-            )
-        with limits():
-            comparison = compare(runs)
-            html_of(comparison)
-        report = comparison.report
-        assert report.models["whole"] == expected, f"set {number}"
-        assert report.runs["whole"].problem is None
-        assert ComparisonReport.of_content(report.content()) == report
-        for file in chosen:
-            file.write_bytes(files[file])
-
-
 def test_runs_are_told_apart_by_name_or_place_and_provenance_marks_what_differs(tmp_path: Path):
     runs = [train(tmp_path / storage, "a", 0.5) for storage in ("x", "y")]
     runs.append(train(tmp_path / "x", "b", 0.5))
@@ -173,8 +142,7 @@ def test_twenty_runs_stay_readable(tmp_path: Path):
     assert "Of 20 curves the best is in colour" in shown.text
     out = StringIO()
     for table in page.tables:
-        for part in table.split(6):
-            Console(file=out, width=120).print(as_rich(part))
+        Console(file=out, width=120).print(as_rich(table))
     printed = out.getvalue()
     assert all(printed.count(f" {name} ") >= 3 for name in names)
     assert "…" not in printed.partition("Provenance")[0]

@@ -1,11 +1,13 @@
 """What holds of every page: it loads nothing, and shows foreign text as text."""
 
 import re
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, sync_playwright
 
 from raylab.arc.records import AttemptScore, EvaluationMetrics, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.sweep import SweepMetrics, Trial
@@ -13,15 +15,15 @@ from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.report import page as content_of
 from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
-from raylab.report.drift import drift_section
 from raylab.report.page import Section, render
-from raylab.report.pipeline import PipelineReport, pipeline_page
+from raylab.report.pipeline import pipeline_page
 from raylab.report.prize import prize_page
 from raylab.report.sweep import sweep_page
 from raylab.report.table import BEST, Cell, Column, Table
 from raylab.runs.run_record import Checkout, RunRecord
 from tests.annotation.outcomes import outcome
 from tests.arc.measured import epoch, trained, training_metrics
+from tests.pictures import CHROMIUM
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
 from tests.report.runs import content, every_kind, full_cases, left
@@ -54,14 +56,14 @@ def pipeline(_: Path) -> content_of.Page:
     )
     shown = example(HOSTILE, [[1]], {HOSTILE: [[1]]})
     models, trees = {HOSTILE: model}, {HOSTILE: tree, "b": tree}
-    return pipeline_page(PipelineReport(HOSTILE, record(), TrainConfig(), models, trees, [shown]))
+    return pipeline_page(HOSTILE, record(), TrainConfig(), models, trees, [shown])
 
 
 def annotation(_: Path) -> content_of.Page:
     cases = [outcome(HOSTILE, "Evo", "Ctl", gold="Evo", reason=HOSTILE)]
     report = content(cases)
     full = full_cases(report, cases, description=HOSTILE)
-    return annotation_page(HOSTILE, record(), report, full, drift_section(HOSTILE, ()))
+    return annotation_page(HOSTILE, record(), report, full)
 
 
 def sweep(_: Path) -> content_of.Page:
@@ -140,10 +142,28 @@ def test_nothing_is_loaded_and_every_link_finds_its_place(html: str):
     assert set(re.findall(r"url\(#?([^)]*)", html)) <= set(page.ids)
 
 
-def test_headings_descend_one_level_at_a_time(html: str):
-    levels = [int(tag[1]) for tag in Page(html).tags if re.fullmatch(r"h[1-6]", tag)]
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(b - a <= 1 for a, b in pairwise(levels))
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine: apt-get install chromium")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_people_out_and_all_fits_the_window(
+    html: str, browser: Browser, scheme: Literal["light", "dark"]
+):
+    page = browser.new_page(color_scheme=scheme)
+    page.set_content(html)
+    for width in (400, 1200):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
+    assert found.violations_count == 0, found.generate_report()
+    page.close()
 
 
 def test_a_table_has_shades_and_intervals_as_drawn():

@@ -1,4 +1,4 @@
-"""Tables and the forms of figures, in the terminal; `test_page.py` renders them in HTML."""
+"""Tables, figures and lines in the terminal; `test_page.py` renders tables in HTML."""
 
 from io import StringIO
 
@@ -6,7 +6,10 @@ import pytest
 from rich.console import Console
 
 from raylab.annotation.statistics.estimates import Estimate
+from raylab.annotation.worker import Tally
 from raylab.printable import join_names, pluralize
+from raylab.report.progress import AnnotationProgress, describe
+from raylab.report.quality import log_lines
 from raylab.report.table import (
     RULE,
     Cell,
@@ -20,6 +23,7 @@ from raylab.report.table import (
     shorten,
 )
 from raylab.runs.records import Measure
+from tests.quality.qualities import quality
 from tests.report.pages import rows_of
 
 AGREEMENT = Measure("alpha", "number")
@@ -93,3 +97,30 @@ def test_words_of_counts_lists_and_names():
 
 def test_shades_span_the_values_that_there_are():
     assert shades([0.2, None, 0.4]) == pytest.approx([0.1, None, 1.0])
+
+
+def test_the_line_says_how_far_and_how_fast_without_what_is_zero() -> None:
+    progress = AnnotationProgress(10, {"accepted": 2})
+    assert describe(progress.figures()) == (
+        "2/10 cases  2 accepted  0 adjudicated  0 human  0 failed  0.0 calls/s  0 tokens"
+    )
+    tally = Tally(sent=40, answered=3, tokens=12345, cost=0.25, concurrency={0: 10, 1: 12})
+    tally.statuses.update({"accepted": 3, "human": 1})
+    tally.failures.update({"timeout": 2})
+    progress.tally.add(tally)
+    # The second worker has lowered its share since.
+    progress.tally.add(Tally(concurrency={1: 9}))
+    line = describe(progress.figures())
+    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
+    assert "12,345 tokens  up to 19 at once  3 answers known  2 attempts failed  cost 0.25" in line
+
+
+def test_users_find_models_and_metrics_by_their_lines():
+    first, _, difficulty, *_, novelty = log_lines(quality())
+    assert first == "Model 'champion' mean accuracy over 2 generations: 0.8585"
+    assert difficulty == "Benchmark difficulty: 0.1415"
+    assert novelty == "Benchmark novelty: not computed, no prior benchmark was given"
+    flat = log_lines(quality(models={"m": 0.75}, generations={}, figures={}))
+    assert list(flat) == ["Model 'm' mean accuracy: 0.7500"]
+    counted = log_lines(quality(models={"m": 0.75}, file_counts={"m": 4}, generations={}))
+    assert next(counted) == "Model 'm' mean accuracy over 4 JSON files: 0.7500"

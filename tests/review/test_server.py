@@ -11,7 +11,6 @@ import pytest
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
-from raylab.errors import RunError
 from raylab.review.server import export_cases, import_decisions, open_reviews
 from raylab.runs.run_record import RECORD
 from tests.llm.scripted_server import server_process
@@ -79,14 +78,6 @@ def test_nothing_of_a_record_is_asked_or_read_from_the_environment(
             assert len(reviews.made_by("Ada")) == 1
     calls = storage / "calls.jsonl"
     assert not calls.exists() or calls.read_text() == ""
-
-
-def test_a_record_that_this_raylab_cannot_use_is_told(storage: Path) -> None:
-    record = storage / "systems" / RECORD
-    record.write_text(record.read_text().replace('"threshold"', '"treshold"'))
-    with pytest.raises(RunError, match=r"protocol.treshold: .*threshold.*the raylab that made it"):
-        with open_reviews(review(storage)):
-            pass
 
 
 def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, cast
 import numpy as np
 from scipy import optimize, stats
 
-from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import SIDES, Side, Status, Verdict
 from raylab.annotation.statistics.agreement import (
     NONE,
@@ -234,14 +233,6 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
         corrected=corrected,
         weight=weight,
     )
-
-
-def is_drawn(case: str, seed: int, share: float) -> bool:
-    """Returns True if an audit of this share includes a case, provided the protocol decided it.
-
-    Seed and id alone draw a case, so a larger share draws a superset.
-    """
-    return in_generation(f"audit/{case}", seed, share)
 
 
 def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Estimate, float]:

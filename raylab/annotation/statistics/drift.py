@@ -7,7 +7,6 @@ McNemar's exact test, which uses only the cases that changed, is also given and 
 changes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +24,7 @@ from raylab.annotation.statistics.frame import Frame, Tables, view
 from raylab.runs.records import Measure, Part, Record
 
 LEVEL = 0.05
+"""Chance of a false flag for a run in which nothing changed."""
 KEY = ["case", "description_hash"]
 """The columns by which runs share a case, so that a reworded case counts as another."""
 FACTS = {
@@ -36,24 +36,21 @@ FACTS = {
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
 LABELS = {"roots": "right roots", "pass_rate": "passed", "exact": "equal composition"}
+NO_SHARED_CASE = "the runs share no case, equal in id and description"
 MEASURES = (*product(("roots", "pass_rate"), zip(SIDES)), ("exact", SIDES))
 """The measures of shared cases with their sides: one or both."""
 Sides = Sequence[Side]
-Counts = Counter[tuple[bool, bool]]
-"""Cases by whether they were right in the earlier run and in the later."""
 
 
 class DriftRun(Part):
-    """One run in a comparison over time, with those of its figures that are known."""
+    """One run in a comparison over time."""
 
     run: str
     started: datetime
-    cases: Annotated[int | None, Measure("cases", "count", None)] = None
-    passed_a: Annotated[Estimate | None, Measure("passed, A")] = None
-    passed_b: Annotated[Estimate | None, Measure("passed, B")] = None
-    exact: Annotated[Estimate | None, Measure("same code")] = None
-    alpha: Annotated[Estimate | None, Measure("alpha", "number")] = None
-    """None in `drift.json`: it depends on distances that the runs may have chosen."""
+    cases: Annotated[int, Measure("cases", "count", None)]
+    passed_a: Annotated[Estimate, Measure("passed, A")]
+    passed_b: Annotated[Estimate, Measure("passed, B")]
+    exact: Annotated[Estimate, Measure("same code")]
 
 
 class DriftTest(Part):
@@ -64,21 +61,6 @@ class DriftTest(Part):
     """The p-value corrected for all measures of the run by Holm's method (1979)."""
     flagged: bool
     """The corrected p-value is at most the level."""
-
-
-class DriftResult(Part):
-    """A change on the cases that both runs answered anew."""
-
-    right_before: int
-    """Cases that were right, passed, or the same in the earlier run."""
-    right_after: int
-    lost: int
-    """Cases that were right only in the earlier run."""
-    gained: int
-    """Cases that were right only in the later run."""
-    tests: dict[str, DriftTest]
-    """`two_proportion`, Fisher's exact test, which treats the two runs as independent samples, and
-    `mcnemar`, McNemar's exact test, which uses only the cases that changed."""
 
 
 class DriftChange(Part):
@@ -99,9 +81,17 @@ class DriftChange(Part):
     recoded: int | None
     """Shared cases to which the annotator of the side gave two codes that differ; None for both."""
     cases: int
-    """Shared cases that this measure compares."""
-    result: DriftResult | None
-    """None without such cases."""
+    """Shared cases that this measure compares: those that both runs answered anew."""
+    right_before: int
+    """Cases that were right, passed, or the same in the earlier run."""
+    right_after: int
+    lost: int
+    """Cases that were right only in the earlier run."""
+    gained: int
+    """Cases that were right only in the later run."""
+    tests: dict[str, DriftTest]
+    """`two_proportion`, Fisher's exact test, which treats the two runs as independent samples, and
+    `mcnemar`, McNemar's exact test, which uses only the cases that changed; none without cases."""
     reason: str | None
     """The reason why nothing could be compared."""
 
@@ -115,10 +105,10 @@ class Drift(Record):
     """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     level: float
-    """Chance of a false flag for a run in which nothing changed."""
+    """See `LEVEL`."""
     runs: tuple[DriftRun, ...]
     """The earliest first."""
     comparisons: tuple[DriftChange, ...]
@@ -153,27 +143,24 @@ class ArchivedRun:
         return self.read()
 
 
-def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
+def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
     """Compares runs over time.
 
-    Flags keep `level` for a run as a whole: the p-values of all measures of a run are corrected by
+    Flags keep `LEVEL` for a run as a whole: the p-values of all measures of a run are corrected by
     Holm's method, separately for each of the two tests. The family is one run, so that later runs
     do not change the results of earlier ones.
 
     Args:
         runs: In any order.
-        level: Chance of a false flag for a run in which nothing changed, in (0, 1).
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
     families = {
-        run.name: compare_latest(run, ordered[:place], level)
-        for place, run in enumerate(ordered)
-        if place
+        run.name: compare_latest(run, ordered[:place]) for place, run in enumerate(ordered) if place
     }
     comparisons = [change for family in families.values() for change in family]
     return Drift(
-        level=level,
-        runs=tuple(map(_describe, ordered)),
+        level=LEVEL,
+        runs=tuple(map(describe, ordered)),
         comparisons=tuple(comparisons),
         alarms=tuple(alarms(comparisons)),
         notes=tuple(
@@ -184,7 +171,8 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
     )
 
 
-def _describe(run: ArchivedRun) -> DriftRun:
+def describe(run: ArchivedRun) -> DriftRun:
+    """Returns the figures of a run that stand beside those of others."""
     cases = run.tables.cases
     verdicts = (cases[f"verdict_{side.lower()}"].dropna() for side in SIDES)
     a, b = (share_of(each.ne(Verdict.FAIL)) for each in verdicts)
@@ -194,62 +182,61 @@ def _describe(run: ArchivedRun) -> DriftRun:
     )
 
 
-def compare_latest(
-    run: ArchivedRun, earlier: Sequence[ArchivedRun], level: float = LEVEL
-) -> list[DriftChange]:
+def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[DriftChange]:
     """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
     latest = [_latest(name, sides, earlier, run) for name, sides in MEASURES]
-    compared = [pair for pair in latest if pair is not None]
-    tables = [counts for _, counts in compared if counts]
-    fisher, mcnemar = (_holm(list(map(test, tables)), level) for test in (_fisher, _mcnemar))
-    results = map(_result, tables, fisher, mcnemar)
+    changes = [change for change in latest if change is not None]
+    compared = [change for change in changes if change.cases]
+    tests = {name: iter(_holm(map(test, compared))) for name, test in TESTS.items()}
     return [
-        change.model_copy(update={"result": next(results)}) if counts else change
-        for change, counts in compared
+        change.model_copy(
+            update={"tests": {name: next(results) for name, results in tests.items()}}
+        )
+        if change.cases
+        else change
+        for change in changes
     ]
 
 
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     """Yields a sentence for each flagged measure."""
     for change in changes:
-        if (result := change.result) is None:
-            continue
-        flags = [name for name, test in result.tests.items() if test.flagged]
+        flags = [name for name, test in change.tests.items() if test.flagged]
         why = f"; changed as well: {', '.join(change.changed)}" if change.changed else ""
         if flags:
             yield (
                 f"{change.label} ({', '.join(change.models)}): "
-                f"{result.right_before} of {change.cases} shared cases in {change.before}, "
-                f"{result.right_after} in {change.after} ({', '.join(flags)}){why}"
+                f"{change.right_before} of {change.cases} shared cases in {change.before}, "
+                f"{change.right_after} in {change.after} ({', '.join(flags)}){why}"
             )
 
 
 def _latest(
     name: str, sides: Sides, earlier: Sequence[ArchivedRun], run: ArchivedRun
-) -> tuple[DriftChange, Counts] | None:
+) -> DriftChange | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
     models = [run.models.get(own) for own in sides]
     first = None
     for before in reversed(earlier if all(models) else ()):
         if [before.models.get(own) for own in sides] == models:
-            compared = _compare(name, sides, before, run)
-            if compared[0].cases:
-                return compared
-            first = first or compared
+            change = _compare(name, sides, before, run)
+            if change.cases:
+                return change
+            first = first or change
     return first
 
 
-def _compare(
-    name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun
-) -> tuple[DriftChange, Counts]:
-    """Compares a measure of two runs of the same models; the result is left out."""
+def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -> DriftChange:
+    """Compares a measure of two runs of the same models, without its tests."""
     tables = after.tables
     rows = _shared(before.tables.cases, tables.cases)
-    first, second = results = [_results(tables, shared, name, sides) for shared in rows]
-    used = first.decided & first.fresh & second.decided & second.fresh
-    counts = Counter(zip(first.right[used], second.right[used], strict=True))
+    first, second = (_results(tables, shared, name, sides) for shared in rows)
+    used = first.answered & second.answered
+    was, now = first.right[used], second.right[used]
     taxonomy = ["taxonomy"] if before.taxonomy != after.taxonomy else []
-    change = DriftChange(
+    gold = " with gold" if name == "roots" else ""
+    missing = f"no shared case{gold} was answered anew in both: annotate with fresh=true"
+    return DriftChange(
         measure=name,
         side=" and ".join(sides),
         models=tuple(after.models[own] for own in sides),
@@ -258,11 +245,14 @@ def _compare(
         changed=(*_changed(*rows, name, sides), *taxonomy),
         shared=len(used),
         recoded=_count_recoded(tables, rows, *sides) if len(sides) == 1 else None,
-        cases=counts.total(),
-        result=None,
-        reason=None if counts else _why_nothing(name, rows[1], results, (before.name, after.name)),
+        cases=len(was),
+        right_before=int(was.sum()),
+        right_after=int(now.sum()),
+        lost=int((was & ~now).sum()),
+        gained=int((now & ~was).sum()),
+        tests={},
+        reason=None if len(was) else missing if len(used) else NO_SHARED_CASE,
     )
-    return change, counts
 
 
 def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], side: str) -> int:
@@ -281,11 +271,10 @@ def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
 
 
 def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
-    """Returns a measure of each case.
+    """Returns a measure of each case, as two columns of truths.
 
-    Its columns are truths: `right`, that the case is right, passed or the same; `decided`, whether
-    that can be said; `fresh`, whether a model was asked anew, for a result from the journal is that
-    of an earlier run.
+    `right` tells that the case is right, passed or the same; `answered` that this can be said and a
+    model was asked anew, for a result from the journal is that of an earlier run.
     """
     own, other = (view(rows, side.lower()) for side in (sides[0], sides[-1]))
     fresh = ~(own.cached.eq(True) & other.cached.eq(True))
@@ -298,7 +287,7 @@ def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
     else:
         right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()
         fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
-    return pd.DataFrame({"right": right, "decided": decided, "fresh": fresh})
+    return pd.DataFrame({"right": right, "answered": decided & fresh})
 
 
 def _changed(before: Frame, after: Frame, name: str, sides: Sides) -> Iterator[str]:
@@ -309,47 +298,26 @@ def _changed(before: Frame, after: Frame, name: str, sides: Sides) -> Iterator[s
             yield fact.format(side=side)
 
 
-def _why_nothing(name: str, rows: Frame, results: Sequence[Frame], runs: Sequence[str]) -> str:
-    if not len(rows):
-        return "the runs share no case, equal in id and description"
-    if name == "roots" and rows.gold_code.isna().all():
-        return f"none of the {len(rows)} shared cases has gold"
-    for run, result in zip(runs[::-1], results[::-1], strict=True):
-        if result.decided.any() and not (result.decided & result.fresh).any():
-            return f"the journal answered for {run}: annotate with fresh=true to ask anew"
-    return f"none of the {len(rows)} shared cases was answered in both"
-
-
-def _result(counts: Counts, fisher: DriftTest, mcnemar: DriftTest) -> DriftResult:
-    both, lost, gained = counts[True, True], counts[True, False], counts[False, True]
-    return DriftResult(
-        right_before=both + lost,
-        right_after=both + gained,
-        lost=lost,
-        gained=gained,
-        tests={"two_proportion": fisher, "mcnemar": mcnemar},
-    )
-
-
-def _fisher(counts: Counts) -> float:
-    rights = (counts[True, True] + counts[right] for right in ((False, True), (True, False)))
-    table = [[right, counts.total() - right] for right in rights]
+def _fisher(change: DriftChange) -> float:
+    rights = (change.right_before, change.right_after)
+    table = [[right, change.cases - right] for right in rights]
     return float(cast(Any, stats.fisher_exact(table)).pvalue)
 
 
-def _mcnemar(counts: Counts) -> float:
-    lost, changed = counts[True, False], counts[True, False] + counts[False, True]
-    return float(stats.binomtest(lost, changed).pvalue) if changed else 1.0
+def _mcnemar(change: DriftChange) -> float:
+    changed = change.lost + change.gained
+    return float(stats.binomtest(change.lost, changed).pvalue) if changed else 1.0
 
 
-def _holm(p_values: Sequence[float], level: float) -> list[DriftTest]:
+TESTS: dict[str, Callable[[DriftChange], float]] = {"two_proportion": _fisher, "mcnemar": _mcnemar}
+
+
+def _holm(p_values: Iterable[float]) -> list[DriftTest]:
     """Returns the tests of one family, corrected by Holm's method (1979)."""
-    values = np.array(p_values)
-    order = values.argsort(kind="stable")
-    steps = np.minimum(1.0, np.arange(len(values), 0, -1) * values[order])
-    corrected = np.empty_like(values)
-    corrected[order] = np.maximum.accumulate(steps)
+    values = pd.Series([*p_values], dtype=float)
+    steps = values.sort_values() * np.arange(len(values), 0, -1)
+    corrected = steps.clip(upper=1.0).cummax().sort_index()
     return [
-        DriftTest(p_value=p_value, holm=holm, flagged=holm <= level)
-        for p_value, holm in zip(p_values, corrected.tolist(), strict=True)
+        DriftTest(p_value=p_value, holm=holm, flagged=holm <= LEVEL)
+        for p_value, holm in zip(values.tolist(), corrected.tolist(), strict=True)
     ]

@@ -1,16 +1,23 @@
-"""The cases of a run as one table, over which all statistics are computed.
+"""The cases of a run as one table, over which all statistics are computed, and as a file.
 
-A row is a case with its figures as columns, which `FIGURES` documents.
+A row is a case with its figures as columns, which `FIGURES` documents; a file has their texts and
+decisions too.
 """
 
+import csv
+import io
+import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, Literal
 
 import pandas as pd
 import pyarrow as pa
+from pyarrow import parquet
 
 from raylab.annotation.outcome import (
     SIDES,
@@ -23,7 +30,9 @@ from raylab.annotation.outcome import (
 )
 from raylab.archive.records import CurrentCase
 from raylab.archive.run import RunArchive
+from raylab.archive.tables import canonical, utc_text
 from raylab.codebook import Agreement, Codebook, Label, SetDistance, compare
+from raylab.files import Place
 
 Row = dict[str, Any]
 Frame = Annotated[Any, pd.DataFrame]
@@ -81,7 +90,22 @@ REPLY_COLUMNS: dict[str, pa.DataType] = {
 CALL_COLUMNS = dict.fromkeys(("role", "model", "prompt", "prompt_hash"), TEXT) | REPLY_COLUMNS
 """The columns of `Tables.calls`; `role` is the stage of the protocol."""
 AT_ONCE = 1_000
-"""Outcomes that are held at once."""
+"""Outcomes that are held at once, and rows in a group of a Parquet file."""
+Format = Literal["parquet", "jsonl", "csv"]
+JSON_COLUMNS = ("meta", "decisions", "body")
+COLUMNS: dict[str, pa.DataType] = {
+    "run": TEXT,
+    "sequence": WHOLE,
+    "status": TEXT,
+    "reviewer": TEXT,
+    **FIGURES,
+    "created": TIME,
+    **dict.fromkeys(("description", "sha256", *JSON_COLUMNS), TEXT),
+}
+"""The columns of an export in order; `status` and `code` include people's decisions."""
+SCHEMA = pa.schema(list(COLUMNS.items()))
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of a cell that a spreadsheet computes."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +236,45 @@ def case_figures(outcome: Outcome, label: Label | None, codebook: Codebook, open
     return row | _answer(ADJUDICATED, *last)
 
 
-def encodable(row: Row) -> Row:
+def export_run(
+    run: RunArchive,
+    path: str | os.PathLike[str],
+    codebook: Codebook,
+    format: Format = "parquet",
+    *,
+    open_book: bool = False,
+) -> None:
+    """Writes the cases of a run with the decisions on them into one file, atomically.
+
+    A row has the columns `COLUMNS`; body, meta and decisions are JSON values in JSONL and JSON text
+    elsewhere. In CSV a text that a spreadsheet would compute begins with an apostrophe. The export
+    shows the run at the time of the call.
+
+    Args:
+        run: The run.
+        path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced.
+        codebook: Of the run.
+        format: parquet, jsonl or csv.
+        open_book: See `tabulate`.
+
+    Raises:
+        RunError: The file cannot be written.
+        ConfigError: No filesystem opens the URI.
+        ArchiveError: There is no such run, or it cannot be read.
+    """
+    rows = _rows(run, codebook, open_book)
+    write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
+    with Place.at(path).replaced() as file:
+        write(rows, file)
+
+
+def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False) -> pd.DataFrame:
+    """Returns the rows of `export_run` as a DataFrame, with the same arguments and errors."""
+    tables = [SCHEMA.empty_table(), *_groups(_rows(run, codebook, open_book))]
+    return pa.concat_tables(tables).to_pandas()
+
+
+def _encodable(row: Row) -> Row:
     """Returns a row without lone surrogates, which UTF-8 cannot encode: they become U+FFFD."""
     return {
         name: value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -226,7 +288,7 @@ def _arrow(rows: Iterable[Row], columns: Mapping[str, pa.DataType]) -> pa.Table:
     """Returns rows as a table in which repeated texts are stored once."""
     repeated = {TEXT: pa.dictionary(pa.int32(), TEXT)}
     schema = pa.schema([(name, repeated.get(kind, kind)) for name, kind in columns.items()])
-    return pa.Table.from_pylist(list(map(encodable, rows)), schema)
+    return pa.Table.from_pylist(list(map(_encodable, rows)), schema)
 
 
 def _frame(tables: list[pa.Table]) -> Frame:
@@ -287,3 +349,61 @@ def _line(label: Label | None) -> str | None:
 
 def _joined(values: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(value.replace(SEPARATOR, ", ") for value in values))
+
+
+def _rows(run: RunArchive, codebook: Codebook, open_book: bool) -> Iterator[Row]:
+    for current in run.cases(until=run.row().records):
+        yield {"run": run.name, **_row(current, codebook, open_book)}
+
+
+def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
+    case, decisions = current.case, current.decisions
+    outcome, label = read_case(current, codebook)
+    return {
+        **case_figures(outcome, label, codebook, open_book),
+        **{name: getattr(case, name) for name in ("sequence", "created", "body")},
+        **{name: getattr(case, name) for name in ("description_hash", "description", "sha256")},
+        "status": current.status,
+        "reviewer": decisions[-1].reviewer if decisions else None,
+        "meta": outcome.meta,
+        "decisions": [{**vars(one), "created": utc_text(one.created)} for one in decisions],
+    }
+
+
+def _write_lines(rows: Iterable[Row], file: BinaryIO) -> None:
+    for row in rows:
+        ordered = {name: row[name] for name in COLUMNS}
+        text = json.dumps(ordered, separators=(",", ":"), allow_nan=False, default=utc_text)
+        file.write(text.encode() + b"\n")
+
+
+def _write_csv(rows: Iterable[Row], file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in map(_flat, rows))
+    text.detach()
+
+
+def _write_parquet(rows: Iterable[Row], file: BinaryIO) -> None:
+    with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for table in _groups(rows):
+            writer.write_table(table)
+
+
+def _groups(rows: Iterable[Row]) -> Iterator[pa.Table]:
+    flat = map(_flat, rows)
+    while group := list(islice(flat, AT_ONCE)):
+        yield pa.Table.from_pylist(group, SCHEMA)
+
+
+def _flat(row: Row) -> Row:
+    """Returns a row with JSON texts for JSON values, encodable as UTF-8."""
+    return _encodable(row | {name: canonical(row[name]) for name in JSON_COLUMNS})
+
+
+def _cell(value: Any) -> Any:
+    """Returns a cell that no spreadsheet takes for a formula; numbers stay as they are."""
+    if isinstance(value, datetime):
+        return utc_text(value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

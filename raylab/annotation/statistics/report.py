@@ -24,27 +24,25 @@ from raylab.annotation.statistics.agreement import (
     DisagreementReport,
     measure_agreement,
 )
-from raylab.annotation.statistics.drift import DriftChange
+from raylab.annotation.statistics.drift import DriftChange, DriftRun
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.figures import (
     AdjudicationReport,
     AnnotatorReport,
     CaseReport,
+    DecisionReport,
     TrapReport,
+    UncertainUsage,
+    UsageReport,
     adjudication_report,
     annotator_report,
     case_report,
+    decision_report,
     trap_report,
+    usage_report,
 )
 from raylab.annotation.statistics.frame import Tables, ranked
 from raylab.annotation.statistics.scores import ScoreTreeReport
-from raylab.annotation.statistics.usage import (
-    DecisionReport,
-    UncertainUsage,
-    UsageReport,
-    decision_report,
-    usage_report,
-)
 from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.runs.records import Part, Record
@@ -147,28 +145,21 @@ def _notices(cases: CaseReport) -> Iterator[str]:
         )
 
 
-class ArchiveHead(Part):
-    """The archive of the run at the time of the report.
-
-    Attributes:
-        place: File or URL.
-        records: Cases, decisions and audit entries of the run.
-    """
-
-    place: str
-    records: int
-
-
 class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     run: str
     run_id: str | None
-    archive: ArchiveHead
+    archive: str
+    """The file or URL of its archive."""
+    records: int
+    """Cases, decisions and audit entries of the run at the time of the report."""
     score_tree: ScoreTreeReport
     disagreements: DisagreementReport
     changes: tuple[DriftChange, ...]
     """The run against earlier runs of the archive, on the cases that they share."""
+    compared: tuple[DriftRun, ...]
+    """The figures of these earlier runs and its own, the earliest first."""

@@ -6,7 +6,6 @@ from raylab.annotation.statistics.accuracy import (
     area_under_curve,
     audit_report,
     gold_report,
-    is_drawn,
     judge_report,
     predicted_share,
 )
@@ -123,10 +122,3 @@ def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
     assert found.corrected.value == pytest.approx(0.5) and found.corrected.count == 2
     found = audit_report(tables([]), {"a": None})
     assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")
-
-
-def test_larger_sample_holds_the_smaller() -> None:
-    cases = [f"case-{n}" for n in range(2000)]
-    small = {case for case in cases if is_drawn(case, 1, 0.05)}
-    large = {case for case in cases if is_drawn(case, 1, 0.2)}
-    assert small < large and 60 < len(small) < 140

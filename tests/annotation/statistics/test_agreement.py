@@ -7,9 +7,15 @@ import krippendorff
 import numpy as np
 import pytest
 
-from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.statistics.agreement import (
+    cohen_kappa,
+    disagreement_report,
+    krippendorff_alpha,
+)
 from raylab.opt.agreement import load_distance
 from raylab.opt.code import Root
+from tests.annotation.outcomes import answer, outcome, report, tables
 
 LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
 Roots = frozenset[Root]
@@ -87,15 +93,34 @@ def test_where_all_agree_the_interval_has_a_width_and_ends_at_1():
         assert found.interval[0] < 0.99 and found.interval[1] == 1.0
 
 
-def test_the_interval_of_many_cases_is_that_of_resampled_ones():
-    counts = {(LRN, LRN): 600, (EVO, EVO): 250, (LRN, EVO): 100, (SCH, EVO): 80, (SCH, SCH): 170}
-    found = cohen_kappa(counts, draws=4000)
-    generator = np.random.default_rng(11)
-    shares = np.array(list(counts.values())) / 1200
-    drawn = [
-        cohen_kappa(dict(zip(counts, row, strict=True)), draws=0).value
-        for row in generator.multinomial(1200, shares, 1500).tolist()
-    ]
-    expected = np.quantile(np.array(drawn, float), [0.025, 0.975])
-    # The quantiles of both are drawn: about .001 of standard error each.
-    assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.006)
+def differing(case: str, a: str, b: str, scores: tuple[int, int], **changes: Any) -> Outcome:
+    """A case that a person is to decide unless changed."""
+    given: dict[str, Any] = {"status": Status.HUMAN, "code": None}
+    given |= {"evaluation_a": report(score=scores[0]), "evaluation_b": report(score=scores[1])}
+    return outcome(case, a, b, **(given | changes))
+
+
+# Distances of roots: Evo-Ctl 1.00, Lrn-Evo .80, Sym-Sch .30.
+CASES = [
+    differing("operators", "Evo/Lrn", "Lrn+Evo", (90, 90)),  # the same roots: 0
+    differing("near", "Sym", "Sch", (90, 90)),  # .30 of .90: .27
+    differing("far", "Evo", "Ctl", (90, 80)),  # 1.00 of .80: .80
+    differing("refused", "Evo", "Ctl", (90, 40)),  # 1.00 of .40: .40
+    differing("unjudged", "Evo", "Ctl", (90, 90), evaluation_a=None),  # convinces nobody: 0
+    differing("middle", "Lrn", "Evo", (95, 90)),  # .80 of .90: .72
+    differing("failed", "Evo", "Ctl", (99, 99), status=Status.FAILED),  # .99, but not settled
+    outcome("same", "Lrn", "Lrn"),
+    outcome("unparsable", answer(None), "Lrn"),
+    outcome("unanswered", None, "Lrn"),
+]
+
+
+def test_far_codes_that_both_convince_come_first_and_what_failed_last():
+    found = disagreement_report(tables(CASES))
+    assert disagreement_report(tables(CASES[::-1])) == found
+    assert found.total == 7
+    assert [one.case for one in found.shown] == [
+        "far", "middle", "refused", "near", "operators", "unjudged", "failed",
+    ]  # fmt: skip
+    values = [one.distance * one.conviction for one in found.shown]
+    assert values == pytest.approx([0.8, 0.72, 0.4, 0.27, 0.0, 0.0, 0.99])
