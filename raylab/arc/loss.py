@@ -1,6 +1,6 @@
 """The loss of grid models: of a training step, and its exact mean over the validation pairs."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,17 +12,8 @@ from raylab.arc.data.tasks import PAD
 from raylab.arc.models.base import GridModel, Logits
 
 
-class LossSums(NamedTuple):
-    """Cross-entropies of a batch, summed."""
-
-    cells: Tensor
-    """Sum over target cells."""
-    sizes: Tensor
-    """Sum over grids of the mean of height and width."""
-
-
-def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
-    """Returns the cross-entropies of a batch.
+def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the cross-entropies of a batch, summed: over cells, and over grids of mean sides.
 
     Args:
         prediction: logits, in any floating-point type.
@@ -30,33 +21,28 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
         sizes: (B, 2) int64 height and width.
     """
     colours, sides = (logits.flatten(0, 1).float() for logits in prediction)
-    return LossSums(
+    return (
         F.cross_entropy(colours, cells.flatten(), ignore_index=PAD, reduction="sum"),
         F.cross_entropy(sides, (sizes - 1).flatten(), reduction="sum") / 2,
     )
 
 
-def step_sums(model: GridModel, step: TrainingStep) -> LossSums:
-    """Returns the cross-entropies of a step, summed over its batches.
-
-    Of a model that is supervised several times in a batch, they are means over these times.
-    """
-    sums = [
-        (sums.cells / len(supervised), sums.sizes / len(supervised))
-        for batch in step.batches
-        for supervised in [model.supervised(batch)]
-        for sums in (loss_sums(at, batch.target.cells, batch.target.sizes) for at in supervised)
-    ]
-    return LossSums(*(torch.stack(part).sum() for part in zip(*sums, strict=True)))
-
-
-def step_loss(sums: LossSums, step: TrainingStep, shape_weight: float) -> Tensor:
+def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
     """Returns the loss of a step, in which every target cell has the same weight all epoch.
 
     That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
-    that of height and width, summed over grids, over the mean number of grids in a step.
+    that of height and width, summed over grids, over the mean number of grids in a step. Of a model
+    that is supervised several times in a batch, sums are means over these times.
     """
-    return sums.cells / step.cells + shape_weight * sums.sizes / step.grids
+    sums = [
+        (cells / len(supervised), sizes / len(supervised))
+        for batch in step.batches
+        for supervised in [model.supervised(batch)]
+        for at in supervised
+        for cells, sizes in [loss_sums(at, batch.target.cells, batch.target.sizes)]
+    ]
+    cells, sizes = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
+    return cells / step.cells + shape_weight * sizes / step.grids
 
 
 class MeanLoss(Metric):

@@ -17,7 +17,7 @@ from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights, requir
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import TrainingStep
-from raylab.arc.loss import MeanLoss, step_loss, step_sums
+from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models import build_model
 from raylab.arc.optimisation import optimiser_of, schedule_of
@@ -119,8 +119,7 @@ class ArcModule(pl.LightningModule):
 
     def training_step(self, step: TrainingStep, batch_idx: int) -> Tensor:
         """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
-        sums = step_sums(self.model, step)
-        loss = step_loss(sums, step, self.training_config.shape_loss_weight)
+        loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
         describe = partial(self._diagnose, self.global_step, self.learning_rate, tasks)
         self._unchecked.append((loss.detach(), describe))

@@ -12,7 +12,6 @@ from optuna.trial import TrialState
 from raylab.arc.sweep import ARCHITECTURE, Drawn
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.models import MODEL_CONFIGS, Architecture
 from raylab.config.search import Domain, Search, SearchSpace, nested
 from raylab.grid_metrics import mode_of
 
@@ -119,16 +118,14 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
         pydantic.ValidationError: the drawn values are not valid together.
     """
     architecture = str(drawn[ARCHITECTURE])
-    model = nested(_below(drawn, architecture))
-    training = config.training.model_dump() | _below(drawn, "training")
     return TrainConfig.model_validate(
         {
             "storage": storage,
             "name": name,
             "resume": True,
-            "model": MODEL_CONFIGS[architecture].model_validate(model),
+            "model": nested(_below(drawn, architecture)) | {ARCHITECTURE: architecture},
             "data": config.data,
-            "training": training,
+            "training": config.training.model_dump() | _below(drawn, "training"),
             "cluster": config.cluster,
             "tracking": config.tracking,
         }
@@ -138,12 +135,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
 def _values(config: TuneConfig, key: str) -> Sequence[Any]:
     """Returns all values of the `training` key, a choice or whole number, that a trial may have."""
     domain = config.space.training.get(key)
-    if domain is None:
-        return [getattr(config.training, key)]
-    if domain.choice is not None:
-        return domain.choice
-    low, high = domain.bounds
-    return range(int(low), int(high) + 1)
+    return [getattr(config.training, key)] if domain is None else domain.values or ()
 
 
 def _sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
@@ -154,12 +146,9 @@ def _sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
 
 
 def _draw(space: SearchSpace, trial: optuna.Trial) -> Drawn:
-    architectures: list[Architecture] = list(space.model)
-    architecture = trial.suggest_categorical(ARCHITECTURE, architectures)
-    drawn: Drawn = {ARCHITECTURE: architecture}
-    for name, domain in space.domains(architecture).items():
-        drawn[name] = _suggest(trial, name, domain)
-    return drawn
+    architecture = trial.suggest_categorical(ARCHITECTURE, list(space.model))
+    domains = space.domains(architecture).items()
+    return {ARCHITECTURE: architecture, **{key: _suggest(trial, key, d) for key, d in domains}}
 
 
 def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Scalar:

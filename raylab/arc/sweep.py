@@ -1,8 +1,8 @@
 """The records of a sweep: its trials by rank, and the failures."""
 
+import math
 import re
 from collections.abc import Iterable
-from functools import partial
 from typing import ClassVar
 
 from pydantic import Field
@@ -116,18 +116,35 @@ def trial_runs(run: Run) -> list[Run]:
 def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetrics:
     """Returns the trials `ids`, best first and failed ones last.
 
+    Cell accuracy breaks ties, which are common in short sweeps.
+
     Raises:
         RunError: A file of a trial cannot be used.
         DataError: A file cannot be read.
     """
-    wanted = set(ids)
-    runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
-    monitor = config.training.monitor
-    trials = sorted((_trial(config, trial) for trial in runs), key=partial(_rank, monitor=monitor))
-    best = next((trial.trial for trial in trials if trial.trained), None)
-    metrics = None if best is None else Run.at(run / TRIALS / best).read_record(TrainingMetrics)
-    # All trials validate on the same tasks.
-    return SweepMetrics(trials=tuple(trials), rules={} if metrics is None else metrics.rules)
+    monitor, wanted = config.training.monitor, set(ids)
+    trials: list[Trial] = []
+    rules: RuleMetrics = {}
+    for own in trial_runs(run):
+        if own.name.partition("-")[0] not in wanted:
+            continue
+        record, failure = own.read_record(RunRecord), own.read_record(TrialFailure)
+        metrics = own.read_record(TrainingMetrics) if failure is None else None
+        trial = Trial(
+            trial=own.name,
+            drawn=record and _drawn(config.space, record),
+            trained=metrics and _trained(own, metrics, monitor),
+            failure=failure and failure.message,
+        )
+        trials.append(trial)
+        # All trials validate on the same tasks.
+        rules = metrics.rules if metrics else rules
+
+    def rank(trial: Trial) -> tuple[float, ...]:
+        best = trial.trained
+        return (-merit(monitor, best.score), -best.cell_accuracy) if best else (math.inf,)
+
+    return SweepMetrics(trials=tuple(sorted(trials, key=rank)), rules=rules)
 
 
 def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
@@ -147,19 +164,6 @@ def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
     return [] if metrics is None else metrics.rows
 
 
-def _trial(config: TuneConfig, run: Run) -> Trial:
-    record, failure = run.read_record(RunRecord), run.read_record(TrialFailure)
-    metrics = run.read_record(TrainingMetrics)
-    return Trial(
-        trial=run.name,
-        drawn=None if record is None else _drawn(config.space, record),
-        trained=None
-        if failure is not None or metrics is None
-        else _trained(run, metrics, config.training.monitor),
-        failure=None if failure is None else failure.message,
-    )
-
-
 def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
     best = metrics.best
     return Trained(
@@ -171,13 +175,6 @@ def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
         parameters=metrics.parameters,
         checkpoint=str(run / best.checkpoint),
     )
-
-
-def _rank(trial: Trial, monitor: str) -> tuple[bool, float, float, str]:
-    """Returns the sort key: best score first; cell accuracy breaks ties, common in short sweeps."""
-    if trial.trained is None:
-        return True, 0.0, 0.0, trial.trial
-    return False, -merit(monitor, trial.trained.score), -trial.trained.cell_accuracy, trial.trial
 
 
 def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:

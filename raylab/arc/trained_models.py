@@ -4,36 +4,35 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import RunError
 from raylab.files import Place, places_of
-from raylab.runs.run import METRICS, Run
+from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD, RunRecord
 
-logger = logging.getLogger(__name__)
-
+LOGGER = logging.getLogger(__name__)
+SUFFIX = Path(CHECKPOINT_FILE).suffix
 UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A checkpoint, its name, and a longer name in case two models share the short one."""
+class _Model(NamedTuple):
+    """A checkpoint, its name, and the directory that tells it from another of the same name."""
 
     name: str
-    longer: str
+    above: str
     uri: str
 
 
-def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
+def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
     """Returns the checkpoint file of every model, by its name in a score tree.
 
     Args:
-        given: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
+        names: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
             its trials with a checkpoint), each a URI, a name under `storage` or a path.
         storage: the directory of runs.
 
@@ -41,12 +40,12 @@ def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
         RunError: there is no such run or file, it holds no trained model, two models would have
             the same name, or a checkpoint is given twice.
     """
-    found = [model for text in given for model in _models_at(_location(text, storage))]
-    names = Counter(file_name(model.name).casefold() for model in found)
+    models = [model for text in names for model in _models_at(_location(text, storage))]
+    counts = Counter(file_name(model.name).casefold() for model in models)
     named: dict[str, str] = {}
-    for model in found:
-        shared = names[file_name(model.name).casefold()] > 1
-        name = file_name(model.longer if shared else model.name)
+    for model in models:
+        is_shared = counts[file_name(model.name).casefold()] > 1
+        name = file_name(f"{model.above}-{model.name}" if is_shared else model.name)
         for other, uri in named.items():
             if uri == model.uri:
                 raise RunError(f"the checkpoint {uri} is given twice: name it once in models=")
@@ -68,87 +67,63 @@ def _location(text: str, storage: str) -> Place:
             return place
     raise RunError(
         f"no model {text}: neither {' nor '.join(map(str, places))} is a checkpoint "
-        f"(*{Path(CHECKPOINT_FILE).suffix}) or a run directory with a {RECORD}"
+        f"(*{SUFFIX}) or a run directory with a {RECORD}"
     )
 
 
 def _is_checkpoint(place: Place) -> bool:
-    return place.name.endswith(Path(CHECKPOINT_FILE).suffix)
+    return place.name.endswith(SUFFIX)
 
 
-def _models_at(place: Place) -> list[_Found]:
-    if _is_checkpoint(place):
-        return [_of_file(place)]
-    run = Run.at(place)
-    record = run.read_record(RunRecord)
-    if record is None:
-        raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
-    match record.job:
-        case "train":
-            return [_of_run(run)]
-        case "pipeline":
-            return _of_pipeline(run)
-        case "tune":
-            return _of_sweep(run)
-        case job:
-            raise RunError(f"{run} is a run of {job}, which trains no model")
-
-
-def _of_file(file: Place) -> _Found:
-    directory = file.parent
+def _models_at(place: Place) -> list[_Model]:
+    if not _is_checkpoint(place):
+        return _models_of(Run.at(place))
+    directory = place.parent
     if directory.parent.name == CHECKPOINTS:
         run = directory.parent.parent
-        name = f"{run.name}-{directory.name}"
-        return _Found(name, f"{run.parent.name}-{name}", str(file))
-    return _Found(file.stem, f"{directory.name}-{file.stem}", str(file))
+        return [_Model(f"{run.name}-{directory.name}", run.parent.name, str(place))]
+    return [_Model(place.stem, directory.name, str(place))]
 
 
-def _of_run(run: Run) -> _Found:
-    best = _best_checkpoint(run)
-    if best is None:
-        raise RunError(f"{run} has no {METRICS}: no epoch of its training is finished yet")
-    if not run.finished:
-        logger.warning("%s is not finished: its best checkpoint so far is scored", run.uri)
-    return _Found(run.name, _longer_name(run), best)
-
-
-def _of_pipeline(run: Run) -> list[_Found]:
-    metrics = run.read_record(PipelineMetrics)
-    if metrics is None or not metrics.models:
-        raise RunError(f"{run} has no trained model yet: no model is in its {METRICS}")
-    return [_of_run(Run.at(run / name)) for name in metrics.models]
-
-
-def _of_sweep(run: Run) -> list[_Found]:
-    found: list[_Found] = []
+def _models_of(run: Run) -> list[_Model]:
+    models: list[_Model] = []
     skipped: list[str] = []
-    for trial in trial_runs(run):
-        best = _best_checkpoint(trial)
-        if best is None or (trial / TrialFailure.file).exists():
-            skipped.append(trial.name)
+    for name, own in _trainings_of(run).items():
+        metrics = own.read_record(TrainingMetrics)
+        if metrics is None or (own / TrialFailure.file).exists():
+            skipped.append(own.name)
             continue
-        name = f"{run.name}-{trial.name}"
-        found.append(_Found(name, f"{_longer_name(run)}-{trial.name}", best))
+        above = (own if name == own.name else run).parent.name
+        models.append(_Model(name, above, str(own / metrics.best.checkpoint)))
+    if not models:
+        raise RunError(f"{run} has no trained model yet: no epoch of a training is finished")
+    if not run.finished:
+        LOGGER.warning("%s is not finished: its best checkpoint so far is taken", run)
     if skipped:
-        logger.warning(
-            "%s: %d trials failed or have no epoch yet and are left out: %s",
+        LOGGER.warning(
+            "%s: %d trainings failed or have no epoch yet and are left out: %s",
             run,
             len(skipped),
             ", ".join(skipped),
         )
-    if not found:
-        raise RunError(f"{run} has no trained model yet: none of its trials has a {METRICS}")
-    return found
+    return models
 
 
-def _longer_name(run: Run) -> str:
-    return f"{run.parent.name}-{run.name}"
-
-
-def _best_checkpoint(run: Run) -> str | None:
-    """Returns the file of a run's best checkpoint; None before its first epoch is finished."""
-    metrics = run.read_record(TrainingMetrics)
-    return None if metrics is None else str(run / metrics.best.checkpoint)
+def _trainings_of(run: Run) -> dict[str, Run]:
+    """Returns the training runs of a run, by the names of their models."""
+    record = run.read_record(RunRecord)
+    match record and record.job:
+        case "train":
+            return {run.name: run}
+        case "pipeline":
+            metrics = run.read_record(PipelineMetrics)
+            return {name: Run.at(run / name) for name in (metrics.models if metrics else ())}
+        case "tune":
+            return {f"{run.name}-{trial.name}": trial for trial in trial_runs(run)}
+        case None:
+            raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
+        case job:
+            raise RunError(f"{run} is a run of {job}, which trains no model")
 
 
 def file_name(name: str) -> str:

@@ -19,7 +19,7 @@ from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.device import hardware_precision
-from raylab.arc.loss import step_loss, step_sums
+from raylab.arc.loss import step_loss
 from raylab.arc.models import build_model
 from raylab.arc.optimisation import optimiser_of
 from raylab.benchmarks.figures import Rate, benchmark, rate
@@ -84,7 +84,7 @@ class Learner:
 
     def _update(self, step: TrainingStep) -> torch.Tensor:
         with torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None):
-            loss = step_loss(step_sums(self._network, step), step, RECIPE.shape_loss_weight)
+            loss = step_loss(self._network, step, RECIPE.shape_loss_weight)
         self._optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self._network.parameters(), RECIPE.gradient_clip)

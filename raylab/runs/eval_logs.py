@@ -93,15 +93,10 @@ def read_score(
                 log = read_zip_header(archive, _HEADER)
         else:
             log, _ = read_json_header(file, _HEADER)
-        outcome = _value(log, metric, scorer)
+        return _value(log, metric, scorer)
     except DataError as error:
-        outcome = str(error)
-    return _shorten(outcome) if isinstance(outcome, str) else outcome
-
-
-def _shorten(reason: str) -> str:
-    reason = printable(reason[: LONGEST_REASON + 1], breaks=False)
-    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
+        reason = printable(str(error)[: LONGEST_REASON + 1], breaks=False)
+        return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
 
 
 def is_estimated(share: float, count: int) -> bool:
@@ -192,34 +187,38 @@ def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
-def _value(log: Header, name: str, scorer: str | None) -> float | str:
-    """Returns the value of a metric, or the reason why there is none."""
+def _value(log: Header, name: str, scorer: str | None) -> float:
+    """Returns the value of a metric.
+
+    Raises:
+        DataError: There is none.
+    """
     if log.status is None and log.results is None:
-        return f"not {A_LOG}: it has neither status nor results"
+        raise DataError(f"not {A_LOG}: it has neither status nor results")
     if log.status not in (None, "success"):
-        return f"status is {log.status}, not success"
+        raise DataError(f"status is {log.status}, not success")
     if log.error is not None:
-        return "the log carries an error"
+        raise DataError("the log carries an error")
     if log.invalidated:
-        return "invalidated: its samples are to be run again, as Inspect's eval sets do"
+        raise DataError("invalidated: its samples are to be run again, as Inspect's eval sets do")
     if log.results is None or not log.results.scores:
-        return "the log has no scores"
+        raise DataError("the log has no scores")
     score = log.choose(scorer)
     if score is None:
         there = ", ".join(other.name or other.scorer or "" for other in log.results.scores)
-        return f"the log has no score of {scorer}: it has {there}"
+        raise DataError(f"the log has no score of {scorer}: it has {there}")
     return _metric_value(score.metrics, name, scorer)
 
 
-def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float | str:
+def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float:
     metric = metrics.get(name)
     value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
     if value is None:
         there = ", ".join(other for other in metrics if other != name) or "none"
         which = "the first score" if scorer is None else f"the score of {scorer}"
-        return f"{which} has no {name}: it has {there}"
+        raise DataError(f"{which} has no {name}: it has {there}")
     if type(value) not in (int, float) or not 0 <= value <= 1:
-        return f"{name} is {value!r}, not a number in [0, 1]"
+        raise DataError(f"{name} is {value!r}, not a number in [0, 1]")
     return float(value)
 
 

@@ -4,6 +4,7 @@
 is written whole or not at all.
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -18,12 +19,7 @@ import msgspec
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import OwnerError, RunError
-from raylab.files import (
-    Place,
-    is_temporary,
-    make_directory,
-    require_writable,
-)
+from raylab.files import Place, is_temporary, make_directory, require_writable
 from raylab.log import bind_run
 from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -63,7 +59,12 @@ class Run(Place):
             ConfigError: No filesystem opens the storage.
         """
         run = cls.named(config, job)
-        run._warn_if_deleted()
+        if run.in_working_directory:
+            LOGGER.warning(
+                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
+                "storage= an absolute path or a URI",
+                run,
+            )
         record = run._present(config, job)
         if record is None:
             started = RunRecord.of(config, job, run.name)
@@ -74,14 +75,6 @@ class Run(Place):
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
-
-    def _warn_if_deleted(self) -> None:
-        if self.in_working_directory:
-            LOGGER.warning(
-                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
-                "storage= an absolute path or a URI",
-                self,
-            )
 
     @classmethod
     @contextmanager
@@ -214,25 +207,24 @@ class Run(Place):
         if not self.is_local:
             yield
             return
-        try:
+        with self._errors_as("written", RunError):
             make_directory(Path(self.path))
             directory = os.open(self.path, os.O_RDONLY)
-        except OSError as error:
-            raise RunError(f"{self} cannot be written: {error.strerror}") from error
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(directory)
-            raise OwnerError(
-                f"run {self} is worked on by another process: wait until it ends, or stop it"
-            ) from error
-        except OSError:
-            # The file system has no locks.
-            pass
-        try:
+            # Some file systems have no locks.
+            with contextlib.suppress(OSError):
+                self._lock(directory)
             yield
         finally:
             os.close(directory)
+
+    def _lock(self, directory: int) -> None:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OwnerError(
+                f"run {self} is worked on by another process: wait until it ends, or stop it"
+            ) from error
 
     def _present(self, config: JobConfig, job: str) -> RunRecord | None:
         """Returns the record of the run with this name if `config` may go on with it."""

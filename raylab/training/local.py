@@ -6,13 +6,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
-from raylab.arc.device import device_here, threads_here
+from raylab.arc.device import use_share
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import build_experiment
@@ -62,15 +61,14 @@ def fit(
         sides: Its pairs.
         start: The weights that it starts from; None for new ones.
         listeners: As `train_epochs` takes them, after those of every training.
-        threads: CPU threads; None takes `config.cluster.cpus_per_worker`, or all CPUs.
+        threads: CPU threads, as `use_share` takes them.
 
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
     if metrics := ended_metrics(run):
         return metrics
-    device = device_here(config.cluster)
-    torch.set_num_threads(threads or threads_here(config.cluster))
+    device = use_share(config.cluster, threads)
     _quieten_lightning()
 
     def tell(message: str, fields: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
-"""Optimisers, schedules and averaged weights, against hand-made values and plain loops."""
+"""Optimisers, schedules, averages and early stopping, against hand-made values and plain loops."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader
 from raylab.arc.optimisation import (
     AveragedWeights,
     MuonAndAdamW,
+    callbacks_of,
     hidden_matrices,
     optimiser_of,
     schedule_of,
@@ -142,10 +144,14 @@ def test_two_optimisers_in_one_do_what_they_do_apart_even_after_a_checkpoint() -
 
 
 class Line(pl.LightningModule):
-    """One weight, trained towards 1, that notes what it is after steps and in validation."""
+    """One weight, trained towards 1, that notes what it is after steps and in validation.
 
-    def __init__(self) -> None:
+    It reports the values of what is monitored that it is handed, one a validation.
+    """
+
+    def __init__(self, monitor: str = "val_loss", values: Sequence[float] = ()) -> None:
         super().__init__()
+        self.monitor, self.values = monitor, iter(values)
         self.weight = nn.Parameter(torch.zeros(1))
         self.trained: list[float] = []
         self.validated: list[float] = []
@@ -161,6 +167,23 @@ class Line(pl.LightningModule):
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         self.validated.append(self.weight.item())
+        self.log(self.monitor, next(self.values, 0.0), batch_size=1)
+
+
+def train(line: Line, epochs: int, *callbacks: pl.Callback) -> pl.Trainer:
+    """Trains in epochs of five steps, each with a validation."""
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=[*callbacks],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(line, DataLoader(range(5)), DataLoader(range(1)))
+    return trainer
 
 
 class Saved(pl.Callback):
@@ -173,17 +196,7 @@ class Saved(pl.Callback):
 
 def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_path: Path) -> None:
     line = Line()
-    trainer = pl.Trainer(
-        max_epochs=3,
-        accelerator="cpu",
-        callbacks=[AveragedWeights(0.6), Saved(tmp_path / "c")],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
-    trainer.fit(line, DataLoader(range(5)), DataLoader(range(1)))
+    train(line, 3, AveragedWeights(0.6), Saved(tmp_path / "c"))
     # The gap to 1 shrinks by 1 - 2 * 0.2 at each step.
     weights = [1 - 0.6**step for step in range(1, 16)]
     assert line.trained == pytest.approx(weights)
@@ -195,3 +208,53 @@ def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_p
     saved = torch.load(tmp_path / "c", weights_only=True)
     assert saved["state_dict"]["weight"].item() == pytest.approx(means[-1])
     assert saved["current_model_state"]["weight"].item() == pytest.approx(weights[-1])
+
+
+# Early stopping
+
+
+def trained_epochs(values: Sequence[float], monitor: str, **changes: Any) -> int:
+    """Trains while validations report these values; returns the epochs."""
+    training = TrainingConfig(epochs=len(values), monitor=monitor, **changes)
+    return train(Line(monitor, values), len(values), *callbacks_of(training)).current_epoch
+
+
+@pytest.mark.parametrize(
+    ("patience", "accuracies", "epochs"),
+    [
+        # The best is the second, and two that are no better follow it.
+        (2, [0.1, 0.3, 0.2, 0.3, 0.9, 0.9], 4),
+        (1, [0.1, 0.2, 0.3, 0.3, 0.9, 0.9], 4),
+        # An improvement starts the count anew.
+        (2, [0.2, 0.1, 0.3, 0.2, 0.4, 0.1], 6),
+        (None, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], 6),
+    ],
+)
+def test_training_stops_after_validations_without_improvement(
+    patience: int | None, accuracies: list[float], epochs: int
+) -> None:
+    given = {"patience": patience, "judge_at_restarts": False}
+    assert trained_epochs(accuracies, "val_grid_accuracy", **given) == epochs
+    # The same with losses, of which less is better.
+    losses = [1 - accuracy for accuracy in accuracies]
+    assert trained_epochs(losses, "val_loss", **given) == epochs
+
+
+@pytest.mark.parametrize(
+    ("restart_epochs", "patience", "accuracies", "epochs"),
+    [
+        # Cosines end after epochs 3 and 6. After 3, one epoch was no better than the second; after
+        # 6 four were no better.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.3, 0.9, 0.9], 6),
+        # After 4 the patience is used up, and the end of the cosine is better than all before.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.4, 0.3, 0.3, 0.3, 0.9], 9),
+        (2, 2, [0.3, 0.2, 0.2, 0.2, 0.9], 4),
+        # One cosine over the whole training ends after it.
+        (8, 1, [0.3, 0.2, 0.2, 0.2, 0.2], 5),
+    ],
+)
+def test_patience_is_judged_where_a_cosine_ends(
+    restart_epochs: int, patience: int, accuracies: list[float], epochs: int
+) -> None:
+    given = {"restart_epochs": restart_epochs, "patience": patience}
+    assert trained_epochs(accuracies, "val_grid_accuracy", **given) == epochs

@@ -79,18 +79,18 @@ def test_names_that_clash_all_the_same_are_refused(runs: Callable[..., Path], tm
 
 
 @pytest.mark.parametrize(
-    ("job", "metrics", "message"),
+    ("job", "message"),
     [
-        ("train", None, "no epoch of its training is finished"),
-        ("pipeline", None, "no trained model yet"),
-        ("tune", None, "none of its trials"),
-        ("evaluate", None, "is a run of evaluate"),
+        ("train", "no epoch of a training is finished"),
+        ("pipeline", "no trained model yet"),
+        ("tune", "no trained model yet"),
+        ("evaluate", "is a run of evaluate"),
     ],
 )
 def test_runs_without_a_model_are_refused(
-    runs: Callable[..., Path], tmp_path: Path, job: str, metrics: Record | None, message: str
+    runs: Callable[..., Path], tmp_path: Path, job: str, message: str
 ):
-    runs("run", job, metrics)
+    runs("run", job, None)
     with pytest.raises(RunError, match=message):
         find_models(["run"], str(tmp_path))
 

@@ -20,8 +20,8 @@ from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.device import hardware_precision
-from raylab.arc.loss import MeanLoss, step_loss, step_sums
-from raylab.arc.metrics import Count, GridMetrics, metric_values
+from raylab.arc.loss import MeanLoss, step_loss
+from raylab.arc.metrics import Count, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import exact_matches
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
@@ -176,20 +176,23 @@ def optimiser_tensors(trainer: pl.Trainer) -> list[Tensor]:
 def test_a_resumed_run_repeats_an_unbroken_one(
     tasks: tuple[Task, ...], small_config: ModelConfig, tmp_path: Path
 ) -> None:
-    # Restarts come after epochs 3 and 6, so that the learning rate is inside a cosine at 2.
+    # A restart comes after epoch 3, so that the learning rate is inside a cosine at 2.
     config = settings(
-        small_config, epochs=4, restart_epochs=3, patience=7, monitor="val_grid_accuracy"
+        small_config, epochs=3, restart_epochs=3, patience=7, monitor="val_grid_accuracy"
     )
+    tasks = tasks[:3]
+    # Batches that processes build are the same.
+    processes = int(small_config is SMALL_MODELS["encoder_decoder"])
     (tmp_path / "broken").mkdir()
     unbroken, broken = Checkpoints(tmp_path), Checkpoints(tmp_path / "broken", killed_in_epoch=2)
-    whole_record = EpochRecorder(config.training.monitor, 25, {})
+    whole_record = EpochRecorder(config.training.monitor, 15, {})
     whole, expected = fit(config, tasks, whole_record, unbroken)
     with pytest.raises(Killed):
-        fit(config, tasks, EpochRecorder(config.training.monitor, 25, {}), broken)
+        fit(config, tasks, EpochRecorder(config.training.monitor, 15, {}), broken)
     resumed = Checkpoints(tmp_path / "broken")
-    record = EpochRecorder(config.training.monitor, 25, {})
+    record = EpochRecorder(config.training.monitor, 15, {})
     torch.manual_seed(99)
-    rest, module = fit(config, tasks, record, resumed, resume=broken.path(2))
+    rest, module = fit(config, tasks, record, resumed, resume=broken.path(2), processes=processes)
 
     weights = module.model.state_dict()
     for name, tensor in expected.model.state_dict().items():
@@ -197,33 +200,19 @@ def test_a_resumed_run_repeats_an_unbroken_one(
     for ours, theirs in zip(optimiser_tensors(rest), optimiser_tensors(whole), strict=True):
         assert torch.equal(ours, theirs)
     assert rest.global_step == whole.global_step
-    assert min(resumed.rates) == whole.global_step / 2
+    assert min(resumed.rates) == whole.global_step * 2 / 3
     assert {step: unbroken.rates[step] for step in resumed.rates} == resumed.rates
-    assert len(set(unbroken.rates.values())) == 3
+    assert len(set(unbroken.rates.values())) == len(set(unbroken.seeds)) == 3
+    assert unbroken.batches[0] != unbroken.batches[1]
+    assert resumed.batches == {2: unbroken.batches[2]} and resumed.seeds == unbroken.seeds[2:]
     # A validation resets the count only by being better than all before it.
     expected_record, metrics = whole_record.metrics, record.metrics
     assert expected_record is not None and metrics is not None
     scores = [epoch.row()[config.training.monitor] for epoch in expected_record.history]
-    assert wait_count(rest) == wait_count(whole) == 3 - scores.index(max(scores))
+    assert wait_count(rest) == wait_count(whole) == 2 - scores.index(max(scores))
     assert values_of(rest) == values_of(whole)
     assert [*map(without_times, metrics.history)] == [*map(without_times, expected_record.history)]
     assert without_times(metrics.best) == without_times(expected_record.best)
-
-
-@pytest.mark.parametrize("processes", [0, 1])
-def test_a_resumed_run_goes_on_with_the_batches_of_its_epoch(
-    tasks: tuple[Task, ...], tmp_path: Path, processes: int
-) -> None:
-    config = settings(SMALL_MODELS["encoder_decoder"], epochs=3)
-    whole, rest = Checkpoints(tmp_path), Checkpoints(tmp_path)
-    fit(config, tasks, whole, processes=processes)
-    fit(config, tasks, rest, processes=processes, resume=whole.path(1))
-    assert len(set(whole.seeds)) == 3
-    assert rest.seeds == whole.seeds[1:]
-    assert list(rest.batches) == [1, 2]
-    assert whole.batches[0] != whole.batches[1]
-    assert rest.batches[1] == whole.batches[1]
-    assert rest.batches[2] == whole.batches[2]
 
 
 # Records
@@ -277,7 +266,7 @@ def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, wo
         losses: list[float] = []
         for plan in plans:
             for step in (plan[draws] for draws in plan):
-                losses.append(float(step_loss(step_sums(model, step), step, 0.1)))
+                losses.append(float(step_loss(model, step, 0.1)))
     assert len(cells) == store.lengths[:, 1].sum()
     assert np.mean(losses) == pytest.approx(np.mean(cells) + 0.1 * np.mean(sizes), rel=1e-5)
 
@@ -417,20 +406,6 @@ def test_validation_counts_what_decoding_solves() -> None:
     assert values["grid_accuracy"] == pytest.approx((right - 1) / 6)
 
 
-# Early stopping
-
-
-class Scripted(GridMetrics):
-    """Reports given values of a metric, one a validation."""
-
-    def __init__(self, values: Sequence[float], name: str = "grid_accuracy") -> None:
-        super().__init__(("a", "b"), torch.arange(2))
-        self.values, self.name = iter(values), name
-
-    def compute(self) -> dict[str, Tensor]:
-        return {self.name: torch.tensor(next(self.values))}
-
-
 class ScriptedLoss(MeanLoss):
     """Reports given losses, one a validation."""
 
@@ -442,70 +417,12 @@ class ScriptedLoss(MeanLoss):
         return torch.tensor(next(self.losses))
 
 
-def trained_epochs(
-    tasks: Sequence[Task], values: Sequence[float], *callbacks: pl.Callback, **training: Any
-) -> int:
-    """Trains while it validates with these values of what is monitored; returns the epochs."""
-    given = {"epochs": len(values), "monitor": "val_grid_accuracy"} | training
-    config = settings(SMALL_MODELS["encoder_decoder"], **given)
-    experiment = build_experiment(config, sides_of(tasks[:2]))
-    module = experiment.module
-    if config.training.monitor == "val_loss":
-        module.losses = ScriptedLoss(values)
-    else:
-        module.metrics = Scripted(values)
-    trainer, _ = fit(config, tasks[:2], *callbacks, experiment=experiment)
-    return trainer.current_epoch
-
-
-@pytest.mark.parametrize(
-    ("patience", "accuracies", "epochs"),
-    [
-        # The best is the second, and two that are no better follow it.
-        (2, [0.1, 0.3, 0.2, 0.3, 0.9, 0.9], 4),
-        (1, [0.1, 0.2, 0.3, 0.3, 0.9, 0.9], 4),
-        # An improvement starts the count anew.
-        (2, [0.2, 0.1, 0.3, 0.2, 0.4, 0.1], 6),
-        (None, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], 6),
-    ],
-)
-def test_training_stops_after_validations_without_improvement(
-    tasks: tuple[Task, ...], patience: int | None, accuracies: list[float], epochs: int
-) -> None:
-    given = {"patience": patience, "judge_at_restarts": False}
-    assert trained_epochs(tasks, accuracies, **given) == epochs
-    # The same with losses, of which less is better.
-    losses = [1 - accuracy for accuracy in accuracies]
-    assert trained_epochs(tasks, losses, monitor="val_loss", **given) == epochs
-
-
-@pytest.mark.parametrize(
-    ("restart_epochs", "patience", "accuracies", "epochs"),
-    [
-        # Cosines end after epochs 3 and 6. After 3, one epoch was no better than the second; after
-        # 6 four were no better.
-        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.3, 0.9, 0.9], 6),
-        # After 4 the patience is used up, and the end of the cosine is better than all before.
-        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.4, 0.3, 0.3, 0.3, 0.9], 9),
-        (2, 2, [0.3, 0.2, 0.2, 0.2, 0.9], 4),
-        # One cosine over the whole training ends after it.
-        (8, 1, [0.3, 0.2, 0.2, 0.2, 0.2], 5),
-    ],
-)
-def test_patience_is_judged_where_a_cosine_ends(
-    tasks: tuple[Task, ...],
-    restart_epochs: int,
-    patience: int,
-    accuracies: list[float],
-    epochs: int,
-) -> None:
-    given = {"restart_epochs": restart_epochs, "patience": patience}
-    assert trained_epochs(tasks, accuracies, **given) == epochs
-
-
 def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Task, ...]) -> None:
+    config = settings(SMALL_MODELS["encoder_decoder"], epochs=5, monitor="val_loss")
+    experiment = build_experiment(config, sides_of(tasks[:2]))
+    experiment.module.losses = ScriptedLoss([0.5, 0.25, 0.75, 0.25, 0.5])
     record = EpochRecorder("val_loss", samples=10, rules={})
-    trained_epochs(tasks, [0.5, 0.25, 0.75, 0.25, 0.5], record, monitor="val_loss", patience=None)
+    fit(config, tasks, record, experiment=experiment)
     assert record.metrics is not None and record.metrics.best.epoch == 4
 
 
@@ -544,13 +461,6 @@ def saved(epoch: Fit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        read_checkpoint(path)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
-
-
 def test_a_checkpoint_gives_back_the_model_and_what_it_was_made_with(
     epoch: Fit, saved: Path, tasks: tuple[Task, ...]
 ) -> None:
@@ -564,27 +474,6 @@ def test_a_checkpoint_gives_back_the_model_and_what_it_was_made_with(
     assert model.state_dict().keys() == trained.keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, trained[name])
-
-
-def test_a_checkpoint_with_wrong_bytes_is_refused_or_read_as_it_was_saved(
-    saved: Path, tmp_path: Path
-) -> None:
-    """Sixteen bytes somewhere are others."""
-    assert "cannot be read: No such file" in refusal(tmp_path / "absent.ckpt")
-    weights, path = read_checkpoint(saved).weights, tmp_path / "corrupt.ckpt"
-    for block in range(40):
-        content = bytearray(saved.read_bytes())
-        start = int(np.random.default_rng(block).integers(len(content) - 16))
-        content[start : start + 16] = bytes(byte ^ 0xA5 for byte in content[start : start + 16])
-        path.write_bytes(content)
-        try:
-            checkpoint = read_checkpoint(path)
-        except CheckpointError as error:
-            assert str(path) in str(error)
-            continue
-        assert checkpoint.weights.keys() == weights.keys()
-        for name, tensor in checkpoint.weights.items():
-            assert torch.equal(tensor, weights[name]), block
 
 
 class Malice:
@@ -609,7 +498,8 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, saved: Path) -> None:
         save_beside_good_weights,
     ):
         write(Malice(trace))
-        refusal(path)
+        with pytest.raises(CheckpointError, match="malice"):
+            read_checkpoint(path)
         assert not trace.exists()
     torch.load(path, weights_only=False)
     assert trace.exists()  # the trap works
@@ -671,7 +561,7 @@ def test_every_model_trains_and_validates_in_bfloat16(
     tasks: tuple[Task, ...], small_config: ModelConfig
 ) -> None:
     config = settings(small_config, epochs=1, precision=Precision.BFLOAT16)
-    trainer, module = fit(config, tasks)
+    trainer, module = fit(config, tasks[:1])
     assert trainer.precision == "bf16-mixed"
     assert np.isfinite(values_of(trainer)["train_loss"])
     assert all(p.dtype == torch.float32 for p in module.parameters())

@@ -22,7 +22,7 @@ from raylab.arc.data.batching import Draw
 from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
-from raylab.arc.loss import step_loss, step_sums
+from raylab.arc.loss import step_loss
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize.votes import draw_views
 from raylab.config.arc import TaskTrainingConfig, TrainingConfig, VotesConfig
@@ -189,7 +189,7 @@ def _fit(
     for step in steps:
         moved = step.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            loss = step_loss(step_sums(model, moved), moved, defaults.shape_loss_weight)
+            loss = step_loss(model, moved, defaults.shape_loss_weight)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(weights, defaults.gradient_clip)
