@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from raylab.doctor.figures import LEVEL, Finding, make_figure, missing_figure, points
@@ -112,7 +113,7 @@ def compare_models(matrix: Matrix) -> Differences:
     models = tuple(matrix.models[model] for model in order)
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
     table = compare_pairs(best_first)
-    pairs, apart = len(table), int(table["apart"].sum())
+    pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
     return Differences(
         pairs=pairs,
@@ -153,7 +154,7 @@ def adjust(p: Array) -> Array:
     return adjusted
 
 
-def _compare(matrix: Matrix) -> Iterator[dict[str, Array]]:
+def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
     """Yields the pairs of each model with those after it."""
     order = np.argsort(matrix.groups, kind="stable")
     starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
@@ -175,7 +176,7 @@ def _compare(matrix: Matrix) -> Iterator[dict[str, Array]]:
         yield {"first": np.full_like(others, first), "second": others, **tests}
 
 
-def _test(sums: Array, weights: Array, differing: Array) -> dict[str, Array]:
+def _test(sums: Array, weights: Array, differing: Array) -> dict[str, NDArray[Any]]:
     """Tests pairs of models, each alone; returns columns of `compare_pairs`.
 
     Args:

@@ -59,7 +59,7 @@ class TwoParameter:
         """The fit in words, for readers who do not know the model."""
         if self.reason:
             return f"Discrimination and difficulty are not estimated: {self.reason}."
-        weak = int((self.items["discrimination"] < 0.5).sum())
+        weak = int((self.items["discrimination"].to_numpy(float) < 0.5).sum())
         return (
             f"Of {len(self.items):,} items {weak:,} hardly tell stronger from weaker models "
             f"(discrimination below 0.5), and {self.misfits:,} do not follow the model (p < 0.05 "
