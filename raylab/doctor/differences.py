@@ -166,12 +166,14 @@ def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
 
     whole = total(weights[None])
     for first in range(len(scores) - 1):
-        common = present[first] & present[first + 1 :]
-        apart = (scores[first] - scores[first + 1 :]) * common
+        others, own = np.arange(first + 1, len(scores)), whole
+        apart = scores[first] - scores[first + 1 :]
+        if not complete:
+            common = present[first] & present[first + 1 :]
+            apart *= common
+            own = total(weights * common)
         sums = total(weights * apart)
         sums[np.abs(sums) <= TINY * whole.max()] = 0.0
-        own = whole if complete else total(weights * common)
-        others = np.arange(first + 1, len(scores))
         tests = _test(sums, own, np.count_nonzero(apart, axis=1))
         yield {"first": np.full_like(others, first), "second": others, **tests}
 

@@ -379,8 +379,8 @@ def _no_form(reason: str) -> ShortForm:
 
 def _taus(matrix: Matrix, models: NDArray[np.int64], sets: Array) -> Array:
     """Returns tau-b of models' means over sets of items with those over all; 0 if all tie."""
-    means = _means(matrix, sets)[models]
-    return np.array([kendall(form, matrix.means[models]) for form in means.T])
+    whole = matrix.means[models]
+    return np.array([kendall(form, whole) for form in _means(matrix, sets)[models].T])
 
 
 def kendall(first: Array, second: Array) -> float:
