@@ -310,8 +310,8 @@ def _split_half(matrix: Matrix) -> Finding:
     halves = [_means(matrix, half) for half in (sets, 1 - sets)]
     if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
         return missing_figure(name, "some halves of the items do not tell any models apart")
-    first, second = (stats.zscore(half) for half in halves)
-    correlation = float(np.mean(first * second))
+    first, second = ((half - half.mean(axis=0)) / half.std(axis=0) for half in halves)
+    correlation = float((first * second).mean())
     value = 2 * correlation / (1 + correlation)
     sentence = f"Means over random halves of the items give a reliability of {value:.2f}."
     return make_figure(value, None, sentence, "it estimates what alpha does, which has one")
