@@ -30,7 +30,7 @@ from raylab.grid_metrics import (
 )
 
 
-def _batched(grids: Tensor) -> Tensor:
+def _as_batch(grids: Tensor) -> Tensor:
     if grids.dim() not in (2, 3):
         raise ValueError(
             f"expected a (H, W) grid or a (B, H, W) batch, got shape {tuple(grids.shape)}"
@@ -98,7 +98,7 @@ def compute_grid_metrics(
         ValueError: if the shapes differ or are neither 2-D nor 3-D.
     """
     _require_equal_shapes(predictions, targets)
-    counts = count_grids(_batched(predictions), _batched(targets), pad_token)
+    counts = count_grids(_as_batch(predictions), _as_batch(targets), pad_token)
     return _values({count: numbers.sum() for count, numbers in counts.items()})
 
 
@@ -150,7 +150,7 @@ def compute_copy_metrics_on_batch(
             number of grids.
     """
     _require_equal_shapes(prediction, target)
-    target, prediction, source = _batched(target), _batched(prediction), _batched(source)
+    target, prediction, source = _as_batch(target), _as_batch(prediction), _as_batch(source)
     if len(source) != len(target):
         raise ValueError(f"{len(source)} source grids for {len(target)} targets")
     counts = count_changes(source, target, prediction, pad_token)

@@ -48,7 +48,7 @@ class Grids(NamedTuple):
         """Returns the grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
 
-    def part(self, index: Tensor) -> "Grids":
+    def take(self, index: Tensor) -> "Grids":
         """Returns the grids at (N,) `index`, at least one, padded to their own longest."""
         lengths = self.sizes[index].prod(dim=1)
         longest = int(lengths.max())
@@ -92,12 +92,12 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """Copies the batch to a device; the copy is asynchronous for pinned memory."""
-        return Batch(*(_moved(part, device) for part in self))
+        return Batch(*(_move(part, device) for part in self))
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _move(value: Any, device: torch.device) -> Any:
     if isinstance(value, Grids):
-        return Grids(*(_moved(part, device) for part in value))
+        return Grids(*(_move(part, device) for part in value))
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=device.type == "cuda")
     return value
@@ -226,7 +226,7 @@ def batches_of_mean_size(lengths: Indices, batch_size: float) -> list[slice]:
     return runs
 
 
-def evened(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
+def even_out(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
     """Splits the largest runs to a multiple of `count`; joins the smallest if samples are few."""
     runs = list(runs)
     wanted = -(-len(runs) // count) * count
@@ -263,7 +263,7 @@ def plan_runs(
     quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
     order = np.lexsort((quanta[:, 1], quanta[:, 0]))
     runs = batches_of_mean_size(quanta[order] * LENGTH_QUANTUM, size)
-    return pairs[order], quanta[order], evened(runs, multiple, len(pairs))
+    return pairs[order], quanta[order], even_out(runs, multiple, len(pairs))
 
 
 class BatchPlan(Sampler[Draw], Dataset[Batch]):

@@ -117,11 +117,11 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
         case _:
             tasks = _load_packaged(config)
     if config.pairs_per_task is not None:
-        tasks = [_limited(task, config.pairs_per_task) for task in tasks]
+        tasks = [_limit_pairs(task, config.pairs_per_task) for task in tasks]
     return tuple(tasks) if config.generation is None else redraw(tasks, config.generation)
 
 
-def _limited(task: Task, limit: int) -> Task:
+def _limit_pairs(task: Task, limit: int) -> Task:
     """Returns the task with its first `limit` answered pairs, demonstrations first."""
     left = max(0, limit - len(task.demonstrations))
     questions = tuple(pair for pair in task.questions if pair.is_answered)[:left]
@@ -211,7 +211,7 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
             demonstrations = tuple(_to_pairs(content.train, "train"))
             questions = tuple(_to_pairs(content.test, "test"))
         if document.id in answers:
-            questions = _answered(document, questions, answers[document.id], f"{solutions}")
+            questions = _add_answers(document, questions, answers[document.id], f"{solutions}")
         return Task(document.id, demonstrations, questions)
 
     tasks = _read_documents(documents, config, str(place), read)
@@ -250,7 +250,7 @@ def _arc_documents(place: Place) -> list[_Document]:
     ]
 
 
-def _answered(
+def _add_answers(
     document: _Document, questions: Sequence[Pair], answers: object, solutions: str
 ) -> tuple[Pair, ...]:
     """Returns the questions with missing outputs taken from the solutions file."""

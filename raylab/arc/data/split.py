@@ -64,14 +64,8 @@ def split_tasks(
     task's outputs, ranked over the tasks drawn from). Each group, and each stratum, gets its exact
     share rounded down or up. The split does not depend on the order of the tasks.
 
-    Ids that are the same task stay on one side: a draw takes or leaves them together, as the first
-    of them, and a file that parts them is followed, with a logged warning.
-
-    Args:
-        tasks: tasks with distinct ids.
-        groups: the group of each of them, by id.
-        config: the split file, or fractions and seed of the split.
-        same: the first id under which the same task is there, by id; by default no two are.
+    Ids with the same first one in `same` are one task and stay on one side: a draw takes or leaves
+    them together, and a file that parts them is followed, with a logged warning.
 
     Raises:
         DataError: the file is malformed, lacks a loaded task or has one on two sides; a side
@@ -183,15 +177,8 @@ def sides_by_task(
 
     In a drawn split, the sides share no pair either, not even redrawn: a pair that equals one of
     the test, or a training pair that equals one of validation, is left out, with a logged warning.
-    A split file is followed.
-
-    Args:
-        tasks: the tasks of the store.
-        groups: their groups, by id.
-        store: their pairs.
-        contents: (pairs,) their fingerprints.
-        config: the split file, or fractions and seed of the split.
-        equal: ids that are the same task, besides those that their pairs tell.
+    A split file is followed. Classes of `equal` ids are one task each, besides those that the
+    `contents`, the (pairs,) fingerprints, tell.
 
     Raises:
         DataError: as `split_tasks`; or a side has no other pairs than another.
@@ -229,14 +216,9 @@ def split_pairs(
     equal content, count as one and stay on one side. The split does not depend on the order of
     tasks or pairs.
 
-    With tasks that are held out, these are the test, and of each other task only validation pairs
-    are drawn. Its pairs that count as one with a held-out one are left out, with a logged warning.
-
-    Args:
-        store: the pairs of tasks with distinct ids.
-        contents: (pairs,) their fingerprints.
-        config: fractions and seed of the split.
-        held_out: ids of tasks to test as a whole.
+    The tasks of the ids `held_out` are the test as a whole, and of each other task only validation
+    pairs are drawn. Its pairs that count as one with a held-out one are left out, with a logged
+    warning. `contents` are the (pairs,) fingerprints.
 
     Raises:
         DataError: a task has too few distinct pairs.

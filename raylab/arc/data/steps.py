@@ -161,7 +161,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
     def __iter__(self) -> Iterator[tuple[Draw, ...]]:
         """Yields the batches of this worker in each step, in order."""
         rng = np.random.default_rng((self.seed, self.epoch))
-        pairs = self.pairs[self._shuffled(rng)]
+        pairs = self.pairs[self._shuffle(rng)]
         drawn = self.augmentation.demonstrations
         table = demonstration_table(
             self.store, pairs, self.demonstrations, None if drawn == "first" else rng
@@ -170,17 +170,17 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         # Workers take neighbours in length, which balances their load.
         for step, runs in enumerate(np.sort(steps, axis=1)[:, self.rank :: self.world].tolist()):
             queries = np.concatenate([pairs[self.runs[run]] for run in runs])
-            demonstrations = np.concatenate([self._demonstrated(run, pairs, table) for run in runs])
+            shown = np.concatenate([self._show(run, pairs, table) for run in runs])
             cuts = cheapest_cuts(self.store.lengths[queries], self.batch_tokens, self.batch_cost)
             drawn = self._colours(step), self._symmetries(step)
-            yield tuple(Draw(queries[cut], demonstrations[cut], *drawn) for cut in cuts)
+            yield tuple(Draw(queries[cut], shown[cut], *drawn) for cut in cuts)
 
     def __getitem__(self, draws: tuple[Draw, ...]) -> TrainingStep:
         """Returns the step of `draws`."""
         batches = tuple(build_batch(self.store, draw) for draw in draws)
         return TrainingStep(batches, self.mean_cells, self.mean_grids)
 
-    def _demonstrated(self, run: int, pairs: Indices, table: Indices) -> Indices:
+    def _show(self, run: int, pairs: Indices, table: Indices) -> Indices:
         """Returns the demonstrations of a run, which are the same whichever worker draws them."""
         if self.augmentation.demonstrations != "batch":
             return table[self.runs[run]]
@@ -196,7 +196,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
     def _generator(self, index: int, *purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, self.epoch, index, *purpose))
 
-    def _shuffled(self, rng: np.random.Generator) -> Indices:
+    def _shuffle(self, rng: np.random.Generator) -> Indices:
         """Returns an order of the pairs that mixes blocks of pairs of one task and like length."""
         tasks = self.store.task_of[self.pairs]
         order = np.lexsort((rng.random(len(tasks)), tasks, *self.quanta.T[::-1]))

@@ -97,6 +97,6 @@ class AutoregressiveModel(GridModel):
         return Answers(grids._replace(cells=cells), likelihoods)
 
 
-def shifted(target: Grids) -> Tensor:
+def shift_right(target: Grids) -> Tensor:
     """Returns the (B, T) cells before each target cell: `START`, then all but the last."""
     return F.pad(target.cells[:, :-1], (1, 0), value=START)

@@ -115,5 +115,5 @@ class SizeHead(nn.Module):
 
     def forward(self, summary: Tensor, sizes: Tensor) -> Tensor:
         """Returns (B, 2, 30) logits of height - 1 and width - 1, given (B, 2) source `sizes`."""
-        known = F.one_hot(sizes - 1, MAX_SIDE).flatten(1).to(summary.dtype)
-        return self.linear(torch.cat((summary, known), dim=1)).view(-1, 2, MAX_SIDE)
+        sides = F.one_hot(sizes - 1, MAX_SIDE).flatten(1).to(summary.dtype)
+        return self.linear(torch.cat((summary, sides), dim=1)).view(-1, 2, MAX_SIDE)

@@ -11,7 +11,7 @@ from raylab.arc.models.autoregressive import (
     VOCABULARY,
     AutoregressiveModel,
     Decoding,
-    shifted,
+    shift_right,
 )
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import MAX_CELLS, Dropout, KeyValueCache, Layer, Rotary, Stack
@@ -44,31 +44,31 @@ class DecoderOnly(AutoregressiveModel):
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
         prefix = _prefix(batch)
-        target = shifted(batch.target).masked_fill(batch.target.cells == PAD, PAD)
-        x = self.colours(_left_aligned(torch.cat((prefix, target), dim=1)))
+        target = shift_right(batch.target).masked_fill(batch.target.cells == PAD, PAD)
+        x = self.colours(_align_left(torch.cat((prefix, target), dim=1)))
         positions = torch.arange(x.shape[1], device=x.device)
-        known = (prefix != PAD).sum(1)
-        of_output = (positions >= known[:, None])[..., None]
+        lengths = (prefix != PAD).sum(1)
+        of_output = (positions >= lengths[:, None])[..., None]
         x = self.dropout(x + self.size_code(batch.target.sizes)[:, None] * of_output)
         for layer in self.layers:
             x = layer(x, causal=True, positions=positions)
         x = self.norm(x)
         steps = torch.arange(target.shape[1], device=x.device)
-        places = (known[:, None] + steps).clamp(max=x.shape[1] - 1)
+        places = (lengths[:, None] + steps).clamp(max=x.shape[1] - 1)
         cells = x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
-        return Logits(self.output(cells), self._sizes(x, known, batch))
+        return Logits(self.output(cells), self._sizes(x, lengths, batch))
 
     def start(self, batch: Batch) -> Decoding:
         """Reads source and demonstrations and predicts the output's size."""
-        prefix = _left_aligned(_prefix(batch))
+        prefix = _align_left(_prefix(batch))
         x = self.colours(prefix)
         positions = torch.arange(x.shape[1], device=x.device)
         caches = [KeyValueCache() for _ in self.layers]
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, causal=True, positions=positions, cache=cache)
-        known = (prefix != PAD).sum(1)
-        sizes = self._sizes(self.norm(x), known, batch)
-        return Decoding(sizes, caches, known, prefix.shape[1])
+        lengths = (prefix != PAD).sum(1)
+        sizes = self._sizes(self.norm(x), lengths, batch)
+        return Decoding(sizes, caches, lengths, prefix.shape[1])
 
     def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
         """Returns (B, L, D) embeddings of (B, L) cells."""
@@ -80,9 +80,9 @@ class DecoderOnly(AutoregressiveModel):
             x = layer(x, mask=mask, positions=positions, cache=cache)
         return self.output(self.norm(x))
 
-    def _sizes(self, x: Tensor, known: Tensor, batch: Batch) -> Tensor:
+    def _sizes(self, x: Tensor, lengths: Tensor, batch: Batch) -> Tensor:
         """Returns the size logits, read at the separator after the source."""
-        separator = x[torch.arange(len(x), device=x.device), known - 1]
+        separator = x[torch.arange(len(x), device=x.device), lengths - 1]
         return self.size_head(separator, batch.source.sizes)
 
 
@@ -103,6 +103,6 @@ def _segment(cells: Tensor) -> Tensor:
     return torch.cat((cells, PAD + present * (SEPARATOR - PAD)), dim=1)
 
 
-def _left_aligned(tokens: Tensor) -> Tensor:
+def _align_left(tokens: Tensor) -> Tensor:
     """Moves the padding of (B, L) `tokens` behind the last token."""
     return tokens.gather(1, (tokens == PAD).long().argsort(dim=1, stable=True))

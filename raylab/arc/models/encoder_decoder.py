@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import MISSING, Batch, Grids
 from raylab.arc.data.tasks import COLOURS
-from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shifted
+from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import (
     CrossAttention,
@@ -92,7 +92,7 @@ def _by_length(grids: Grids, work: Callable[[Grids, Index], Tensor]) -> Tensor:
         if length - ordered[starts[-1]] > LENGTH_SPREAD:
             starts.append(index)
     parts = order.tensor_split(starts[1:])
-    return torch.cat([work(grids.part(part), part) for part in parts])[order.argsort()]
+    return torch.cat([work(grids.take(part), part) for part in parts])[order.argsort()]
 
 
 class Bridge(nn.Module):
@@ -147,7 +147,7 @@ class EncoderDecoder(AutoregressiveModel):
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
         decoding, target = self.start(batch), batch.target
-        x = self.embed(shifted(target), target.rows, target.cols)
+        x = self.embed(shift_right(target), target.rows, target.cols)
         x = self.dropout(x + self.size_code(target.sizes)[:, None])
         return Logits(self._decode(x, decoding, causal=True), decoding.sizes)
 

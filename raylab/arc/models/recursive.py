@@ -106,13 +106,13 @@ class Recursive(ParallelModel):
         """Returns the logits after each refinement, or after the last alone."""
         config = self.config
         steps = config.steps if self.training else config.answer_steps or config.steps
-        states = islice(self._refined(batch.source, blank, known), steps)
+        states = islice(self._refine(batch.source, blank, known), steps)
         if config.supervise_last:
             (*_, last) = states
             return [self.output(last)]
         return [self.output(y) for y in states]
 
-    def _refined(self, source: Grids, target: Grids, context: Tensor | None) -> Iterator[Tensor]:
+    def _refine(self, source: Grids, target: Grids, context: Tensor | None) -> Iterator[Tensor]:
         """Yields the (B, T, D) answer states after each refinement, without end."""
         parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
         base, first = torch.cat(parts, dim=1), source.cells.shape[1]
