@@ -70,16 +70,13 @@ class ReplyFormat(StrEnum):
     TEXT = "text"
 
 
-class Endpoint(Strict):
-    """A server of chat models."""
+class Address(Strict):
+    """The address of an OpenAI-compatible API."""
 
     base_url: str | None = None
     """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model."""
     api_key_env: str | None = None
     """Environment variable that holds its key; null sends none."""
-    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
-    """Format that the server can enforce; `text` only asks for it in the prompt."""
-    limits: Limits = Limits()
 
     @field_validator("base_url", mode="after")
     @classmethod
@@ -103,6 +100,25 @@ class Endpoint(Strict):
                 "should be the name of an environment variable that holds the key, not the key"
             )
         return variable
+
+
+class Endpoint(Address):
+    """A server of chat models."""
+
+    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
+    """Format that the server can enforce; `text` only asks for it in the prompt."""
+    limits: Limits = Limits()
+
+
+class EmbeddingModel(Address):
+    """A model that turns texts into vectors, served at `/embeddings` of an API."""
+
+    base_url: str
+    """Address of an OpenAI-compatible API, such as https://host/v1."""
+    model: Text
+    """Name of the model there."""
+    dimensions: PositiveInt | None = None
+    """Length of its vectors, for models that can shorten them; null leaves it to the model."""
 
 
 class ChatModel(Strict):

@@ -11,7 +11,7 @@ from urllib.request import getproxies
 from pydantic import SecretStr
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Endpoint
+from raylab.config.llm import Address, Endpoint
 from raylab.errors import ConfigError, EndpointError
 
 LOOK_SECONDS = 2.0
@@ -44,7 +44,7 @@ def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> Non
         EndpointError: The host of an address does not exist, or refuses connections.
     """
     for name, endpoint in llm.used_endpoints.items():
-        _key_of(name, endpoint)
+        find_key(name, endpoint)
     for name, endpoint in llm.used_endpoints.items():
         address = endpoint.base_url
         if address is None or getproxies():
@@ -64,12 +64,17 @@ def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) ->
         ConfigError: The key is not in the environment.
     """
     if endpoint.base_url is not None:
-        return EndpointAccess(endpoint.base_url, _key_of(name, endpoint))
+        return EndpointAccess(endpoint.base_url, find_key(name, endpoint))
     assert embedded is not None, "whoever uses the embedded model serves it"
     return embedded
 
 
-def _key_of(name: str, endpoint: Endpoint) -> SecretStr:
+def find_key(name: str, endpoint: Address) -> SecretStr:
+    """Returns the key of an endpoint, empty if it takes none.
+
+    Raises:
+        ConfigError: The key is not in the environment, or no header can hold it.
+    """
     variable = endpoint.api_key_env
     if endpoint.base_url is None or variable is None:
         return SecretStr("")

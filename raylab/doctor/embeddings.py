@@ -1,0 +1,156 @@
+"""How the texts of a benchmark's items lie among each other and beside those of earlier benchmarks.
+
+The three figures are computed as the quality script of Vector's automated_capability_evaluation
+computes them (April 2026, with its default settings), so that they can stand beside its own:
+proxy A-distance and maximum mean discrepancy of arXiv 2511.03928, and the mean distance to a
+medoid. They have no intervals there, and none here.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raylab.doctor.figures import Finding, make_figure, missing_figure
+from raylab.runs.records import Part
+
+Vectors = NDArray[np.float64]
+
+CLUSTERS = 5
+FEWEST_TEXTS = 10
+"""Fewest texts on each side for a proxy A-distance: a fifth of them tests the classifier."""
+SEED = 42
+NO_INTERVAL = "its definition has none"
+
+
+class PriorDistance(Part):
+    """The distance of an earlier benchmark's texts from those of this one."""
+
+    name: str
+    texts: int
+    proxy_a_distance: Finding
+    """In [-2, 2]: 2 if a linear classifier tells the two apart, 0 if it guesses."""
+    discrepancy: Finding
+    """Squared maximum mean discrepancy, at least 0, by a polynomial kernel of degree 3."""
+
+
+class Diversity(Part):
+    """How the texts of items lie in the space of an embedding model."""
+
+    model: str
+    texts: int
+    distance_to_medoid: Finding
+    """Mean Euclidean distance of a text to the medoid of its cluster, at least 0."""
+    priors: tuple[PriorDistance, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The figures in words."""
+        parts = [self.distance_to_medoid.sentence]
+        for prior in self.priors:
+            parts += [prior.proxy_a_distance.sentence, prior.discrepancy.sentence]
+        return " ".join(parts)
+
+
+def measure_diversity(model: str, vectors: Vectors, priors: Mapping[str, Vectors]) -> Diversity:
+    """Measures the diversity of texts and their distance from those of earlier benchmarks.
+
+    Args:
+        model: Name of the embedding model.
+        vectors: (texts, dimensions), at least one text.
+        priors: Those of each earlier benchmark, by name; it may have no text.
+    """
+    distance = mean_distance_to_medoid(vectors)
+    return Diversity(
+        model=model,
+        texts=len(vectors),
+        distance_to_medoid=make_figure(
+            distance,
+            None,
+            f"A text lies {distance:.3f} from the medoid of its cluster, on average over "
+            f"{min(CLUSTERS, len(vectors))} clusters: the larger, the more varied the items.",
+            NO_INTERVAL,
+        ),
+        priors=tuple(_compare(name, vectors, prior) for name, prior in priors.items()),
+    )
+
+
+def _compare(name: str, vectors: Vectors, prior: Vectors) -> PriorDistance:
+    return PriorDistance(
+        name=name,
+        texts=len(prior),
+        proxy_a_distance=_proxy_a_distance(name, vectors, prior),
+        discrepancy=_discrepancy(name, vectors, prior),
+    )
+
+
+def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> Finding:
+    title = f"The proxy A-distance from {name}"
+    if min(len(vectors), len(prior)) < FEWEST_TEXTS:
+        return missing_figure(title, f"each side needs {FEWEST_TEXTS} texts")
+    distance = proxy_a_distance(vectors, prior)
+    sentence = (
+        f"{title} is {distance:.3f}: 0 if a classifier of the texts guesses, 2 if it never errs."
+    )
+    return make_figure(distance, None, sentence, NO_INTERVAL)
+
+
+def _discrepancy(name: str, vectors: Vectors, prior: Vectors) -> Finding:
+    title = f"The maximum mean discrepancy from {name}"
+    if not len(prior):
+        return missing_figure(title, "its logs hold no text")
+    distance = maximum_mean_discrepancy(vectors, prior)
+    return make_figure(distance, None, f"{title} is {distance:.4f}.", NO_INTERVAL)
+
+
+def proxy_a_distance(vectors: Vectors, prior: Vectors) -> float:
+    """Returns 2 (1 - 2 e), of the mean absolute error e of a classifier's probabilities.
+
+    A logistic regression learns four fifths of the texts and is tested on the others.
+
+    Args:
+        vectors: (texts, dimensions).
+        prior: (texts, dimensions).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+
+    labels = np.repeat([0.0, 1.0], [len(vectors), len(prior)])
+    learnt, tested, learnt_labels, tested_labels = train_test_split(
+        np.concatenate([vectors, prior]), labels, test_size=0.2, random_state=SEED
+    )
+    classifier = LogisticRegression(max_iter=1000).fit(learnt, learnt_labels)
+    error = np.abs(classifier.predict_proba(tested)[:, 1] - tested_labels).mean()
+    return float(2 * (1 - 2 * error))
+
+
+def maximum_mean_discrepancy(vectors: Vectors, prior: Vectors) -> float:
+    """Returns the squared discrepancy by the kernel (x y / dimensions + 1)^3.
+
+    Args:
+        vectors: (texts, dimensions).
+        prior: (texts, dimensions).
+    """
+    from sklearn.metrics.pairwise import polynomial_kernel
+
+    own, other, across = (
+        float(polynomial_kernel(left, right).mean())
+        for left, right in ((vectors, vectors), (prior, prior), (vectors, prior))
+    )
+    return max(0.0, own + other - 2 * across)
+
+
+def mean_distance_to_medoid(vectors: Vectors) -> float:
+    """Returns the mean over clusters of their texts' mean distance to the medoid.
+
+    Args:
+        vectors: (texts, dimensions), at least one text.
+    """
+    import kmedoids
+    from sklearn.metrics import pairwise_distances
+
+    distances = pairwise_distances(vectors)
+    clusters = kmedoids.fasterpam(distances, min(CLUSTERS, len(vectors)), random_state=SEED)
+    to_medoid = distances[np.arange(len(vectors)), clusters.medoids[clusters.labels]]
+    means = np.bincount(clusters.labels, to_medoid) / np.bincount(clusters.labels)
+    return float(means.mean())

@@ -1,0 +1,94 @@
+"""Vectors of texts from the embedding model of an endpoint, kept by batch in a run."""
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from openai import DefaultHttpxClient, OpenAI, OpenAIError
+
+from raylab.config.llm import EmbeddingModel
+from raylab.errors import EndpointError
+from raylab.files import Place
+from raylab.llm.endpoints import Redactor, find_key
+
+BATCH = 64
+"""Texts in a request."""
+LONGEST = 8000
+"""Most characters of a text that are sent; models refuse texts of more than some 8,000 tokens."""
+CONCURRENCY = 8
+RETRIES = 5
+TIMEOUT = 120.0
+"""Seconds for one attempt."""
+
+Vectors = NDArray[np.float64]
+
+
+class _Entry(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Entry]
+
+
+def embed_texts(texts: Sequence[str], model: EmbeddingModel, kept: Place) -> Vectors:
+    """Returns the vector of each text, shape (texts, dimensions).
+
+    Args:
+        texts: Texts of which the first 8,000 characters count.
+        model: The model and its endpoint.
+        kept: Directory of answered batches, so that none is asked for twice.
+
+    Raises:
+        ConfigError: The key is not in the environment.
+        EndpointError: The endpoint refuses, stays silent or answers with other than vectors.
+    """
+    key = find_key("embeddings", model).get_secret_value()
+    batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+    with (
+        DefaultHttpxClient(follow_redirects=False) as http,
+        ThreadPoolExecutor(CONCURRENCY) as pool,
+    ):
+        client = OpenAI(
+            base_url=model.base_url,
+            api_key=key or "none",
+            max_retries=RETRIES,
+            timeout=TIMEOUT,
+            http_client=http,
+        )
+        try:
+            vectors = list(pool.map(lambda batch: _embed(batch, model, client, kept), batches))
+        except (OpenAIError, ValueError) as error:
+            raise EndpointError(
+                f"embeddings of {model.model} at {model.base_url}: {Redactor([key])(str(error))}; "
+                "resume=true goes on with what was answered"
+            ) from error
+    if len({part.shape[1] for part in vectors}) > 1:
+        raise EndpointError(f"{model.model} at {model.base_url} gives vectors of several lengths")
+    return np.concatenate(vectors)
+
+
+def _embed(texts: Sequence[str], model: EmbeddingModel, client: OpenAI, kept: Place) -> Vectors:
+    cut = [text[:LONGEST] for text in texts]
+    asked = json.dumps([model.base_url, model.model, model.dimensions, cut])
+    place = kept / f"{hashlib.sha256(asked.encode()).hexdigest()}.npy"
+    if place.exists():
+        return np.load(io.BytesIO(place.read()), allow_pickle=False)
+    shortened = {} if model.dimensions is None else {"dimensions": model.dimensions}
+    reply = client.embeddings.with_raw_response.create(
+        model=model.model, input=cut, encoding_format="float", **shortened
+    )
+    entries = msgspec.json.decode(reply.content, type=_Answer).data
+    vectors = np.array([entry.embedding for entry in sorted(entries, key=lambda e: e.index)])
+    if vectors.shape[:1] != (len(cut),) or vectors.ndim != 2:
+        raise ValueError(f"{len(cut)} texts were sent, and an array {vectors.shape} came back")
+    buffer = io.BytesIO()
+    np.save(buffer, vectors)
+    place.write(buffer.getvalue())
+    return vectors
