@@ -44,7 +44,11 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     """
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
-    figures = {f"{k}/{name}": v for k, of in metrics.models.items() for name, v in of.items()}
+    figures = {
+        f"{model}/{generation}": mean
+        for model, means in metrics.models.items()
+        for generation, mean in means.items()
+    }
     track(config.tracking, run, 0, figures)
     print_tables(
         accuracy_table(metrics, config.scoring),
@@ -116,12 +120,12 @@ def finish(
     """
     total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
     left = sum(map(len, missing.values())) if size else len(missing)
-    noun, verb = ("tasks", "answered") if size else (PAIRS, "scored")
+    noun, verb = ("tasks", "answer") if size else (PAIRS, "scor")
     if done := total - left:
-        log_line(f"{done} of {total} {noun} are {verb} already", done=done, total=total)
+        log_line(f"{done} of {total} {noun} are {verb}ed already", done=done, total=total)
     if not missing:
         return
-    log_line(f"{left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
+    log_line(f"{verb}ing {left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
     calls = _calls(planned, workers, missing, size)
     ends = workers.run(function, calls)
     with watch(left, noun, parts=len(calls)) as progress, closing(ends):

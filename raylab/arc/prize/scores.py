@@ -69,7 +69,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
                 VotesScore(views=count, **dict(_mean(scores.values())))
                 for count, scores in by_views.items()
             ),
-            "seconds": statistics.fmean(of.seconds for of in answered),
+            "seconds": statistics.fmean(own.seconds for own in answered),
             "trained": _trained(answered, solutions, views),
         }
     )

@@ -35,18 +35,16 @@ def measure_test(
     store, weights = sides.store, config.training.objective.model_dump()
     ids, tasks = store.task_ids, store.task_of[sides.test]
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
-    batch_size, groups = (
-        config.training.batch_size,
-        (sides.groups, torch.tensor(sides.group_of_task)),
-    )
+    batch_size = config.training.batch_size
     pairs = count_pairs(checkpoint, store, sides.test, batch_size, device, losses)
     counts = sum_by_task(pairs, tasks, len(ids))
     rules = {
         rule: sum_by_task(own, tasks, len(ids))
         for rule, own in count_rules(store, sides.test).items()
     }
-    by_group = group_metrics(counts, *groups, weights)
-    rules_by_group = {rule: group_metrics(own, *groups, weights) for rule, own in rules.items()}
+    groups = sides.groups, torch.tensor(sides.group_of_task), weights
+    by_group = group_metrics(counts, *groups)
+    rules_by_group = {rule: group_metrics(own, *groups) for rule, own in rules.items()}
     return HeldOut(
         by=config.data.split_by,
         side="test",

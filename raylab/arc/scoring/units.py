@@ -49,7 +49,7 @@ def choose_units(
     """
     tasks, seen = load_tasks(data), TaskSet()
     if not scoring.include_seen:
-        seen = seen_tasks(checkpoints, data)
+        seen = _seen_tasks(checkpoints, data)
     if by_pair := scores_by_pair(data, scoring):
         new = part_seen(tasks, seen.pairs)
     else:
@@ -80,7 +80,7 @@ def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
     return data.split_by == "pair" and not scoring.include_seen
 
 
-def seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
+def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
     """Returns what models were trained on, and unless `data` tests on it, what they chose on."""
     seen = TaskSet()
     for checkpoint in checkpoints.values():
@@ -93,7 +93,7 @@ def seen_pairs(
 ) -> frozenset[int]:
     """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`."""
     by_pair = scores_by_pair(data, scoring)
-    return seen_tasks(checkpoints, data).pairs if by_pair else frozenset()
+    return _seen_tasks(checkpoints, data).pairs if by_pair else frozenset()
 
 
 def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:

@@ -10,7 +10,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.arc.models.autoregressive import START
 from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
@@ -27,7 +27,7 @@ from raylab.arc.records import GridRows
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, limit_sides, small_model
+from tests.arc.conftest import RandomTasks, batch_of, limit_sides, small_model
 
 CPU = torch.device("cpu")
 A: GridRows = ((1,),)
@@ -187,46 +187,27 @@ def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
 def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
     random_tasks: RandomTasks, small_config: ModelConfig
 ):
-    first, last = random_tasks(2, longest_side=5)
-    tasks = [first, Task(last.id, last.demonstrations)]
     model = limit_sides(small_model(small_config, noise=0.3), 6)
     checkpoint = Checkpoint("some.ckpt", small_config, model.state_dict(), Seen(TaskSet()))
-    pictures = [picture_tasks(name, checkpoint, tasks, CPU) for name in ("a", "b")]
-    for task, example in zip(tasks, join_examples(pictures).examples, strict=True):
-        asked = 0 if not task.questions else len(task.demonstrations)
-        pair = task.pairs[asked]
-        assert (example.task, example.input, example.target) == (
-            task.id,
-            as_rows(pair.input),
-            as_rows(pair.output),
-        )
-        decoded = model.answers(
-            batch_of(store_pairs([task]), [asked], small_config.context_pairs)
-        ).grids
-        grid = as_rows(decoded.cells[0].view(*decoded.sizes[0].tolist()).numpy())
+
+    def answer(task: Task, asked: int) -> Grid:
+        batch = batch_of(store_pairs([task]), [asked], small_config.context_pairs)
+        cells, *_, sizes, _ = model.answers(batch.posed).grids
+        return cells[0].view(*sizes[0].tolist()).numpy().astype(np.uint8)
+
+    first, last = random_tasks(2, longest_side=5)
+    right = Pair(first.questions[0].input, answer(first, len(first.demonstrations)))
+    solved = Task("solved", first.demonstrations, (right,))
+    # Without a test pair the first pair is asked for.
+    asked = {first: 4, Task(last.id, last.demonstrations): 0, solved: 4}
+    pictures = [picture_tasks(name, checkpoint, [*asked], CPU) for name in ("a", "b")]
+    for (task, pair), example in zip(asked.items(), join_examples(pictures).examples, strict=True):
+        grids = task.pairs[pair].input, task.pairs[pair].output, answer(task, pair)
+        source, target, grid = map(as_rows, grids)
+        assert (example.task, example.input, example.target) == (task.id, source, target)
         assert example.predictions.keys() == {"a", "b"}
         for prediction in example.predictions.values():
-            assert (prediction.grid, prediction.solved) == (grid, grid == example.target)
-
-
-def test_a_picture_is_solved_by_the_same_cells_in_the_same_size(random_tasks: RandomTasks):
-    config = SMALL_MODELS["encoder_decoder"]
-    model = small_model(config)
-    with torch.no_grad():
-        bias = model.get_parameter("size_head.linear.bias").view(2, 30)
-        bias[0, 0] += 1e4
-        bias[1, 1] += 1e4  # every output is 1 x 2
-    source = random_tasks(1)[0].demonstrations[0].input
-    store = store_pairs([Task("t", (Pair(source, np.zeros((1, 2), dtype=np.uint8)),))])
-    first, second = model.answers(batch_of(store, [0])).grids.cells[0].tolist()
-    outputs = [[[first, second]], [[first, 9 - second]], [[first], [second]]]
-    tasks = [
-        Task(f"t{at}", (Pair(source, np.array(output, dtype=np.uint8)),))
-        for at, output in enumerate(outputs)
-    ]
-    checkpoint = Checkpoint("some.ckpt", config, model.state_dict(), Seen(TaskSet()))
-    pictures = picture_tasks("a", checkpoint, tasks, CPU)
-    assert [example.predictions["a"].solved for example in pictures] == [True, False, False]
+            assert (prediction.grid, prediction.solved) == (grid, task is solved)
 
 
 def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
