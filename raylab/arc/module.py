@@ -44,41 +44,50 @@ class ArcModule(pl.LightningModule):
     """
 
     def __init__(
-        self, config: TrainConfig, sides: Sides, *, epoch_steps: int, run_id: str | None = None
+        self,
+        config: TrainConfig,
+        sides: Sides,
+        start: Checkpoint | None = None,
+        *,
+        epoch_steps: int,
+        run_id: str | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
 
         Args:
             config: configuration of the training.
             sides: its pairs, whose tasks `Batch.tasks` points at.
+            start: the weights that it starts from; None for new ones.
             epoch_steps: optimiser steps of an epoch.
             run_id: id of the training run, stored in its checkpoints.
+
+        Raises:
+            CheckpointError: The weights of `start` do not fit the model.
         """
         super().__init__()
-        torch.manual_seed(config.training.seed)
-        self.model_config, self.training_config = config.model, config.training
-        self.config_hash, self.run_id = config_hash(config), run_id
+        self.training_config = training = config.training
+        torch.manual_seed(training.seed)
         self.task_ids, self.epoch_steps = sides.store.task_ids, epoch_steps
-        self.seen = sides.seen
-        """All tasks that the weights were made with."""
         self.model = build_model(config.model)
-        weights = config.training.objective.model_dump()
-        group_of_task = torch.tensor(sides.group_of_task)
+        seen = sides.seen
+        if start is not None:
+            load_weights(self.model, config.model, start)
+            seen |= start.seen
+        self.origin = ModelOrigin(
+            model=config.model,
+            training=training,
+            trained_on=seen.trained_on,
+            chosen_on=seen.chosen_on,
+            run_id=run_id,
+            config_hash=config_hash(config),
+        )
+        weights, group_of_task = training.objective.model_dump(), torch.tensor(sides.group_of_task)
         self.metrics = GridMetrics(sides.groups, group_of_task, weights)
-        self.losses = MeanLoss(config.training.shape_loss_weight)
+        self.losses = MeanLoss(training.shape_loss_weight)
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self._unchecked: deque[tuple[Tensor, Callable[[float], str]]] = deque()
         """The losses since the last check, each with what describes it if it is not finite."""
-
-    def start_from(self, checkpoint: Checkpoint) -> None:
-        """Takes over the weights of `checkpoint` and what they were trained on.
-
-        Raises:
-            CheckpointError: the checkpoint is of a different model.
-        """
-        load_weights(self.model, self.model_config, checkpoint)
-        self.seen |= checkpoint.seen
 
     @property
     def learning_rate(self) -> float:
@@ -150,18 +159,6 @@ class ArcModule(pl.LightningModule):
         self.metrics.reset()
         self.losses.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
-
-    @property
-    def origin(self) -> ModelOrigin:
-        """What a checkpoint of this training names as its origin."""
-        return ModelOrigin(
-            model=self.model_config,
-            training=self.training_config,
-            trained_on=self.seen.trained_on,
-            chosen_on=self.seen.chosen_on,
-            run_id=self.run_id,
-            config_hash=self.config_hash,
-        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds what a reader needs to rebuild the model."""

@@ -116,9 +116,7 @@ def build_experiment(
     if processes is None:
         processes = GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0
     data = PlannedData(config, sides, rank=rank, world=world, processes=processes)
-    module = ArcModule(config, sides, epoch_steps=len(data.train), run_id=run_id)
-    if start is not None:
-        module.start_from(start)
+    module = ArcModule(config, sides, start, epoch_steps=len(data.train), run_id=run_id)
     weights = config.training.objective.model_dump()
     rules = {} if rank else rule_metrics(sides.store, sides.val, weights)
     return Experiment(module, data, rules)

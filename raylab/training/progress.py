@@ -17,7 +17,7 @@ def announce(experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
     """Tells the size of a training that starts."""
     parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
     train, val = experiment.data.train, experiment.data.val
-    architecture = experiment.module.model_config.architecture
+    architecture = experiment.module.origin.model.architecture
     message = (
         f"{architecture}: {parameters:,} parameters, {len(train.pairs):,} "
         f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "

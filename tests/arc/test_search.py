@@ -189,7 +189,7 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
     }
     config = sweep(space={"model": {"custom": domains}}, trials=6, storage=str(tmp_path), name="s")
     run = Run.named(config, config.job)
-    scores = {}
+    scores: dict[str, float] = {}
     for number, drawn in enumerate(draws(config)):
         name = name_trial(f"t{number}", drawn, config.space)
         trial = trial_config(config, drawn, storage=f"{run}/trials", name=name)
@@ -203,9 +203,9 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         scores[name] = number % 3 / 4
         metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 1 - number / 8}
         own.write_record(training_metrics(epoch(1, metrics)))
-    failure = TrialFailure(kind="DataError", message="no pair")
-    own.write_record(failure)
-    scores[name] = -1.0
+    failed = max(scores)
+    Run.at(run / f"trials/{failed}").write_record(TrialFailure(kind="DataError", message="no pair"))
+    scores[failed] = -1.0
     ranked = rank_trials(config, run, [name.partition("-")[0] for name in scores]).trials
     # Of equal scores the greater accuracy, of the earlier trial, is first.
     assert [trial.trial for trial in ranked] == sorted(scores, key=lambda name: -scores[name])

@@ -36,7 +36,7 @@ def race(storage: str, races: int, start: Barrier, results: "Queue[list[str]]") 
 def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
     start, results = SPAWN.Barrier(2), SPAWN.Queue()
     processes = [
-        SPAWN.Process(target=race, args=(str(tmp_path), 20, start, results)) for _ in range(2)
+        SPAWN.Process(target=race, args=(str(tmp_path), 8, start, results)) for _ in range(2)
     ]
     for process in processes:
         process.start()

@@ -29,8 +29,8 @@ from raylab.training.local import fit, train
 
 EPOCHS = 4
 SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
-DATA = DataConfig(every=40)
-"""Ten tasks of ARC-AGI-1."""
+DATA = DataConfig(every=80)
+"""Five tasks of ARC-AGI-1."""
 
 
 class Killed(BaseException):
@@ -302,14 +302,13 @@ def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, sides: Sides)
         trained(config(tmp_path), sides)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, sides: Sides) -> None:
+def test_a_checkpoint_of_another_run_and_a_gpu_that_is_not_there_are_refused(
+    tmp_path: Path, sides: Sides
+) -> None:
     run, other = begun(tmp_path, sides), begun(tmp_path / "other", sides, seed=1)
     (run / checkpoint_path(1)).write((other / checkpoint_path(1)).read())
     with pytest.raises(CheckpointError, match="is of another run: "):
         trained(config(tmp_path), sides)
-
-
-def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, sides: Sides) -> None:
     settings = config(tmp_path).model_copy(update={"cluster": ClusterConfig(use_gpu=True)})
     with pytest.raises(ConfigError, match="this machine has no GPU"):
         trained(settings, sides)
