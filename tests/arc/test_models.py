@@ -3,7 +3,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
@@ -16,9 +15,6 @@ from raylab.arc.models.base import GridModel, Logits
 from raylab.arc.models.layers import Dropout, Layer, Rotary, Stack
 from raylab.config.models import (
     ALL_MODELS,
-    ChampionConfig,
-    DecoderOnlyConfig,
-    EncoderDecoderConfig,
     ModelConfig,
 )
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
@@ -65,18 +61,6 @@ def recoloured(grids: Grids, change: Callable[[Tensor], Tensor]) -> Grids:
 
 def next_colour(cells: Tensor) -> Tensor:
     return (cells + 1) % COLOURS
-
-
-def widened(grids: Grids, extra: int) -> Grids:
-    """`extra` cells more of padding; coordinates in the padding are arbitrary."""
-    rows, cols = (torch.where(grids.cells == PAD, 5, values) for values in (grids.rows, grids.cols))
-    return Grids(
-        cells=F.pad(grids.cells, (0, extra), value=PAD),
-        rows=F.pad(rows, (0, extra), value=3),
-        cols=F.pad(cols, (0, extra), value=4),
-        sizes=grids.sizes,
-        padded=True,
-    )
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -200,22 +184,6 @@ def test_a_sample_alone_is_predicted_as_in_a_batch(
         assert close(together.sizes[query], alone.sizes[0])
 
 
-def test_padding_does_not_matter(model: GridModel, batch: Batch) -> None:
-    before = predicted(model, batch)
-    after = predicted(
-        model,
-        batch._replace(
-            source=widened(batch.source, 11),
-            target=widened(batch.target, 5),
-            demo_inputs=widened(batch.demo_inputs, 3),
-            demo_outputs=widened(batch.demo_outputs, 7),
-        ),
-    )
-    assert close(after.sizes, before.sizes)
-    for query, length in enumerate(lengths_of(batch.target)):
-        assert close(after.cells[query, :length], before.cells[query, :length])
-
-
 @pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
 def test_a_query_without_demonstrations_is_predicted_alone_and_beside_others(
     random_tasks: RandomTasks, name: str
@@ -270,12 +238,6 @@ def test_embedded_tokens_are_dropped_in_training_at_their_rate(
         zeroes = float((x == 0).float().mean())
         # At least 3,000 activations: a standard deviation of 0.008.
         assert x.numel() > 3_000 and zeroes == pytest.approx(0.25, abs=0.035)
-
-
-def test_the_published_dropout_follows_the_embeddings() -> None:
-    published = (ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig())
-    assert {config.embedding_dropout for config in published} == {0.167}
-    assert "embedding_dropout" not in ChampionConfig().sizes()
 
 
 def gradients(model: GridModel, batch: Batch) -> dict[str, Tensor | None]:

@@ -157,16 +157,6 @@ def test_what_cannot_be_shared_is_refused() -> None:
         plan_of(store_pairs([Task("a", (line(1), line(2)))]), world=3)
 
 
-def test_a_pair_over_the_budget_comes_alone() -> None:
-    # Mean (7 * 8 + 1800) / 8 = 232 tokens: two of them are less than the last pair.
-    long = np.zeros((30, 30), dtype=np.uint8)
-    short = tuple(line(colour) for colour in range(7))
-    store = store_pairs([Task("a", (*short, Pair(long, long)))])
-    draws = [draw.pairs.tolist() for draw in plan_of(store, batch_size=2)]
-    assert [7] in draws
-    assert sorted(pair for draw in draws for pair in draw) == list(range(8))
-
-
 # Demonstrations
 
 

@@ -166,15 +166,6 @@ def test_the_levels_of_a_rule_stay_on_one_side_of_a_split_by_task() -> None:
     assert len(train | val | test) == 8
 
 
-def test_held_out_families_are_drawn_by_the_seed() -> None:
-    drawn = {
-        tuple(parts(load_sides(curriculum(3, split_by="family", split_seed=seed)), 0)[2])
-        for seed in range(12)
-    }
-    # A share of 0.23 of three families is one.
-    assert drawn == {(("flip_rows",),), (("recolour",),), (("sort",),)}
-
-
 def test_pairs_of_held_out_tasks_are_not_trained_on_under_another_name(
     random_tasks: RandomTasks, caplog: pytest.LogCaptureFixture
 ) -> None:
