@@ -42,7 +42,6 @@ class DecoderOnly(AutoregressiveModel):
         self.size_code = SizeCode(width)
 
     def forward(self, batch: Batch) -> Logits:
-        """Returns the logits of every target cell, given the true cells before it."""
         prefix = _prefix(batch)
         target = shift_right(batch.target).masked_fill(batch.target.cells == PAD, PAD)
         x = self.colours(_align_left(torch.cat((prefix, target), dim=1)))
@@ -59,7 +58,6 @@ class DecoderOnly(AutoregressiveModel):
         return Logits(self.output(cells), self._sizes(x, lengths, batch))
 
     def start(self, batch: Batch) -> Decoding:
-        """Reads source and demonstrations and predicts the output's size."""
         prefix = _align_left(_prefix(batch))
         x = self.colours(prefix)
         positions = torch.arange(x.shape[1], device=x.device)
@@ -71,11 +69,9 @@ class DecoderOnly(AutoregressiveModel):
         return Decoding(sizes, caches, lengths, prefix.shape[1])
 
     def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
-        """Returns (B, L, D) embeddings of (B, L) cells."""
         return self.colours(cells)
 
     def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Returns (B, 1, 10) logits of the next cell."""
         for layer, cache in zip(self.layers, decoding.caches, strict=True):
             x = layer(x, mask=mask, positions=positions, cache=cache)
         return self.output(self.norm(x))

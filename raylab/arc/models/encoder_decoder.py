@@ -145,14 +145,12 @@ class EncoderDecoder(AutoregressiveModel):
         self.size_code = SizeCode(width)
 
     def forward(self, batch: Batch) -> Logits:
-        """Returns the logits of every target cell, given the true cells before it."""
         decoding, target = self.start(batch), batch.target
         x = self.embed(shift_right(target), target.rows, target.cols)
         x = self.dropout(x + self.size_code(target.sizes)[:, None])
         return Logits(self._decode(x, decoding, causal=True), decoding.sizes)
 
     def start(self, batch: Batch) -> Decoding:
-        """Reads source and demonstrations and predicts the output's size."""
         source = batch.source
         mask = key_mask(source)
         x = self.dropout(self.embed(source.cells, source.rows, source.cols))
@@ -172,11 +170,9 @@ class EncoderDecoder(AutoregressiveModel):
         )
 
     def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
-        """Returns (B, L, D) embeddings of (B, L) cells at their places, from index `first` on."""
         return self.colours(cells) + self.positions(rows, cols, first)
 
     def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Returns (B, 1, 10) logits of the next cell."""
         return self._decode(x, decoding, positions=positions, mask=mask)
 
     def _decode(self, x: Tensor, decoding: Decoding, **attention: Any) -> Tensor:

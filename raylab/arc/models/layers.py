@@ -47,15 +47,11 @@ class Dropout(nn.Module):
         return x * torch.where(bits >= dropped - 2**15, scale, x.new_zeros(()))
 
 
-def sinusoids(length: int, width: int) -> Tensor:
-    """Returns (length, width) sinusoidal position codes (Vaswani et al. 2017), width even."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-    angles = torch.arange(length)[:, None] * rates
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
-
-
 class Positions(nn.Module):
-    """Sinusoids over the index of a cell in its own grid, or over its true row and column."""
+    """Sinusoids over the index of a cell in its own grid, or over its true row and column.
+
+    After Vaswani et al. 2017.
+    """
 
     table: Tensor
 
@@ -63,8 +59,10 @@ class Positions(nn.Module):
         """Codes positions in `d_model` dimensions; of 2, each gets half of a multiple of 4."""
         super().__init__()
         self.dimensions = dimensions
-        length = MAX_CELLS if dimensions == 1 else MAX_SIDE
-        table = sinusoids(length, d_model // dimensions)
+        length, width = MAX_CELLS if dimensions == 1 else MAX_SIDE, d_model // dimensions
+        rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+        angles = torch.arange(length)[:, None] * rates
+        table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:

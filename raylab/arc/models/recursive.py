@@ -93,7 +93,6 @@ class Recursive(ParallelModel):
         self.output = nn.Linear(width, COLOURS)
 
     def read(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Returns the size logits and the (B, D) contexts, if it has any."""
         context = None
         if self.context is not None and self.told is not None:
             context = self.told(self.context(batch, self.colours))
