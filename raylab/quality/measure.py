@@ -189,7 +189,8 @@ def _different_generations(
     return DataError(
         f"the models of {tree.location} have different generations: {_first(lacking, '; ')}. "
         f"{_why_skipped(units)}. Add scores, set on_missing_generation=drop to use the {common} "
-        "that every model has, or layout=flat if the directories are no generations"
+        "that every model has, layout=flat if the directories are no generations, or layout=named "
+        "if the logs name their models"
     )
 
 
@@ -235,7 +236,7 @@ def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
     needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
     if accuracies.tasks < needed:
         return (
-            f"a directory has {accuracies.tasks} usable files: the interval over {models} models "
+            f"a model has {accuracies.tasks} usable files or items: the interval over {models} models "
             f"and {generations} generations needs {needed}"
         )
     return metric.estimate(accuracies, noise)
