@@ -236,8 +236,8 @@ def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
     needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
     if accuracies.tasks < needed:
         return (
-            f"a model has {accuracies.tasks} usable files or items: the interval over {models} models "
-            f"and {generations} generations needs {needed}"
+            f"a model has {accuracies.tasks} usable files or items: the interval over {models} "
+            f"models and {generations} generations needs {needed}"
         )
     return metric.estimate(accuracies, noise)
 

@@ -184,7 +184,7 @@ UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m
     ("scores", "replicates", "metric", "reason"),
     [
         ({"m": [0.1] * 30}, 0, "difficulty", "bootstrap=0"),
-        ({"m": [0.1, 0.2]}, 9, "difficulty", "has 2 usable files: the interval over"),
+        ({"m": [0.1, 0.2]}, 9, "difficulty", "has 2 usable files or items: the interval over"),
         # 30 tasks of .1: 3 right.
         ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
         (dict.fromkeys("abcdefgh", [0.5, 0.6] * 10), 9, "separability", "8 models .* needs 21"),
