@@ -81,7 +81,7 @@ def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
 
 
 def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
-    """Returns what models were trained on, and unless `data` tests on it, what they chose on."""
+    """Returns what models were trained on and, unless `data.select_on_test`, chosen on."""
     seen = TaskSet()
     for checkpoint in checkpoints.values():
         seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)

@@ -16,7 +16,7 @@ from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.runs.eval_logs import is_estimated
-from tests.arc.conftest import RandomTasks, limit_sides, small_model
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, limit_sides, small_model
 
 CPU = torch.device("cpu")
 SCORING = ScoringConfig(batch_size=4)
@@ -28,10 +28,14 @@ def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
     return random_tasks(5, longest_side=5)
 
 
+def checkpoint_of(config: ModelConfig) -> Checkpoint:
+    model = limit_sides(small_model(config, noise=0.3), 6)
+    return Checkpoint("some.ckpt", config, model.state_dict(), Seen(TaskSet()))
+
+
 @pytest.fixture
 def checkpoint(small_config: ModelConfig) -> Checkpoint:
-    model = limit_sides(small_model(small_config, noise=0.3), 6)
-    return Checkpoint("some.ckpt", small_config, model.state_dict(), Seen(TaskSet()))
+    return checkpoint_of(small_config)
 
 
 def groups_of(tasks: tuple[Task, ...]) -> dict[str, str]:
@@ -98,9 +102,8 @@ def test_a_group_is_the_sum_of_its_tasks_and_a_task_is_scored_alone_alike(
     assert alone == {tasks[1].id: by_task[tasks[1].id]}
 
 
-def test_errors_of_few_grids_are_left_out(
-    checkpoint: Checkpoint, random_tasks: RandomTasks
-) -> None:
+def test_errors_of_few_grids_are_left_out(random_tasks: RandomTasks) -> None:
+    checkpoint = checkpoint_of(SMALL_MODELS["champion"])
     tasks = random_tasks(12, longest_side=4)
     units = {task.id: "few" if task is tasks[0] else "many" for task in tasks}
     scores = score_tasks(checkpoint, tasks, units, SCORING, CPU)
