@@ -15,7 +15,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from jobs.evaluate import run as run_evaluate
 from raylab.benchmarks.quality import write_tree
+from raylab.config.compose import load_config
+from raylab.config.jobs import EvaluateConfig
 from raylab.files import Place
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import (
@@ -83,17 +86,8 @@ def test_a_job_started_directly_joins_the_cluster_that_it_is_given(
 
 def test_a_model_is_trained_and_scored_on_object_storage(nodes: Nodes, s3: ObjectStorage) -> None:
     runs = Place.at(s3.uri) / "arc"
-    train = " ".join([*TINY, "training.epochs=2", "cluster.workers=2"])
-    evaluation = f"storage={runs} name=scores models=[two] generations=[1] data.every=40"
-    done = nodes.submit(
-        "sh",
-        "-ec",
-        f"""
-        python jobs/train.py {train} storage={runs} name=two
-        python jobs/evaluate.py {evaluation}
-        """,
-        options=["--log-color", "false"],
-    )
+    train = [*TINY, "training.epochs=2", "cluster.workers=2", f"storage={runs}", "name=two"]
+    done = nodes.submit("python", "jobs/train.py", *train, options=["--log-color", "false"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stdout
     for epoch in (1, 2):
@@ -106,7 +100,8 @@ def test_a_model_is_trained_and_scored_on_object_storage(nodes: Nodes, s3: Objec
     assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
     assert "copy_source" in json.loads((runs / "two/metrics.json").read())["rules"]
     assert b"trained for 2 epochs" in (runs / "two/report.html").read()
-    assert f"score tree {runs}/scores/scores" in done.stdout
+    order = [f"storage='{runs}'", "name=scores", "models=[two]", "generations=[1]"]
+    run_evaluate(load_config(EvaluateConfig, [*order, "data.every=40"]))
     scores = json.loads((runs / "scores/metrics.json").read())["models"]["two"]
     assert scores.keys() == {"seed-1"}
     assert_no_secret(s3, runs)
