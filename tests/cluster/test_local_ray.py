@@ -94,6 +94,7 @@ def test_a_token_that_others_can_read_joins_no_cluster(
 def test_an_address_where_nothing_listens_is_told_within_seconds(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     begun = time.monotonic()
     with (

@@ -265,7 +265,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
 
 def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: Path) -> None:
     order = [f"storage={tmp_path}", "name=smoke", "cases.take=1", "actors=1"]
-    done = run_script("annotate", *order, "export=jsonl", "llm.prompt=minimal")
+    done = run_script("annotate", *order, "export=jsonl")
     assert done.returncode == 0, done.stderr
     assert "no classifier" in done.stdout
     run = tmp_path / "smoke"
