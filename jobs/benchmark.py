@@ -13,9 +13,33 @@ from raylab.entrypoint import run_job
 
 
 def run(config: BenchmarkConfig) -> None:
-    from raylab.benchmarks.parts import run_benchmark
+    from raylab.runs.run import Run
 
-    run_benchmark(config)
+    # Benchmarks fail fast: tasks are read before the heavy imports.
+    Run.planned(config, config.job)
+    match config.part:
+        case "train":
+            from raylab.arc.data.sources import load_tasks
+
+            tasks = load_tasks(config.data)
+            from raylab.benchmarks.train import benchmark_train
+
+            benchmark_train(config, tasks)
+        case "tune":
+            from raylab.arc.inputs import read_sides
+
+            sides = read_sides(config)
+            from raylab.benchmarks.tune import benchmark_tune
+
+            benchmark_tune(config, sides)
+        case "quality":
+            from raylab.benchmarks.quality import benchmark_quality
+
+            benchmark_quality(config)
+        case "annotate":
+            from raylab.benchmarks.annotate import benchmark_annotate
+
+            benchmark_annotate(config)
 
 
 if __name__ == "__main__":

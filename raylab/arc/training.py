@@ -30,10 +30,8 @@ GPU_LOADER_PROCESSES = 4
 class PlannedData(pl.LightningDataModule):
     """Loaders of the pairs that a worker trains and validates on."""
 
-    def __init__(
-        self, config: TrainConfig, sides: Sides, *, rank: int, world: int, processes: int
-    ) -> None:
-        """Plans the share of worker `rank` of `world`; `processes` build its batches, or none.
+    def __init__(self, config: TrainConfig, sides: Sides, *, rank: int, world: int) -> None:
+        """Plans the share of worker `rank` of `world`.
 
         Raises:
             ConfigError: There are fewer pairs than workers.
@@ -46,7 +44,8 @@ class PlannedData(pl.LightningDataModule):
             "rank": rank,
             "world": world,
         }
-        self.processes = processes
+        self.processes = GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0
+        """Processes that build batches; without any the training process does."""
         self.train = StepPlan(
             sides.store,
             sides.train,
@@ -96,7 +95,6 @@ def build_experiment(
     run_id: str | None = None,
     rank: int = 0,
     world: int = 1,
-    processes: int | None = None,
 ) -> Experiment:
     """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
 
@@ -107,15 +105,12 @@ def build_experiment(
         run_id: Id of its run, which its checkpoints carry.
         rank: Number of the worker, from 0.
         world: Number of workers.
-        processes: Processes that build batches; None for some beside a GPU alone.
 
     Raises:
         ConfigError: There are fewer pairs than workers.
         CheckpointError: The weights of `start` do not fit the model.
     """
-    if processes is None:
-        processes = GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0
-    data = PlannedData(config, sides, rank=rank, world=world, processes=processes)
+    data = PlannedData(config, sides, rank=rank, world=world)
     module = ArcModule(config, sides, start, epoch_steps=len(data.train), run_id=run_id)
     weights = config.training.objective.model_dump()
     rules = {} if rank else rule_metrics(sides.store, sides.val, weights)

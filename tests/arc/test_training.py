@@ -64,7 +64,8 @@ def fit(
     processes: int = 0,
     **placement: Any,
 ) -> Fit:
-    experiment = experiment or build_experiment(config, sides_of(tasks), processes=processes)
+    experiment = experiment or build_experiment(config, sides_of(tasks))
+    experiment.data.processes = processes
     trainer = build_trainer(config.training, callbacks=callbacks, accelerator="cpu", **placement)
     path = resume and str(resume)
     trainer.fit(experiment.module, datamodule=experiment.data, ckpt_path=path, weights_only=True)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from jobs.benchmark import run
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import PAD
 from raylab.benchmarks.figures import BenchmarkRates
-from raylab.benchmarks.parts import run_benchmark
 from raylab.benchmarks.quality import plain_means, write_tree
 from raylab.benchmarks.train import random_steps, training_steps
 from raylab.config.jobs import BenchmarkConfig
@@ -32,10 +32,10 @@ def test_training_is_timed_against_the_baseline(
         batches=1,
         rounds=2,
     )
-    run_benchmark(config)
-    run = Run.at(tmp_path / "b")
-    record = run.read_record(BenchmarkRates)
-    assert run.finished and record is not None
+    run(config)
+    made = Run.at(tmp_path / "b")
+    record = made.read_record(BenchmarkRates)
+    assert made.finished and record is not None
     assert list(record.rates) == ["champion", "recursive"]
     for rate in record.rates.values():
         for spread in (rate.raylab, rate.baseline, rate.ratio):
