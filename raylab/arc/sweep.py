@@ -113,8 +113,10 @@ def trial_runs(run: Run) -> list[Run]:
     return [Run.at(trials / name) for name in trials.names()]
 
 
-def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetrics:
-    """Returns the trials `ids`, best first and failed ones last.
+def rank_trials(
+    config: TuneConfig, run: Run, ids: Iterable[str]
+) -> tuple[SweepMetrics, dict[str, TrainingMetrics]]:
+    """Returns the trials `ids`, best first and failed ones last, and the metrics of the trained.
 
     Cell accuracy breaks ties, which are common in short sweeps.
 
@@ -124,7 +126,7 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
     """
     monitor, wanted = config.training.monitor, set(ids)
     trials: list[Trial] = []
-    rules: RuleMetrics = {}
+    trained: dict[str, TrainingMetrics] = {}
     for own in trial_runs(run):
         if own.name.partition("-")[0] not in wanted:
             continue
@@ -137,14 +139,16 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
             failure=failure and failure.message,
         )
         trials.append(trial)
-        # All trials validate on the same tasks.
-        rules = metrics.rules if metrics else rules
+        if metrics:
+            trained[own.name] = metrics
 
     def rank(trial: Trial) -> tuple[float, ...]:
         best = trial.trained
         return (-merit(monitor, best.score), -best.cell_accuracy) if best else (math.inf,)
 
-    return SweepMetrics(trials=tuple(sorted(trials, key=rank)), rules=rules)
+    # All trials validate on the same tasks.
+    rules = next((metrics.rules for metrics in trained.values()), {})
+    return SweepMetrics(trials=tuple(sorted(trials, key=rank)), rules=rules), trained
 
 
 def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
@@ -156,12 +160,6 @@ def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
     if metrics.test is not None:
         figures |= {f"test_{name}": value for name, value in metrics.test.metrics.items()}
     return figures
-
-
-def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
-    """Returns the epochs of a trial of the sweep `run`, as flat rows."""
-    metrics = Run.at(run / TRIALS / trial.trial).read_record(TrainingMetrics)
-    return [] if metrics is None else metrics.rows
 
 
 def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:

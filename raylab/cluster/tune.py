@@ -22,7 +22,6 @@ from raylab.arc.sweep import (
     TrialFailure,
     best_yaml,
     describe,
-    history_of,
     name_trial,
     rank_trials,
     sweep_figures,
@@ -312,20 +311,20 @@ def _conclude(
 ) -> None:
     """Ranks the trials, writes and tracks what came of the sweep, and logs the failures."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
-    metrics = rank_trials(config, run, ids)
+    metrics, trained = rank_trials(config, run, ids)
     best = metrics.trials[0] if metrics.trials else None
     if best is None or best.trained is None:
         reasons = [trial.failure for trial in metrics.trials] + [str(e) for e in results.errors]
         raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
     own = Run.at(run / TRIALS / best.trial)
     chosen = TrainConfig.of_record(own.record.config)
-    trained = own.read_record(TrainingMetrics)
-    assert trained is not None
     shared = ray.get(sides) if chosen.cluster.is_this_process else sides
-    tested = with_test(chosen, own, trained, shared, workers_of(chosen.cluster, run.name))
+    tested = with_test(
+        chosen, own, trained[best.trial], shared, workers_of(chosen.cluster, run.name)
+    )
     metrics = metrics.model_copy(update={"test": tested.test})
     yaml = best_yaml(chosen)
-    histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
+    histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}
     monitor = config.training.monitor
     (run / BEST).write(yaml.encode())
     names = curve_names(metrics)

@@ -206,7 +206,9 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
     failed = max(scores)
     Run.at(run / f"trials/{failed}").write_record(TrialFailure(kind="DataError", message="no pair"))
     scores[failed] = -1.0
-    ranked = rank_trials(config, run, [name.partition("-")[0] for name in scores]).trials
+    metrics, trained = rank_trials(config, run, [name.partition("-")[0] for name in scores])
+    ranked = metrics.trials
+    assert trained.keys() == scores.keys() - {failed}
     # Of equal scores the greater accuracy, of the earlier trial, is first.
     assert [trial.trial for trial in ranked] == sorted(scores, key=lambda name: -scores[name])
     assert ranked[-1].failure == "no pair" and ranked[-1].trained is None
