@@ -295,11 +295,6 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
 
 
 def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Section]:
-    runs = {
-        "job": {label: run.job for label, run in report.runs.items()},
-        "state": {label: run.state for label, run in report.runs.items()},
-    }
-    yield Section("runs", "Runs", _value_tables("Runs", runs, LONGEST_STATE))
     if models := comparison.models:
         yield Section("models", "Trained models", list(comparison_tables(models)))
     if report.scores:
@@ -314,6 +309,11 @@ def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Sect
         )
     if models:
         yield Section("curves", "Learning curves", [_curves(comparison)])
+    runs = {
+        "job": {label: run.job for label, run in report.runs.items()},
+        "state": {label: run.state for label, run in report.runs.items()},
+    }
+    yield Section("runs", "Runs", _value_tables("Runs", runs, LONGEST_STATE))
     if report.differences:
         yield _configurations(report)
     yield _provenance(report)

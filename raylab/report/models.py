@@ -99,10 +99,10 @@ def comparison_tables(models: Models) -> Iterator[Table]:
     return table.arranged.split(COLUMNS)
 
 
-def _facts(models: Models) -> dict[str, list[str]]:
+def _facts(models: Models) -> dict[str, Row]:
     """Returns the rows that are about our models alone."""
     of_all = list(models.values())
-    sides = [model.reported.name for model in of_all]
+    sides = [Cell(model.reported.name, look="wrap") for model in of_all]
     return ({"measured on": sides} if len({*sides}) > 1 else {}) | {
         "best epoch": [str(model.best.epoch) for model in of_all],
         "loss": [number(model.reported.metrics.get(LOSS)) for model in of_all],
