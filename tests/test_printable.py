@@ -14,10 +14,7 @@ from raylab.printable import printable, redacted, secret_in
     [
         ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
         ("\x9b31mred", r"\x9b31mred"),
-        ("a\rb\x00c\x7f\x85", r"a\rb\x00c\x7f\x85"),
-        ("\u202etxt.exe\u202c \u2066x\u2069", r"\u202etxt.exe\u202c \u2066x\u2069"),
         ("ze\u200bro\ufeff\u2060\u200e\u061c\u2028", r"ze\u200bro\ufeff\u2060\u200e\u061c\u2028"),
-        ("half \ud83d of \udc80", r"half \ud83d of \udc80"),
         ("tag \U000e0041", r"tag \U000e0041"),
         ("two\nlines\tand a tab", "two\nlines\tand a tab"),
         ("Ünïcödé 漢字 עברית ख\u200cग 👩\u200d🔬", "Ünïcödé 漢字 עברית ख\u200cग 👩\u200d🔬"),

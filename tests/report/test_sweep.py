@@ -80,10 +80,9 @@ def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
         assert ("which chose nothing" in text) is not chosen_on
 
 
-def test_of_a_thousand_trials_the_first_are_listed():
-    html = render(*(trial(f"t{n:04}", 1 - n / 1000) for n in range(1000)))
+def test_of_many_trials_the_first_are_listed():
+    many = SHOWN_TRIALS + 50
+    html = render(*(trial(f"t{n:04}", 1 - n / many) for n in range(many)))
     assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", html)) == SHOWN_TRIALS
-    assert f"The first {SHOWN_TRIALS} of 1000." in html
-    assert f"Of 1000 trials the first {SHOWN_CURVES} are drawn." in html
-    assert f"Of {SHOWN_CURVES} curves the best is in colour" in html
-    assert len(html.encode()) < 3_000_000
+    assert f"The first {SHOWN_TRIALS} of {many}." in html
+    assert f"Of {many} trials the first {SHOWN_CURVES} are drawn." in html
