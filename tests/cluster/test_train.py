@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides, load_sides
-from raylab.arc.models.__init__ import build_model
+from raylab.arc.models import build_model
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.seen import Seen, TaskSet
 from raylab.cluster.train import fit
