@@ -24,7 +24,6 @@ from raylab.config.jobs import (
 )
 from raylab.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.config.search import Domain
-from raylab.entrypoint import help_text
 from raylab.errors import ConfigError
 
 JOBS = JobConfig.__subclasses__()
@@ -241,11 +240,9 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
             for workers in ("[8,2]", "[2]", "[0,2]", "0", "many")
         ),
         ("cluster.label_selector={pool:-x}", "cluster.label_selector.pool: given"),
-        ("trainning.lr=3", "trainning: unknown key; did you mean training?"),
         ("model.d_modle=3", "model.d_modle: unknown key; did you mean model.d_model?"),
         ("training.objective.qqq=1", "keys of training.objective: w_cell, w_tol, w_ex"),
         ("training.epochs=three", 'training.epochs: given "three", should be a valid integer'),
-        ("training.epochs='3'", 'training.epochs: given "3", should be a valid integer'),
         ("training.lr=nan", "training.lr: given NaN, should be a finite number"),
         ("cluster=3", "cluster: given 3, should be an object"),
         ("training.betas=[0.9]", "training.betas[1]: is needed"),
@@ -254,8 +251,6 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("name=1.50", "name: given 1.5, should be text: quote it twice"),
         ("model.heads=7", "model: d_model=160"),
         ("model.d_model=1000000", "model.d_model: given 1000000, should be less than or equal to"),
-        ("model=recursive model.answer_steps=1000000000", "model.answer_steps: given 1000000000"),
-        ("data.pairs_per_task=1000000000", "data.pairs_per_task: given 1000000000"),
         ("training.seed=18446744073709551616", "training.seed: given 18446744073709551616"),
         ("model.architecture=mlp", "model: Input tag 'mlp' found using 'architecture' does not"),
         ("data=re_arc", "data: source re_arc needs data.path"),
@@ -276,18 +271,15 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("space.training.lr.log_uniform=[0.1,0.01]", "0.1 should be less than 0.01"),
         ("space.training.epochs.integer=[0,5]", "epochs: given 0"),
         ("space.model={custom: {demonstrations: {choice: [1]}}}", "target"),
-        ("space.model={champion: {options.d_model: {choice: [8]}}}", "no key options.d_model"),
     ],
     AnnotateConfig: [
         ("llm.annotator_a.endpoint=azure", "annotator_a.endpoint azure is none of endpoints: def"),
         ("+llm={budget: {tokens: 5}, evaluator: {max_tokens: null}}", "set evaluator.max_tokens"),
         ("llm.evaluator.extra={api_key: x}", "llm.evaluator.extra: api_key is archived with the"),
-        ("llm.evaluator.extra={Authorization: x}", "variable that holds the key in api_key_env"),
         ("llm.evaluator.extra={user: Bearer x}", "user is archived with the call"),
         ("llm.evaluator.extra={service_tier: flex}", "service_tier is set by llm.lane"),
         ("llm.annotator_b.seed=1", "annotator_a and annotator_b are the same call"),
         ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
-        ("llm.endpoints.default.base_url='http://host:99999/v1'", "Port out of range 0-65535"),
         ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
         ("llm.endpoints.default.api_key_env=sk-0123", "the name of an environment variable"),
         ("+cases={path: a.jsonl, python: [os.path]}", "takes one source, has path, python"),
@@ -301,7 +293,6 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     ],
     ReportConfig: [
         ("", "needs either runs=[...]"),
-        ("drift=true runs=[a]", "needs either runs=[...]"),
         ("runs=[a] archive=/a.db", "archive= goes with drift=true"),
     ],
     PipelineConfig: [
@@ -309,7 +300,6 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     ],
     EvaluateConfig: [
         ("models=[x] scoring.metric=val_solve_rate", "'solve_rate'"),
-        ("models=[x] scoring=arc scoring.votes.views=1000000000", "scoring.votes.views: given"),
         ("models=[x] generations=[4294967296]", "generations[0]"),
     ],
     BenchmarkConfig: [("model=champion", "model: unknown key; did you mean models?")],
@@ -349,6 +339,3 @@ def test_absent_and_broken_shipped_files_are_named(
     assert "run the job from a checkout" in refusal(TrainConfig)
     (tmp_path / "train.yaml").write_text("defaults: [\n")
     assert str(tmp_path / "train.yaml") in refusal(TrainConfig)
-    (tmp_path / "train.yaml").write_text("defaults: [{model: mine}]\n")
-    with pytest.raises(ConfigError, match="model/mine"):
-        help_text(TrainConfig, None)
