@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from rapidfuzz.fuzz import ratio
 
@@ -51,12 +52,10 @@ def find_duplicates(items: Mapping[str, Item]) -> tuple[Duplicate, ...]:
     firsts, duplicates = dict[str, str](), list[Duplicate]()
     for name, item in items.items():
         text = " ".join(unicodedata.normalize("NFKC", item.text).casefold().split())
-        original = firsts.setdefault(text, name) if text else name
-        if original != name:
-            same = items[original].target == item.target
-            duplicates.append(
-                Duplicate(item=name, original=original, similarity=1, same_target=same)
-            )
+        first = firsts.setdefault(text, name) if text else name
+        if first != name:
+            same = items[first].target == item.target
+            duplicates.append(Duplicate(item=name, original=first, similarity=1, same_target=same))
     return (*duplicates, *_near_duplicates(firsts, items))
 
 
@@ -81,14 +80,12 @@ def _candidates(texts: list[str]) -> set[tuple[int, int]]:
     Of the texts that agree each is paired with the first and with the one before it, so many that
     are alike do not make many pairs.
     """
-    pairs: set[tuple[int, int]] = set()
+    pairs, numbers = set[tuple[int, int]](), pd.Series(range(len(texts)))
     for band in _bands(texts):
-        order = np.argsort(band, kind="stable")
-        same = np.diff(band[order]) == 0
-        first = np.maximum.accumulate(np.where(np.r_[False, same], 0, np.arange(len(order))))
-        later = np.flatnonzero(same) + 1
-        for earlier in (later - 1, first[later]):
-            pairs.update(zip(order[earlier].tolist(), order[later].tolist(), strict=True))
+        alike = numbers.groupby(band)
+        for earlier in (alike.shift(fill_value=-1), alike.transform("first")):
+            chosen = (earlier >= 0) & (earlier < numbers)
+            pairs.update(zip(earlier[chosen].tolist(), numbers[chosen].tolist(), strict=True))
     return pairs
 
 
@@ -109,15 +106,13 @@ def _bands(texts: list[str]) -> Iterator[Hashes]:
 def _grams(texts: list[str]) -> tuple[Hashes, NDArray[np.int64]]:
     """Returns the hashes of the n-grams of all texts in turn, and where those of each begin."""
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-    hashes = np.zeros(len(codes) - CHARACTERS + 1, np.uint64)
-    for place in range(CHARACTERS):
-        hashes = hashes * BASE + codes[place : len(hashes) + place]
+    hashes = np.convolve(
+        codes.astype(np.uint64), BASE ** np.arange(CHARACTERS, dtype=np.uint64), "valid"
+    )
     # An n-gram that begins less than its length before an end reaches into the next text.
     counts = np.array([len(text) for text in texts]) - CHARACTERS + 1
-    starts = np.cumsum(counts) - counts
-    return hashes[
-        np.arange(counts.sum()) + np.repeat(np.arange(len(texts)), counts) * (CHARACTERS - 1)
-    ], starts
+    between = np.repeat(np.arange(len(texts)), counts) * (CHARACTERS - 1)
+    return hashes[np.arange(counts.sum()) + between], np.cumsum(counts) - counts
 
 
 def _mix(values: Hashes) -> Hashes:

@@ -201,7 +201,7 @@ def _decide(models: Mapping[str, _Listing]) -> tuple[Layout, str]:
     if len(first) >= 2 and all(directories == first for directories in others):
         return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
     for model, (_, files) in models.items():
-        if any(name.endswith(SUFFIXES) for name in files):
+        if any(name.endswith((*SUFFIXES, *TABLES)) for name in files):
             return Layout.FLAT, (
                 f"score files lie directly under model {model}, and the models do not all have "
                 "the same two or more subdirectories"

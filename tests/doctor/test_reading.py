@@ -30,17 +30,14 @@ from raylab.doctor.readers.rows import (
 )
 from raylab.doctor.responses import COLUMNS, Responses
 from raylab.errors import DataError
-from raylab.files import Place
 from raylab.workers import WorkersHere
 from tests.doctor.eval_logs import (
     every_eval_ever_files,
     inspect_file,
     inspect_log,
-    lines_file,
     lm_eval_files,
     sample,
 )
-from tests.object_storage import ObjectStorage
 
 
 def cells(responses: Responses) -> dict[tuple[str, ...], float]:
@@ -348,32 +345,34 @@ def test_a_long_table(tmp_path: Path, suffix: str) -> None:
         read_responses(str(tmp_path))
 
 
-def mixture(directory: Path) -> dict[tuple[str, ...], float]:
-    """Writes a tree of every format, and returns what it holds."""
-    inspect_file(directory / "logs" / "a.eval", "m1", [sample("7", {"match": "C"})], "arc")
-    inspect_file(directory / "logs" / "b.json", "m2", [sample("7", {"match": "I"})], "arc")
-    lm_eval_files(directory / "harness", "org/m3", {7: 1.0})
-    every_eval_ever_files(
-        directory / "store", "org/m4", [graded("7", 0.5, evaluation_name="arc", sample_hash=None)]
-    )
-    lines_file(directory / "t.jsonl", [{"model": "m5", "item": 7, "score": 0.25}])
-    (directory / "logs" / "eval-set.json").write_text("{}")
-    (directory / "notes.txt").write_text("no log")
+def test_a_tree_mixes_formats_whose_ids_and_hashes_differ(tmp_path: Path) -> None:
+    inspect_file(tmp_path / "logs" / "a.eval", "m1", [sample("7", {"match": "C"})], "arc")
+    inspect_file(tmp_path / "logs" / "b.json", "m2", [sample(7, {"match": "I"})], "arc")
+    lm_eval_files(tmp_path / "harness", "org/m3", {7: 1.0})
+    row = graded("7", 0.5, evaluation_name="arc", sample_hash=None)
+    every_eval_ever_files(tmp_path / "store", "org/m4", [row])
+    (tmp_path / "tables").mkdir()
+    write_table(tmp_path / "tables" / "t.jsonl", {"model": ["m5"], "item": [7], "score": [0.25]})
+    (tmp_path / "logs" / "eval-set.json").write_text("{}")
+    read = read_responses(str(tmp_path), strict=True, workers=WorkersHere(ClusterConfig()))
     scores = {"m1": 1.0, "m2": 0.0, "org/m3": 1.0, "org/m4": 0.5, "m5": 0.25}
-    return {(model, "7"): score for model, score in scores.items()}
+    assert cells(read) == {(model, "7"): score for model, score in scores.items()}
 
 
-def test_a_tree_mixes_formats(tmp_path: Path, s3: ObjectStorage) -> None:
-    expected = mixture(tmp_path / "tree")
-    read = read_responses(str(tmp_path / "tree"), strict=True)
-    assert cells(read) == expected and read.matrix.scores.shape == (5, 1)
-    workers = WorkersHere(ClusterConfig())
-    assert cells(read_responses(str(tmp_path / "tree"), workers=workers)) == expected
-    target = Place.at(f"{s3.uri}/mixed")
-    for file in Place.at(tmp_path / "tree").files("**/*"):
-        below = file.path.removeprefix(f"{tmp_path}/tree/")
-        (target / below).write(file.read())
-    assert cells(read_responses(f"{s3.uri}/mixed", strict=True)) == expected
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_a_log_that_is_written_counts_and_an_id_counts_once(tmp_path: Path, suffix: str) -> None:
+    twice = [sample(1, {"match": "C"}), sample("1", {"match": "I"}), sample(2, {"match": "C"})]
+    inspect_file(tmp_path / f"a.{suffix}", "m", twice, status="started", results=None)
+    changed = [sample(1, {"match": "C"}, input="Another question?"), sample(2, {"match": "C"})]
+    for name in ("m", "n"):
+        inspect_file(tmp_path / f"{name}.{suffix}", f"org/{name}", twice[2:])
+    inspect_file(tmp_path / f"changed.{suffix}", "o", changed)
+    inspect_file(tmp_path / f"more.{suffix}", "p", [sample(1, {"match": "C"})])
+    read = read_responses(str(tmp_path))
+    assert len(read.matrix.models) == 5 and cells(read)["m", "1"] in (0.0, 1.0)
+    assert ("o", "1") not in cells(read) and ("o", "2") in cells(read)
+    # Inspect itself keeps one of both in a zip.
+    assert list(reasons(read).values()) == ([1, 1] if suffix == "json" else [1])
 
 
 # What is hostile or broken
