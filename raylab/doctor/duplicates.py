@@ -80,10 +80,10 @@ def _candidates(texts: list[str]) -> set[tuple[int, int]]:
     Of the texts that agree each is paired with the first and with the one before it, so many that
     are alike do not make many pairs.
     """
-    pairs, numbers = set[tuple[int, int]](), pd.Series(range(len(texts)))
+    pairs, numbers = set[tuple[int, int]](), np.arange(len(texts))
     for band in _bands(texts):
-        alike = numbers.groupby(band)
-        for earlier in (alike.shift(fill_value=-1), alike.transform("first")):
+        alike = pd.Series(numbers).groupby(band)
+        for earlier in map(np.asarray, (alike.shift(fill_value=-1), alike.transform("first"))):
             chosen = (earlier >= 0) & (earlier < numbers)
             pairs.update(zip(earlier[chosen].tolist(), numbers[chosen].tolist(), strict=True))
     return pairs
