@@ -32,11 +32,13 @@ from raylab.config.base import AS_PUBLISHED, ClusterConfig
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
+from raylab.evaluation.diagnosis import diagnose_scores
 from raylab.evaluation.quality import measure_trees, quality_figures
 from raylab.evaluation.scores import score_plan
 from raylab.log import log_line
 from raylab.quality.record import Quality
 from raylab.quality.trees import find_trees
+from raylab.report.diagnosis import verdict_sections
 from raylab.report.models import comparison_tables
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.pipeline import pipeline_page
@@ -85,6 +87,7 @@ def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str,
             run.write_record(_examples(config, run, models, workers))
         quality = _measure(config, run)
         run.write_record(quality)
+        diagnose_scores(run, SCORES, workers)
         for tracker in trackers.values():
             tracker.log(0, quality_figures(quality))
     write_page(run, _page(config, run))
@@ -191,6 +194,7 @@ def _page(config: PipelineConfig, run: Run) -> Page:
         quality={tree: quality, **quality.others},
         examples=_written(run, Examples).examples,
         rules={uri: rules.means for uri, rules in scored.items() if rules},
+        diagnosis=verdict_sections(run),
     )
 
 

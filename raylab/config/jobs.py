@@ -1,5 +1,6 @@
 """The configuration classes of the jobs."""
 
+import importlib.util
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
@@ -9,6 +10,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -38,6 +40,7 @@ from raylab.config.base import (
     Text,
     Trackers,
 )
+from raylab.config.llm import EmbeddingModel
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import (
     OF_OTHER_TOOLS,
@@ -207,8 +210,18 @@ class QualityConfig(JobConfig):
     """Diagnose the benchmark by the samples of its logs; `false` reads no samples."""
     example: bool = False
     """Measure simulated scores with planted faults, written to `{storage}/example-scores`."""
+    embeddings: EmbeddingModel | None = None
+    """A model whose vectors of the items' texts say how varied they are and how far from those of
+    earlier benchmarks; needs `pip install 'raylab[embeddings]'`."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
+
+    @field_validator("embeddings", mode="after")
+    @classmethod
+    def _packages_are_there(cls, embeddings: EmbeddingModel | None) -> EmbeddingModel | None:
+        if embeddings and not all(map(importlib.util.find_spec, ("sklearn", "kmedoids"))):
+            raise ValueError("needs its packages: pip install 'raylab[embeddings]'")
+        return embeddings
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from raylab.doctor.differences import Differences, compare_models
+from raylab.doctor.embeddings import Diversity
 from raylab.doctor.items import judge_items
 from raylab.doctor.noise import Noise, measure_noise
 from raylab.doctor.responses import Responses
@@ -43,6 +44,8 @@ class Diagnosis(Part):
     two_parameter: str
     """The two-parameter model in words, or the reason why it was not fitted."""
     priors: tuple[PriorAgreement, ...]
+    diversity: Diversity | None
+    """None without an embedding model."""
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -69,12 +72,17 @@ class Diagnosed(NamedTuple):
     those of `TwoParameter.items`, too, with the prefix `two_parameter_`."""
 
 
-def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
+def diagnose(
+    responses: Responses,
+    priors: Mapping[str, Responses] | None = None,
+    diversity: Diversity | None = None,
+) -> Diagnosed:
     """Computes every figure of a benchmark's responses.
 
     Args:
         responses: The responses to its items.
         priors: Those to the items of earlier benchmarks, by location.
+        diversity: The figures of the texts of items, if they were embedded.
     """
     matrix = responses.matrix
     judged, fitted = judge_items(matrix), fit_two_parameter(matrix)
@@ -97,6 +105,7 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         priors=compare_with_priors(
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
+        diversity=diversity,
     )
     table = judged.assign(reasons=[reasons.get(item, "") for item in judged.index])
     if not fitted.reason:

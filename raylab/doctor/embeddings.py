@@ -43,14 +43,6 @@ class Diversity(Part):
     """Mean Euclidean distance of a text to the medoid of its cluster, at least 0."""
     priors: tuple[PriorDistance, ...]
 
-    @property
-    def sentence(self) -> str:
-        """The figures in words."""
-        parts = [self.distance_to_medoid.sentence]
-        for prior in self.priors:
-            parts += [prior.proxy_a_distance.sentence, prior.discrepancy.sentence]
-        return " ".join(parts)
-
 
 def measure_diversity(model: str, vectors: Vectors, priors: Mapping[str, Vectors]) -> Diversity:
     """Measures the diversity of texts and their distance from those of earlier benchmarks.

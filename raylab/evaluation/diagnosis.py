@@ -1,37 +1,35 @@
 """The diagnosis of a benchmark in a run: its responses are read by `Workers`, and its page made."""
 
+import hashlib
 import logging
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
-from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis, diagnose
+from raylab.doctor.diagnosis import Diagnosed, diagnose
+from raylab.doctor.embeddings import Diversity, measure_diversity
 from raylab.doctor.example import write_example
 from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.readers.rows import Choice, as_name
 from raylab.doctor.responses import Responses
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
+from raylab.llm.embeddings import embed_texts
 from raylab.log import log_line
-from raylab.quality.record import Quality
 from raylab.quality.trees import ScoreTree
-from raylab.report.diagnosis import diagnosis_page, log_diagnosis
-from raylab.report.page import PAGE, write_page
-from raylab.runs.records import Record
+from raylab.report.diagnosis import write_diagnosis
+from raylab.report.work import watch
 from raylab.runs.run import Run
 from raylab.workers import Workers
 
 EXAMPLE = "example-scores"
+EMBEDDINGS = "embeddings"
+"""Directory of the storage with the vectors of texts, which all runs share."""
+MOST_TEXTS = 2000
+"""Most texts of a benchmark that are embedded."""
 HEADER_METRIC = "accuracy"
 """The metric of logs without samples, which is no choice among the scores of samples."""
-
-
-class DiagnosisRecord(Record):
-    """The record of a diagnosis: `diagnosis.json`."""
-
-    file: ClassVar[str] = "diagnosis.json"
-    diagnosis: Diagnosis
 
 
 def with_example(config: QualityConfig) -> QualityConfig:
@@ -72,11 +70,18 @@ def diagnose_trees(
             raise
         log_line(f"warning: no diagnosis: {error}", logging.WARNING)
         return None
-    return diagnose_responses(trees, read)
+    return diagnose_responses(trees, read, config)
 
 
-def diagnose_responses(trees: Sequence[ScoreTree], read: Sequence[Responses]) -> Diagnosed:
-    """Diagnoses a benchmark by the responses of its tree, beside those of its priors."""
+def diagnose_responses(
+    trees: Sequence[ScoreTree], read: Sequence[Responses], config: QualityConfig
+) -> Diagnosed:
+    """Diagnoses a benchmark by the responses of its tree, beside those of its priors.
+
+    Raises:
+        ConfigError: The key of the embedding model is not in the environment.
+        EndpointError: The embedding model gives no vectors.
+    """
     (tree, *priors), (responses, *others) = trees, read
     models, units = set(responses.matrix.models), {as_name(unit.model) for unit in tree.units}
     if tree.layout is not Layout.NAMED and not models <= units:
@@ -87,7 +92,34 @@ def diagnose_responses(trees: Sequence[ScoreTree], read: Sequence[Responses]) ->
             logging.WARNING,
         )
     locations = [prior.location for prior in priors]
-    return diagnose(responses, dict(zip(locations, others, strict=True)))
+    named = dict(zip(locations, others, strict=True))
+    return diagnose(responses, named, _measure_diversity(responses, named, config))
+
+
+def _measure_diversity(
+    responses: Responses, priors: Mapping[str, Responses], config: QualityConfig
+) -> Diversity | None:
+    model = config.embeddings
+    if model is None:
+        return None
+    kept = Place.at(config.storage) / EMBEDDINGS
+    texts = _draw_texts(responses)
+    if not texts:
+        log_line("warning: no embeddings: the logs hold no text of an item", logging.WARNING)
+        return None
+    others = {name: _draw_texts(prior) for name, prior in priors.items()}
+    total = len(texts) + sum(map(len, others.values()))
+    with watch(total, "texts") as progress:
+        embed = partial(embed_texts, model=model, kept=kept, progress=progress.end)
+        return measure_diversity(
+            model.model, embed(texts), {name: embed(some) for name, some in others.items()}
+        )
+
+
+def _draw_texts(responses: Responses) -> list[str]:
+    """Returns the different texts of items, or the first `MOST_TEXTS` of them in order of hash."""
+    texts = {item.text for item in responses.items.values() if item.text}
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())[:MOST_TEXTS]
 
 
 def read_tree(
@@ -113,11 +145,15 @@ def read_tree(
         raise DataError(f"scores cannot be read, after retries: {error}") from error
 
 
-def write_diagnosis(run: Run, quality: Quality, diagnosed: Diagnosed) -> None:
-    """Writes `diagnosis.json`, `items.parquet` and the page of a run, and prints the verdict."""
-    run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
-    (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
-    write_page(run, diagnosis_page(run, quality, diagnosed))
-    log_diagnosis(diagnosed.diagnosis)
-    for name in (ITEMS, PAGE):
-        log_line(f"{run / name}", uri=str(run / name))
+def diagnose_scores(run: Run, subdir: str, workers: Workers) -> None:
+    """Diagnoses the tasks of a run by the scores of its models; one model has no diagnosis.
+
+    Args:
+        run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
+        subdir: Its score tree.
+        workers: Where the scores are read.
+    """
+    tree = run / subdir
+    if len(tree.names()) > 1:
+        responses = read_responses(str(tree), layout=Layout.GENERATIONS, workers=workers)
+        write_diagnosis(run, diagnose(responses))

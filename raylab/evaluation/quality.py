@@ -17,7 +17,6 @@ from raylab.evaluation.diagnosis import (
     diagnose_responses,
     diagnose_trees,
     read_tree,
-    write_diagnosis,
 )
 from raylab.files import Place
 from raylab.log import log_line
@@ -33,6 +32,7 @@ from raylab.quality.trees import (
     configured_trees,
     score_files,
 )
+from raylab.report.diagnosis import write_diagnosis
 from raylab.report.quality import log_quality
 from raylab.report.work import watch
 from raylab.runs.eval_logs import SUFFIXES
@@ -71,7 +71,7 @@ def measure_and_diagnose(
         return quality, diagnose_trees(trees, config, workers) if config.diagnosis else None
     read = [read_tree(number, trees, config, workers) for number in range(len(trees))]
     quality = measure_trees(trees, config, workers, read)
-    return quality, diagnose_responses(trees, read) if config.diagnosis else None
+    return quality, diagnose_responses(trees, read, config) if config.diagnosis else None
 
 
 def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
@@ -82,7 +82,7 @@ def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagno
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     if diagnosed is not None:
-        write_diagnosis(run, record, diagnosed)
+        write_diagnosis(run, diagnosed, record)
     run.finish()
 
 

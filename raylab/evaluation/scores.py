@@ -17,6 +17,7 @@ from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, writ
 from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
+from raylab.evaluation.diagnosis import diagnose_scores
 from raylab.grid_metrics import RULES
 from raylab.log import log_line
 from raylab.printable import pluralize
@@ -58,6 +59,7 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     )
     scores = str(run / planned.subdir)
     log_line(f"score tree {scores}", uri=scores)
+    diagnose_scores(run, planned.subdir, workers)
     run.finish()
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -37,13 +37,19 @@ class _Answer(msgspec.Struct):
     data: list[_Entry]
 
 
-def embed_texts(texts: Sequence[str], model: EmbeddingModel, kept: Place) -> Vectors:
+def embed_texts(
+    texts: Sequence[str],
+    model: EmbeddingModel,
+    kept: Place,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Vectors:
     """Returns the vector of each text, shape (texts, dimensions).
 
     Args:
         texts: Texts of which the first 8,000 characters count.
         model: The model and its endpoint.
         kept: Directory of answered batches, so that none is asked for twice.
+        progress: Called with the number of texts of each batch that is done.
 
     Raises:
         ConfigError: The key is not in the environment.
@@ -63,7 +69,10 @@ def embed_texts(texts: Sequence[str], model: EmbeddingModel, kept: Place) -> Vec
             http_client=http,
         )
         try:
-            vectors = list(pool.map(lambda batch: _embed(batch, model, client, kept), batches))
+            vectors: list[Vectors] = []
+            for part in pool.map(lambda batch: _embed(batch, model, client, kept), batches):
+                vectors.append(part)
+                progress(len(part))
         except (OpenAIError, ValueError) as error:
             raise EndpointError(
                 f"embeddings of {model.model} at {model.base_url}: {Redactor([key])(str(error))}; "
@@ -71,7 +80,7 @@ def embed_texts(texts: Sequence[str], model: EmbeddingModel, kept: Place) -> Vec
             ) from error
     if len({part.shape[1] for part in vectors}) > 1:
         raise EndpointError(f"{model.model} at {model.base_url} gives vectors of several lengths")
-    return np.concatenate(vectors)
+    return np.concatenate(vectors) if vectors else np.zeros((0, 0))
 
 
 def _embed(texts: Sequence[str], model: EmbeddingModel, client: OpenAI, kept: Place) -> Vectors:

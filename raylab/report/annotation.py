@@ -79,6 +79,7 @@ def annotation_page(
     record: RunRecord,
     report: AnnotationReport,
     disagreements: Sequence[FullCase],
+    diagnosis: Sequence[Section] = (),
 ) -> Page:
     """Returns the page of a run.
 
@@ -87,6 +88,7 @@ def annotation_page(
         record: Its record.
         report: Its report.
         disagreements: The cases of the disagreements in the report, in the same order.
+        diagnosis: The section on the diagnosis of gold, if there is one.
     """
     archive = {"archive": report.archive, "records": f"{report.records:,}"}
     made = provenance(uri, record, {**archive, "distances": report.distance})
@@ -95,7 +97,7 @@ def annotation_page(
         report.run,
         uri,
         list(summarize(report)),
-        [*_sections(report, disagreements), drift_section(report), made],
+        [*_sections(report, disagreements), *diagnosis, drift_section(report), made],
         report.notices,
         "smoke test" if report.smoke else "",
     )

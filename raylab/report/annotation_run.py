@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import Status, read_decision, read_outcome
+from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
@@ -19,14 +19,18 @@ from raylab.annotation.statistics.scores import (
     CANDIDATES,
     ScoreTreeReport,
     annotator_names,
+    score_answers,
     score_tree,
 )
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
+from raylab.doctor.diagnosis import diagnose
+from raylab.doctor.responses import make_responses
 from raylab.errors import LlmError
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.report.annotation import FullCase, annotation_page
+from raylab.report.diagnosis import verdict_sections, write_diagnosis
 from raylab.report.drift import archived_run
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.table import print_tables
@@ -56,7 +60,9 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     run.write_record(report)
     track(config.tracking, run, report.cases.total, figures_of(report))
     _export(annotation, report.cases.total)
-    page = annotation_page(run.uri, run.record, report, _full_cases(annotation, report))
+    page = annotation_page(
+        run.uri, run.record, report, _full_cases(annotation, report), verdict_sections(run)
+    )
     write_page(run, page)
     _print(run, report, page)
     counts = annotation.archived.counts(now=True)
@@ -82,6 +88,10 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
     open_book = annotation.settings.prompts.open_book
     tables = tabulate(read_run(annotation.archived, codebook), codebook, open_book=open_book)
     changes, compared = _over_time(annotation, head, tables)
+    names = _names(annotation)
+    answers = list(score_answers(tables, names))
+    if len(names) > 1 and answers and not uses_embedded(annotation.config.llm):
+        write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
@@ -96,14 +106,17 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
 
 
 def _write_tree(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
-    config, run = annotation.config, annotation.run
-    judged = annotation.settings.rules.stages == "evaluate"
-    names = CANDIDATES if judged else annotator_names(config.llm.roles)
+    run = annotation.run
     created = (head.finished or head.started).isoformat()
-    logs, tree = score_tree(tables, config.generations, names, created)
+    logs, tree = score_tree(tables, annotation.config.generations, _names(annotation), created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
     return tree
+
+
+def _names(annotation: AnnotationRun) -> Mapping[Side, str]:
+    judged = annotation.settings.rules.stages == "evaluate"
+    return CANDIDATES if judged else annotator_names(annotation.config.llm.roles)
 
 
 def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:

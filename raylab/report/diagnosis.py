@@ -1,14 +1,16 @@
 """The diagnosis of a benchmark: its lines in the terminal, its tables, pictures and page."""
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.ticker import PercentFormatter
 
-from raylab.doctor.diagnosis import Diagnosed, Diagnosis
+from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis
 from raylab.doctor.differences import Difference, Differences
+from raylab.doctor.embeddings import Diversity
 from raylab.doctor.figures import Finding
 from raylab.doctor.noise import Noise
 from raylab.doctor.stability import Stability
@@ -16,11 +18,14 @@ from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.quality.record import Quality
 from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
-from raylab.report.page import Block, Page, Section, block, provenance
+from raylab.report.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.report.quality import quality_section
 from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, shorten
+from raylab.runs.records import Record
 from raylab.runs.run import Run
 
+DIAGNOSIS_PAGE = "diagnosis.html"
+"""The page of a diagnosis in a run whose `report.html` has another subject."""
 SHOWN_MODELS = 12
 """Most models of the matrix of pairs: the best ones."""
 SHOWN_SUSPECTS = 50
@@ -29,7 +34,41 @@ DOTS = 5000
 """Most items of the map that are drawn beside the suspects."""
 
 
-def log_diagnosis(diagnosis: Diagnosis) -> None:
+class DiagnosisRecord(Record):
+    """The record of a diagnosis: `diagnosis.json`."""
+
+    file: ClassVar[str] = "diagnosis.json"
+    diagnosis: Diagnosis
+
+
+def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:
+    """Writes the record, the table of items and the page of a diagnosis, and prints the verdict.
+
+    Args:
+        run: The run.
+        diagnosed: The diagnosis, and its table of items.
+        quality: The four figures, of which the run's `report.html` then is; without them the page
+            is `diagnosis.html`.
+    """
+    page = DIAGNOSIS_PAGE if quality is None else PAGE
+    run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
+    (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
+    write_page(run, _page(run, diagnosed, quality), page)
+    _log(diagnosed.diagnosis)
+    for name in (ITEMS, page):
+        log_line(f"{run / name}", uri=str(run / name))
+
+
+def verdict_sections(run: Run) -> list[Section]:
+    """Returns the section of a report that links to the run's diagnosis; none without one."""
+    record = run.read_record(DiagnosisRecord)
+    if record is None:
+        return []
+    link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(record.diagnosis)}")
+    return [Section("diagnosis", "Diagnosis", [*record.diagnosis.verdict, link])]
+
+
+def _log(diagnosis: Diagnosis) -> None:
     """Logs the verdict and what was left out."""
     log_line(f"\ndiagnosis of {_size(diagnosis)}")
     for sentence in diagnosis.verdict:
@@ -38,14 +77,8 @@ def log_diagnosis(diagnosis: Diagnosis) -> None:
         log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
 
 
-def diagnosis_page(run: Run, quality: Quality, diagnosed: Diagnosed) -> Page:
-    """Returns the page of a benchmark's quality with its diagnosis.
-
-    Args:
-        run: The run.
-        quality: The four figures.
-        diagnosed: The diagnosis, and its table of items.
-    """
+def _page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
+    figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
     return Page(
         "benchmark quality",
         run.record.name,
@@ -53,7 +86,7 @@ def diagnosis_page(run: Run, quality: Quality, diagnosed: Diagnosed) -> Page:
         list(diagnosed.diagnosis.verdict),
         [
             *diagnosis_sections(diagnosed),
-            quality_section(0, run.record.name, quality),
+            *figures,
             provenance(str(run), run.record),
         ],
     )
@@ -70,6 +103,7 @@ def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
         Section("items", "Which items spoil it", list(_items(diagnosis, items))),
         Section("stability", "How steady the ranking is", list(_stability(diagnosis.stability))),
         *_priors(diagnosis),
+        *_diversity(diagnosis.diversity),
         Section("responses", "Responses", _responses(diagnosis)),
     ]
 
@@ -252,6 +286,20 @@ def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
         blocks: list[Block] = [prior.sentence for prior in diagnosis.priors]
         blocks.append(_figures("Agreement of rankings", figures))
         yield Section("priors", "Beside earlier benchmarks", blocks)
+
+
+def _diversity(diversity: Diversity | None) -> Iterator[Section]:
+    if diversity is None:
+        return
+    figures = {"distance to medoid": diversity.distance_to_medoid}
+    for prior in diversity.priors:
+        figures[f"proxy A-distance from {prior.name}"] = prior.proxy_a_distance
+        figures[f"maximum mean discrepancy from {prior.name}"] = prior.discrepancy
+    lead = (
+        f"{pluralize(diversity.texts, 'text')} of items in the space of {diversity.model}, by the "
+        "definitions of Vector's quality script."
+    )
+    yield Section("texts", "How varied the texts are", [lead, _figures("Texts", figures)])
 
 
 def _responses(diagnosis: Diagnosis) -> list[Block]:

@@ -83,9 +83,9 @@ def render(page: Page) -> str:
     return _environment().get_template("page.html").render(page=page)
 
 
-def write_page(run: Run, page: Page) -> None:
-    """Writes a page as `report.html` of a run."""
-    (run / PAGE).write(render(page).encode())
+def write_page(run: Run, page: Page, name: str = PAGE) -> None:
+    """Writes a page of a run, by default its `report.html`."""
+    (run / name).write(render(page).encode())
 
 
 def block(macro: str, *content: Any) -> Markup:

@@ -69,6 +69,7 @@ def pipeline_page(
     quality: Trees | None = None,
     examples: Sequence[Example] = (),
     rules: Mapping[str, Mapping[str, float]] | None = None,
+    diagnosis: Sequence[Section] = (),
 ) -> Page:
     """Returns the page of a run.
 
@@ -80,6 +81,7 @@ def pipeline_page(
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
         rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
+        diagnosis: The section on the diagnosis of its score tree, if there is one.
     """
     trees, scoring = quality or {}, getattr(config, "scoring", None) or ScoringConfig()
     sections = list(_training_sections(models, config.training.monitor)) if models else []
@@ -97,7 +99,7 @@ def pipeline_page(
         record.name,
         uri,
         list(_summarize(models, trees)) or ["No model was trained and no score tree was read."],
-        [*sections, provenance(uri, record)],
+        [*sections, *diagnosis, provenance(uri, record)],
         list(_caveats(config, models, trees)),
     )
 

@@ -12,8 +12,8 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.doctor.example import write_example
 from raylab.errors import DataError
-from raylab.evaluation.diagnosis import DiagnosisRecord
 from raylab.quality.record import Quality
+from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, write_scores
 

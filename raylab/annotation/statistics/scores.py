@@ -111,6 +111,21 @@ def score_tree(
     return files, report
 
 
+def score_answers(tables: Tables, names: Mapping[Side, str]) -> Iterator[tuple[Any, ...]]:
+    """Yields the score of each annotator on each case of the tree: 1 for the right set of roots.
+
+    A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
+    benchmark reads them: the annotator, the case, the primary root of its gold, its generation.
+    """
+    scored = _answered(tables, names)
+    for side, name in names.items():
+        labels = map(tables.label, scored[f"code_{side.lower()}"])
+        cases = zip(scored.case, scored.root, scored.generation, scored.gold, strict=True)
+        for label, (case, root, generation, gold) in zip(labels, cases, strict=True):
+            right = label is not None and label.categories == gold.categories
+            yield name, case, root, generation, 1, float(right), 1.0
+
+
 def _answered(tables: Tables, sides: Iterable[Side]) -> Frame:
     """Returns the cases with held-out gold that all sides answered, with label and root of gold."""
     cases = tables.cases
