@@ -1,6 +1,7 @@
 """The diagnosis that jobs/quality.py writes."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from jobs.quality import run as run_quality
 from raylab.config.jobs import QualityConfig
+from raylab.config.llm import EmbeddingModel
 from raylab.config.quality import QualityEvalConfig
 from raylab.doctor.example import write_example
 from raylab.errors import DataError
@@ -16,6 +18,7 @@ from raylab.quality.record import Quality
 from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, write_scores
+from tests.llm.embedding_server import lengths, serving
 
 
 def diagnose(tmp_path: Path, name: str = "q", **keys: Any) -> Run:
@@ -41,6 +44,40 @@ def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
         assert sentence in printed and sentence.split(". ")[0] in page
     items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
     assert set(items[items["reasons"] != ""].index) == set(suspects)
+
+
+def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(tmp_path: Path):
+    for (benchmark, word), model in product((("new", "four"), ("old", "eighteen")), "mn"):
+        (directory := tmp_path / benchmark / model).mkdir(parents=True)
+        samples = [
+            {
+                "id": f"{word}{number}",
+                "input": f"{word} {number % 9}",
+                "scores": {"match": {"value": "CI"[(number + (model == "m")) % 2]}},
+            }
+            for number in range(30)
+        ]
+        log = {"status": "success", "eval": {"model": model, "task": "t"}, "samples": samples}
+        results = {"scores": [{"name": "match", "metrics": {"accuracy": {"value": 0.5}}}]}
+        (directory / "log.json").write_text(json.dumps({**log, "results": results}))
+    where = QualityEvalConfig(
+        scores_root_dir=str(tmp_path / "new"), prior_datasets=(str(tmp_path / "old"),)
+    )
+    with serving(lengths) as (url, asked):
+        model = EmbeddingModel(base_url=url, model="m")
+        runs = [diagnose(tmp_path, name, quality_eval_cfg=where, embeddings=model) for name in "ab"]
+    # Nine different texts a benchmark, all of the same length, so each is the medoid of its own.
+    assert sorted(map(len, asked)) == [9, 9]
+    record = runs[1].read_record(DiagnosisRecord)
+    assert record is not None
+    diversity = record.diagnosis.diversity
+    assert diversity is not None
+    assert (diversity.texts, diversity.distance_to_medoid.value) == (9, 0.0)
+    (prior,) = diversity.priors
+    assert prior.proxy_a_distance.value is None
+    # (6, 1) against (10, 1): (37 / 2 + 1)^3 + (101 / 2 + 1)^3 - 2 (61 / 2 + 1)^3.
+    assert prior.discrepancy.value == pytest.approx(19.5**3 + 51.5**3 - 2 * 31.5**3)
+    assert "How varied the texts are" in Path(runs[1].path, "report.html").read_text()
 
 
 def test_figures_are_kept_where_no_sample_has_a_usable_score(

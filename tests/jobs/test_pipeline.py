@@ -70,6 +70,9 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
         f"{quality['figures']['separability']['value']:.3f}" in page
         and "rule: copy the source" in page
     )
+    diagnosis = json.loads((run / "diagnosis.json").read_text())["diagnosis"]
+    assert (diagnosis["models"], diagnosis["items"]) == (2, 2)
+    assert 'href="diagnosis.html"' in page and (run / "diagnosis.html").exists()
 
     record = json.loads((run / "record.json").read_text())
     (run / "record.json").write_text(json.dumps(record | {"finished": None}))

@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
 from raylab.config.llm import Budget
 from raylab.report.annotation_run import conclude
+from raylab.report.diagnosis import DIAGNOSIS_PAGE, DiagnosisRecord
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
@@ -62,6 +64,7 @@ class Storage:
     def __init__(self, path: Path, archive: Archive) -> None:
         self.path, self.archive = path, archive
         self.protocol: dict[str, str] = {}
+        self.endpoints: dict[str, Any] = {}
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
@@ -88,6 +91,7 @@ class Storage:
                     **LLM,
                     "annotator_a": MODELS["m"],
                     "annotator_b": MODELS["n"],
+                    **self.endpoints,
                 },
                 "generations": ["published"],
                 "protocol": self.protocol,
@@ -154,6 +158,20 @@ def test_a_run_leaves_its_score_tree(
     for file in files:
         scores = json.loads(file.read_text())["results"]["scores"]
         assert scores[0]["metrics"]["accuracy"]["value"] == accuracy
+
+
+def test_the_annotators_answers_to_gold_are_diagnosed(storage: Storage):
+    storage.endpoints = {"endpoints": {"default": {"base_url": "http://127.0.0.1:9/v1"}}}
+    run = storage.annotate("run", answered(4))
+    _, page = storage.conclude(run)
+    record = run.read_record(DiagnosisRecord)
+    assert record is not None
+    (pair,) = record.diagnosis.differences.shown
+    # B is right in all ten cases, A in four of them.
+    assert (pair.first, pair.second, pair.difference) == ("n", "m", pytest.approx(0.6))
+    assert record.diagnosis.items == 10
+    assert "The diagnosis of 2 models on 10 items" in page.text
+    assert (run / DIAGNOSIS_PAGE).exists()
 
 
 def test_runs_stand_beside_each_other_with_their_changes(
