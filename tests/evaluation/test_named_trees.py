@@ -11,9 +11,9 @@ import pytest
 from jobs.quality import run as run_quality
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout, QualityEvalConfig
-from raylab.evaluation.diagnosis import DiagnosisRecord
 from raylab.files import Place
 from raylab.quality.record import Quality
+from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
 from tests.doctor.eval_logs import every_eval_ever_files, inspect_file, lm_eval_files, sample
 from tests.evaluation.trees import write_scores
