@@ -12,7 +12,7 @@ from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.quality import Layout
 from raylab.doctor.readers.reading import read_responses
-from raylab.errors import RunError
+from raylab.errors import DataError, RunError
 from raylab.files import Place
 from raylab.quality.reading import read_files
 from raylab.quality.trees import find_trees
@@ -73,9 +73,11 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     `accuracy` in [0, 1], and `reason` where a file cannot be used.
 
     Raises:
-        DataError: The tree is missing or holds no models.
+        DataError: The tree is missing or has no directories of models.
     """
     (read,) = find_trees(str(Place.at(tree)), (), layout)
+    if read.layout is Layout.NAMED:
+        raise DataError(f"{tree} has no directories of models: read it with frames.responses")
     rows = [
         (unit.model, unit.generation, name, *((None, score) if failed else (score, None)))
         for unit in read.units

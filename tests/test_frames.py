@@ -9,7 +9,7 @@ from raylab.annotation.run import archive_location, open_archive
 from raylab.annotation.statistics.frame import COLUMNS
 from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.config.jobs import TuneConfig
-from raylab.errors import RunError
+from raylab.errors import DataError, RunError
 from tests.annotation.test_run_archive import annotate, configured
 from tests.quality.test_trees import write
 from tests.report.runs import CASES, SPACE, every_kind, left, train
@@ -61,6 +61,8 @@ def test_scores_of_a_tree(tmp_path: Path):
     assert table.loc["a"].tolist() == [0.5, 0.75]
     assert table["g1"].tolist() == [0.5, 1.0] and table["g2"].isna().tolist() == [False, True]
     assert found["reason"].iloc[3] == "status is error, not success"
+    with pytest.raises(DataError, match="has no directories of models"):
+        frames.scores(str(tmp_path / "a" / "g1"))
 
 
 def test_cases_of_an_annotation_run(tmp_path: Path):

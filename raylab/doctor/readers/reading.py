@@ -8,6 +8,7 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,6 +18,7 @@ from typing import BinaryIO, cast
 from pyarrow import ArrowException
 
 from raylab.bounded import LINE_BYTES, decode
+from raylab.config.base import ClusterConfig
 from raylab.config.quality import Layout
 from raylab.doctor.readers.inspect_logs import read_inspect
 from raylab.doctor.readers.long_table import read_long_table
@@ -41,7 +43,7 @@ from raylab.quality.trees import (
     score_files,
 )
 from raylab.runs.eval_logs import SUFFIXES as LOGS
-from raylab.workers import Workers
+from raylab.workers import Workers, WorkersHere
 
 SUFFIXES = (*LOGS, *TABLES)
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
@@ -78,7 +80,7 @@ def read_responses(
         strict: Refuse what would be left out.
         others: Locations of other trees, which may lie in this one and are no part of it.
         layout: Layout of a tree with a directory per model.
-        workers: Those who read; None reads here.
+        workers: Where files are read; None reads them here.
 
     Raises:
         DataError: There is no response, the location cannot be read, or something would be left
@@ -89,24 +91,19 @@ def read_responses(
     listed = Rows()
     sources = list(_find_sources(_find_tree(location, others, layout), listed))
     with_logs = {source.directory for source in sources if source.place.name.endswith(LOGS)}
-    others_too = {source.directory for source in sources} - with_logs - {""}
-    if layout is Layout.AUTO and others_too:
+    if layout is Layout.AUTO and {source.directory for source in sources} - with_logs - {""}:
         # A directory without logs is that of no model.
         sources = [source._replace(directory="", part="") for source in sources]
-    count = max(1, min(len(sources), workers.places * PARTS_PER_PLACE if workers else 1))
+    workers = workers or WorkersHere(ClusterConfig())
+    count = max(1, min(len(sources), workers.places * PARTS_PER_PLACE))
     calls = {number: (sources[number::count], choice or Choice()) for number in range(count)}
-    if workers is None:
-        parts = {number: read_files(*call) for number, call in calls.items()}
-    else:
-        parts = dict(workers.run(read_files, calls))
+    parts = dict(workers.run(read_files, calls))
     joined = join_rows([listed, *(parts[number] for number in sorted(parts))], match_text)
     if strict and joined.left_out:
-        reasons = sorted(joined.left_out.items(), key=lambda item: -item[1])
+        reasons = Counter(joined.left_out).most_common(NAMED)
         named = [f"{count} {reason}, as {joined.examples[reason]}" for reason, count in reasons]
-        rest = ["..."] if len(named) > NAMED else []
-        raise DataError(
-            f"{location}: {'; '.join([*named[:NAMED], *rest])}; mend them, or set strict=false"
-        )
+        named += ["..."] if len(joined.left_out) > NAMED else []
+        raise DataError(f"{location}: {'; '.join(named)}; mend them, or set strict=false")
     return joined
 
 
