@@ -52,13 +52,16 @@ class Nodes:
 
     def join(self, before: Sequence[str] = ()) -> None:
         """Starts a worker node; `before` is a command that runs the rest of the command line."""
-        self._start(f"--address={self.address}", before=before)
+        self._wait(self._start(f"--address={self.address}", before=before))
 
-    def start_head(self) -> None:
-        """Starts the head."""
+    def start(self, workers: int) -> None:
+        """Starts the head and worker nodes, side by side."""
         port, dashboard = (url.rpartition(":")[2] for url in (self.address, self.dashboard))
         loopback = ("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}")
-        self._start("--head", f"--port={port}", *loopback)
+        numbers = [self._start("--head", f"--port={port}", *loopback)]
+        numbers += [self._start(f"--address={self.address}") for _ in range(workers)]
+        for number in numbers:
+            self._wait(number)
 
     def stop(self) -> None:
         """Ends all nodes."""
@@ -113,20 +116,26 @@ class Nodes:
         others = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
         return {**others, **self.authentication, "PATH": path}
 
-    def _start(self, *arguments: str, before: Sequence[str] = ()) -> None:
-        """Starts a node, and waits for it."""
+    def _start(self, *arguments: str, before: Sequence[str] = ()) -> int:
+        """Starts a node; returns its number."""
         number = len(self.processes)
         command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
         command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
         command += [f"--dashboard-agent-listen-port={_free_port()}"]
         # Nodes that share a directory overwrite each other's copy of a job's working directory.
         command += [f"--temp-dir={self.directory}/{number}"]
-        written = self.directory / f"node-{number}.log"
-        with written.open("wb") as log:
+        with self._log(number).open("wb") as log:
             node = subprocess.Popen(
                 command, env=self._environment(), stdout=log, stderr=log, start_new_session=True
             )
         self.processes.append(node)
+        return number
+
+    def _log(self, number: int) -> Path:
+        return self.directory / f"node-{number}.log"
+
+    def _wait(self, number: int) -> None:
+        node, written = self.processes[number], self._log(number)
         deadline = time.monotonic() + SECONDS_TO_START
         while "will now block forever" not in (text := written.read_text(errors="replace")):
             if node.poll() is not None or time.monotonic() > deadline:
@@ -151,9 +160,7 @@ def ray_nodes(workers: int) -> Generator[Nodes]:
         gcs, dashboard = f"127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
         nodes = Nodes(Path(directory), gcs, dashboard, secrets.token_hex(32))
         try:
-            nodes.start_head()
-            for _ in range(workers):
-                nodes.join()
+            nodes.start(workers)
             yield nodes
         finally:
             nodes.stop()
