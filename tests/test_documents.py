@@ -30,7 +30,7 @@ FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"\bpython jobs/(\w+)\.py((?: [^|`]*)?)|^submit (\w+) (.*)$")
-WORDS = 1_500
+WORDS = 900
 PICTURE_BYTES = 200_000
 
 
