@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from raylab.arc.data import steps as steps_module
 from raylab.arc.data.batching import Draw, build_batch, planned_loader
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
+from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep, cheapest_cuts
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
@@ -281,3 +281,24 @@ def test_demonstrations_are_drawn_as_often_as_is_said(random_tasks: RandomTasks)
     one, other = drawn("epoch")
     assert len(one) == len(other) == 1
     assert min(map(len, drawn("batch"))) > 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_cuts_cost_less(seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 30, (8, 2))
+
+    def cost(cuts: Sequence[slice]) -> float:
+        tokens = [(cut.stop - cut.start) * lengths[cut].max(axis=0).sum() for cut in cuts]
+        sizes = zip(tokens, cuts, strict=True)
+        fit = all(token <= 90 or cut.stop == cut.start + 1 for token, cut in sizes)
+        return sum(tokens) + 20 * len(cuts) if fit else np.inf
+
+    def all_cuts(start: int) -> Iterator[list[slice]]:
+        if start == len(lengths):
+            yield []
+        for stop in range(start + 1, len(lengths) + 1):
+            yield from ([slice(start, stop), *rest] for rest in all_cuts(stop))
+
+    cuts = cheapest_cuts(lengths, 90, 20)
+    assert [place for cut in cuts for place in range(cut.start, cut.stop)] == list(range(8))
+    assert cost(cuts) == min(map(cost, all_cuts(0)))
