@@ -16,7 +16,7 @@ from raylab.grid_metrics import (
 from raylab.printable import join_names
 from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, duration, number, percent
 
-SKILL_NOTE = "small, the skill over the best rule"
+SKILL_NOTE = "beside each share the skill over the best rule"
 COLUMNS = 8
 """Most columns beside the first."""
 FREE_MARK = "‡"
