@@ -387,8 +387,8 @@ def bomb(content: bytes) -> bytes:
 
 
 def many_rows() -> bytes:
-    """A Parquet file of some kilobytes that has five million rows."""
-    codes = np.zeros(5_000_000, np.int8)
+    """A Parquet file of some kilobytes that has a million rows."""
+    codes = np.zeros(1_000_000, np.int8)
     names = pa.DictionaryArray.from_arrays(codes, ["x"])
     with io.BytesIO() as stream:
         table = pa.table({"model": names, "item": names, "score": codes.astype(float)})
@@ -403,7 +403,7 @@ def torn_page() -> bytes:
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "bomb.eval": lambda: bomb(b" " * (1 << 29)),
+    "bomb.eval": lambda: bomb(b" " * (1 << 24)),
     "deep.eval": lambda: bomb(b"[" * 100_000),
     "deep.json": lambda: b'{"eval": {}, "samples": [' + b"[" * 100_000,
     "early.json": lambda: b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
