@@ -138,14 +138,16 @@ def _differences(differences: Differences) -> Iterator[Block]:
         pairs = {(pair.first, pair.second): pair for pair in differences.shown}
         yield Table(
             "Differences of pairs",
-            ["", *models[1:]],
+            ["model", *(f"to {place}." for place in range(2, len(models) + 1))],
             [
-                [row, *(_pair_cell(pairs.get((row, column))) for column in models[1:])]
-                for row in models[:-1]
+                [
+                    f"{place}. {row}",
+                    *(_pair_cell(pairs.get((row, column))) for column in models[1:]),
+                ]
+                for place, row in enumerate(models, 1)
             ],
-            "Points by which the model of the row lies above that of the column on the items that "
-            "both have; bold where the difference is real at the 5 % level of all pairs together "
-            "(Holm).",
+            "Points by which a model lies above those that follow it, on the items that both have; "
+            "bold where the difference is real at the 5 % level of all pairs together (Holm).",
             dense=True,
         )
     yield Table(
