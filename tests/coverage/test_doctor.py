@@ -7,7 +7,7 @@ import pytest
 
 from raylab.doctor.differences import compare_pairs
 from raylab.doctor.noise import measure_noise
-from raylab.doctor.stability import compare_with_priors, measure_stability
+from raylab.doctor.stability import compare_with_priors, kendall, measure_stability
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 from tests.doctor.simulation import (
     NAMES,
@@ -50,19 +50,13 @@ def solve(draw: np.random.Generator, skills: Array, items: int) -> Array:
     return (draw.random(chance.shape) < chance).astype(float)
 
 
-def tau_b(first: Array, second: Array) -> float:
-    pairs = np.triu_indices(len(first), 1)
-    a, b = (np.sign(m[pairs[0]] - m[pairs[1]]) for m in (first, second))
-    return float(a @ b / np.sqrt(max(a @ a, 1.0) * max(b @ b, 1.0)))
-
-
 def expected_tau(skills: Array, items: int, draw: np.random.Generator) -> float:
     """The mean tau-b between rankings by two sets of items."""
     if not np.ptp(skills):
         return 0.0
     rounds = min(max(SIMULATIONS_OF_TRUTH // (len(skills) * items), 300), 3000)
     means = [[solve(draw, skills, items).mean(axis=1) for _ in "ab"] for _ in range(rounds)]
-    return float(np.mean([tau_b(*both) for both in means]))
+    return float(np.mean([kendall(*both) for both in means]))
 
 
 @pytest.mark.parametrize(

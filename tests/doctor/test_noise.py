@@ -108,14 +108,3 @@ def test_items_of_each_generation_alone_are_no_fault() -> None:
     alone = logistic(draw, (6, 60, 1, 1), (1, 1, 0, 0))
     other = measure_noise(as_responses(alone)).signal_to_noise.value
     assert other is not None and 0.3 < noise.signal_to_noise.value / other < 3
-
-
-def test_intervals_hold_the_truth() -> None:
-    draw, hits = np.random.default_rng(4), list[bool]()
-    for _ in range(20):
-        scores = random_effects(draw, (5, 40, 1, 2), (0.1, 0.2, 0.15, 0, 0, 0.3))
-        for part in measure_noise(as_responses(scores)).components:
-            if part.variance.interval is not None:
-                low, high = part.variance.interval
-                hits.append(low <= DEVIATIONS[NAMES.index(part.name)] ** 2 <= high)
-    assert len(hits) == 80 and np.mean(hits) >= 0.88
