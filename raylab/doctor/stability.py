@@ -29,8 +29,8 @@ from raylab.printable import pluralize
 from raylab.quality.intervals import maximum, search_ends
 from raylab.runs.records import Part
 
-DRAWS = 500
-PAIRS = 150
+DRAWS = 400
+PAIRS = 1500
 """Most pairs of models that tau is computed over."""
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Numbers of items of the curve, as shares of those that there are."""
