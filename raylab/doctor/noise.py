@@ -55,6 +55,8 @@ BLOCKS = 10
 """Most parts that the jackknife leaves out, each once."""
 LEAST_MODELS = 3
 FEW_MODELS = f"an interval needs {LEAST_MODELS} models"
+RESIDUAL_MODELS = 8
+"""The same for the residual: which models there are moves it, and few show too little of that."""
 SINGULAR = 1e-9
 STEADY = 0.35
 """Relative error below which a component is drawn on the logarithmic scale."""
@@ -361,7 +363,11 @@ def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
     values = fit.values[:, fit.names.index(name)]
     share = float(values[0] / fit.values[0].sum())
     sentence = f"{100 * share:.0f} % of the variance of a score comes from {NAMES[name]}."
-    return Component(name=name, variance=fit.figure(values, sentence), share=share)
+    figure = fit.figure(values, sentence)
+    if name == RESIDUAL and cells[0].shape[1] < RESIDUAL_MODELS:
+        why = f"an interval needs {RESIDUAL_MODELS} models"
+        figure = make_figure(float(values[0]), None, sentence, why)
+    return Component(name=name, variance=figure, share=share)
 
 
 def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Finding:
