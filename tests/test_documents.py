@@ -14,16 +14,19 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import JobConfig, TrainConfig, TuneConfig
 
 ROOT = Path(__file__).parents[1]
+PAGES = {path.stem: path for path in sorted((ROOT / "jobs/guide").glob("*.md"))}
+"""The guide: a page a job."""
 DOCUMENTS = (
     "README.md",
     "jobs/README.md",
+    *(f"jobs/guide/{path.name}" for path in PAGES.values()),
     "deploy/README.md",
     "raylab/README.md",
     "raylab/arc/data/curriculum/README.md",
     "CHANGELOG.md",
 )
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
-GUIDE = TEXTS["jobs/README.md"]
+GUIDE = "\n".join(text for name, text in TEXTS.items() if name.startswith("jobs/"))
 SCRIPTS = sorted((ROOT / "jobs").glob("*.py"))
 KINDS = {kind.job: kind for kind in JobConfig.__subclasses__()}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
@@ -42,6 +45,12 @@ def blocks(text: str, *languages: str) -> Iterator[str]:
     for _, language, block in FENCED.findall(text):
         if language in languages:
             yield block
+
+
+def named_blocks(language: str) -> dict[str, str]:
+    """Returns the files of the guide, which name themselves in a comment on their first line."""
+    found = ((re.match(r"# ([\w.]+)", block), block) for block in blocks(GUIDE, language))
+    return {name[1]: block for name, block in found if name}
 
 
 def lines(shell: str) -> Iterator[str]:
@@ -68,8 +77,8 @@ def documented() -> Iterator[str]:
 
 
 def variants() -> Iterator[str]:
-    """What the tables of the guide propose to add to the command of their section."""
-    for section in re.split(r"^## ", GUIDE, flags=re.M)[1:]:
+    """What the tables of the guide propose to add to the command of their job."""
+    for section in re.split(r"^##? (?=[A-Z])", GUIDE, flags=re.M)[1:]:
         job = section.partition("\n")[0].lower()
         table = section.partition("| to | use |")[2].partition("\n\n")[0]
         for code in INLINE.findall(table):
@@ -81,13 +90,8 @@ def variants() -> Iterator[str]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The files that commands take by `--config`."""
     directory = tmp_path_factory.mktemp("files")
-    sweep, grid, models = blocks(GUIDE, "yaml")
-    written = {
-        "models.yaml": models,
-        "mysweep.yaml": sweep,
-        "mygrid.yaml": grid,
-        "best.yaml": "model:\n  architecture: decoder_only\n",
-    }
+    best = {"best.yaml": "model:\n  architecture: decoder_only\n"}
+    written = named_blocks("yaml") | best
     for name, text in written.items():
         (directory / name).write_text(text)
     return {name: directory / name for name in written}
@@ -130,10 +134,10 @@ def test_every_variant_is_accepted(command: str, files: dict[str, Path]) -> None
     load_config(KINDS[job], arguments, files["models.yaml"] if job == "annotate" else None)
 
 
-def test_every_job_has_an_example_and_a_section() -> None:
+def test_every_job_has_an_example_and_a_page() -> None:
     for script in SCRIPTS:
         assert f"python jobs/{script.name}" in TEXTS["README.md"]
-        assert f"\n## {script.stem.title()}\n" in GUIDE
+        assert re.search(rf"^##? {script.stem.title()}$", GUIDE, re.M)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

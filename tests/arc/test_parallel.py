@@ -37,7 +37,7 @@ from raylab.training.local import train
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 QUERIES = [0, 7, 13, 21]
-GUIDE = (Path(__file__).parents[2] / "jobs/README.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "jobs/guide/train.md").read_text()
 EXAMPLE = re.search(r"```python\n(.*?)```", GUIDE, re.S)
 
 
@@ -169,7 +169,7 @@ def mymodels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CustomConfig:
 
 def best_of_the_documented_sweep(tmp_path: Path) -> Path:
     """The `best.yaml` that the sweep of the documents leaves, were its first trial the best."""
-    sweep = re.search(r"say `mysweep.yaml`.*?```yaml\n(.*?)```", GUIDE, re.S)
+    sweep = re.search(r"```yaml\n(# mysweep.yaml\n.*?)```", GUIDE, re.S)
     assert sweep is not None
     (tmp_path / "mysweep.yaml").write_text(sweep[1])
     config = load_config(TuneConfig, [], tmp_path / "mysweep.yaml")

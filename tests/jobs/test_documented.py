@@ -21,7 +21,7 @@ from raylab.arc.data.sources import load_tasks
 from raylab.config.arc import DataConfig
 from tests.conftest import RunScript
 from tests.jobs.test_annotate import write_cases
-from tests.test_documents import GUIDE, blocks, documented, variants
+from tests.test_documents import documented, named_blocks, variants
 
 ROOT = Path(__file__).parents[2]
 JOBS = "train tune pipeline evaluate annotate quality review report benchmark".split()
@@ -115,14 +115,10 @@ def commands() -> list[str]:
 def place(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[Path]:
     """The directory of all commands, with the files that they name."""
     place = tmp_path_factory.mktemp("documented")
-    model = next(block for block in blocks(GUIDE, "python") if "class TwoLayers" in block)
-    sweep, grid, roles = blocks(GUIDE, "yaml")
+    files = named_blocks("python") | named_blocks("yaml")
     endpoint = f"default: {{base_url: {chat}, api_key_env: null}}"
-    files = {
-        "mymodels.py": model,
-        "mysweep.yaml": sweep,
-        "mygrid.yaml": grid,
-        "models.yaml": re.sub(r"default: {.*}", endpoint, roles),
+    files |= {
+        "models.yaml": re.sub(r"default: {.*}", endpoint, files["models.yaml"]),
         "judged.jsonl": json.dumps(JUDGED),
     }
     for name, text in files.items():
