@@ -25,7 +25,7 @@ from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
 from raylab.config.arc import Precision
 from raylab.config.jobs import TrainConfig
-from raylab.errors import NonFiniteLossError
+from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.grid_metrics import LOSS
 from raylab.runs.run_record import config_hash
 
@@ -120,6 +120,27 @@ class ArcModule(pl.LightningModule):
         """
         assert gradient_clip_val is not None
         nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
+    def on_train_start(self) -> None:
+        """Refuses a restored optimiser's state of other weights, by which its kernels would crash.
+
+        Raises:
+            CheckpointError: A state is missing or of another shape.
+        """
+        if self.trainer.ckpt_path is None:
+            return
+        states = {p: state for o in self.trainer.optimizers for p, state in o.state.items()}
+        moments = [
+            (parameter.shape, value.shape)
+            for parameter, state in states.items()
+            for value in state.values()
+            if isinstance(value, Tensor) and value.dim()
+        ]
+        if not moments or any(weight != moment for weight, moment in moments):
+            raise CheckpointError(
+                f"{self.trainer.ckpt_path} has an optimiser's state of other weights: put back the "
+                "checkpoint of this run, or start another run with init_from= that file"
+            )
 
     def on_train_epoch_start(self) -> None:
         """Seeds dropout by (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
