@@ -11,6 +11,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     field_validator,
+    model_validator,
 )
 
 from raylab.config.base import Scalar, Strict, Text
@@ -74,7 +75,8 @@ class Address(Strict):
     """The address of an OpenAI-compatible API."""
 
     base_url: str | None = None
-    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model."""
+    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model,
+    for chats alone."""
     api_key_env: str | None = None
     """Environment variable that holds its key; null sends none."""
 
@@ -113,12 +115,16 @@ class Endpoint(Address):
 class EmbeddingModel(Address):
     """A model that turns texts into vectors, served at `/embeddings` of an API."""
 
-    base_url: str
-    """Address of an OpenAI-compatible API, such as https://host/v1."""
     model: Text
     """Name of the model there."""
     dimensions: PositiveInt | None = None
     """Length of its vectors, for models that can shorten them; null leaves it to the model."""
+
+    @model_validator(mode="after")
+    def _is_served_elsewhere(self) -> "EmbeddingModel":
+        if self.base_url is None:
+            raise ValueError("needs base_url, the address of an API that serves embeddings")
+        return self
 
 
 class ChatModel(Strict):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from openai import DefaultHttpxClient, OpenAI, OpenAIError
+from openai import DefaultHttpxClient, OpenAI, OpenAIError, omit
 
 from raylab.config.llm import EmbeddingModel
 from raylab.errors import EndpointError
@@ -89,9 +89,8 @@ def _embed(texts: Sequence[str], model: EmbeddingModel, client: OpenAI, kept: Pl
     place = kept / f"{hashlib.sha256(asked.encode()).hexdigest()}.npy"
     if place.exists():
         return np.load(io.BytesIO(place.read()), allow_pickle=False)
-    shortened = {} if model.dimensions is None else {"dimensions": model.dimensions}
     reply = client.embeddings.with_raw_response.create(
-        model=model.model, input=cut, encoding_format="float", **shortened
+        model=model.model, input=cut, encoding_format="float", dimensions=model.dimensions or omit
     )
     entries = msgspec.json.decode(reply.content, type=_Answer).data
     vectors = np.array([entry.embedding for entry in sorted(entries, key=lambda e: e.index)])

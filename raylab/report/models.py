@@ -103,13 +103,14 @@ def _facts(models: Models) -> dict[str, Row]:
     """Returns the rows that are about our models alone."""
     of_all = list(models.values())
     sides = [Cell(model.reported.name, look="wrap") for model in of_all]
-    return ({"measured on": sides} if len({*sides}) > 1 else {}) | {
+    facts: dict[str, Row] = {
         "best epoch": [str(model.best.epoch) for model in of_all],
         "loss": [number(model.reported.metrics.get(LOSS)) for model in of_all],
         "train loss": [number(model.best.train_loss) for model in of_all],
         "samples/s in training": [f"{model.last.samples_per_second:.1f}" for model in of_all],
         "parameters": [f"{model.parameters:,}" for model in of_all],
     }
+    return {"measured on": sides, **facts} if len({*sides}) > 1 else facts
 
 
 def group_table(models: Models) -> Table:
