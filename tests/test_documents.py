@@ -78,12 +78,11 @@ def documented() -> Iterator[str]:
 
 def variants() -> Iterator[str]:
     """What the tables of the guide propose to add to the command of their job."""
-    for section in re.split(r"^##? (?=[A-Z])", GUIDE, flags=re.M)[1:]:
-        job = section.partition("\n")[0].lower()
-        table = section.partition("| to | use |")[2].partition("\n\n")[0]
-        for code in INLINE.findall(table):
-            if "=" in code and not code.startswith((".", "python")) and not code.endswith("="):
-                yield shlex.join([job, *shlex.split(code)])
+    for job, page in PAGES.items():
+        for section in page.read_text().split("| to | use |")[1:]:
+            for code in INLINE.findall(section.partition("\n\n")[0]):
+                if "=" in code and not code.startswith((".", "python")) and not code.endswith("="):
+                    yield shlex.join([job, *shlex.split(code)])
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +136,7 @@ def test_every_variant_is_accepted(command: str, files: dict[str, Path]) -> None
 def test_every_job_has_an_example_and_a_page() -> None:
     for script in SCRIPTS:
         assert f"python jobs/{script.name}" in TEXTS["README.md"]
-        assert re.search(rf"^##? {script.stem.title()}$", GUIDE, re.M)
+        assert PAGES[script.stem].read_text().startswith(f"# {script.stem.title()}\n")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
