@@ -248,7 +248,7 @@ def _share(pairs: int, apart: int) -> Finding:
     return make_figure(
         apart / pairs,
         None,
-        f"Of {pluralize(pairs, 'pair')} of models {apart:,} differ for sure.",
+        f"{apart:,} of {pluralize(pairs, 'pair')} of models differ beyond chance.",
         "it counts decisions, of which at most 5 % of benchmarks have a wrong one",
     )
 
@@ -266,7 +266,7 @@ def _smallest(table: pd.DataFrame, level: float) -> Finding:
         value = max(value, needed / groups)
     if value > 1:
         return missing_figure(name, "these items cannot tell any difference of two models")
-    sentence = f"A difference below {points(value)} is mostly missed by these items."
+    sentence = f"These items miss most differences below {points(value)}."
     reason = "it is a property of the items and of the number of models, not an estimate"
     return make_figure(value, None, sentence, reason)
 

@@ -106,8 +106,8 @@ class Noise(Part):
         if not shares:
             return self.components[0].variance.sentence
         name = max(shares, key=shares.__getitem__)
-        most = f"Most of what is not the models comes from {NAMES[name]} ({100 * shares[name]:.0f}"
-        return f"{self.signal_to_noise.sentence} {most} % of all variance)."
+        most = f"Beside the models, most variance ({100 * shares[name]:.0f} %) comes from"
+        return f"{self.signal_to_noise.sentence} {most} {NAMES[name]}."
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Finding:
     squared, sources = fit.signal((1, 1, 1)), join_names(fit.sources)
     return fit.figure(
         np.sign(squared) * np.sqrt(np.abs(squared)),
-        f"Models differ {{:.1f}} times as much as their means move by the choice of {sources}.",
+        f"The spread of the models is {{:.1f}} times the noise from the choice of {sources}.",
     )
 
 
@@ -395,11 +395,12 @@ def _designs(fit: _Fit) -> Iterator[Design]:
             reliability = missing_figure(f"The reliability with {name}", why)
         else:
             errors = np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))
-            start = "The mean" if more == (1, 1, 1) else f"With {name} the mean"
-            error = fit.figure(errors, f"{start} of a model is off by {points(errors[0])}.")
+            start = "A" if more == (1, 1, 1) else f"With {name} a"
+            sentence = f"{start} model's mean is off by {points(errors[0])}, one standard error."
+            error = fit.figure(errors, sentence)
             ratio = fit.signal(more)
             reliability = fit.figure(
                 ratio / (1 + np.abs(ratio)),
-                "Of what models' means differ by, the share {:.2f} is due to the models.",
+                "The share {:.2f} of the variance of models' means is due to the models.",
             )
         yield Design(name=name, standard_error=error, reliability=reliability)
