@@ -21,13 +21,13 @@ def run(config: EvaluateConfig) -> None:
 
     if config.submission is not None:
         run_submission(config)
-        return
-    planned = plan_evaluation(config)
-    with workers_for(config.cluster, planned.tree) as workers:
-        if config.scoring.protocol == "arc":
-            run_prize(planned, workers)
-        else:
-            run_evaluate(config, planned, workers)
+    else:
+        planned = plan_evaluation(config)
+        with workers_for(config.cluster, planned.tree) as workers:
+            if config.scoring.protocol == "arc":
+                run_prize(planned, workers)
+            else:
+                run_evaluate(config, planned, workers)
 
 
 if __name__ == "__main__":

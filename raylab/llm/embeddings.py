@@ -5,16 +5,19 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from openai import DefaultHttpxClient, OpenAI, OpenAIError, omit
 
 from raylab.config.llm import EmbeddingModel
 from raylab.errors import EndpointError
 from raylab.files import Place
 from raylab.llm.endpoints import Redactor, find_key
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 BATCH = 64
 """Texts in a request."""
@@ -55,6 +58,9 @@ def embed_texts(
         ConfigError: The key is not in the environment.
         EndpointError: The endpoint refuses, stays silent or answers with other than vectors.
     """
+    # Takes a second to import, and few jobs embed.
+    from openai import DefaultHttpxClient, OpenAI, OpenAIError
+
     key = find_key("embeddings", model).get_secret_value()
     batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     with (
@@ -83,12 +89,14 @@ def embed_texts(
     return np.concatenate(vectors) if vectors else np.zeros((0, 0))
 
 
-def _embed(texts: Sequence[str], model: EmbeddingModel, client: OpenAI, kept: Place) -> Vectors:
+def _embed(texts: Sequence[str], model: EmbeddingModel, client: "OpenAI", kept: Place) -> Vectors:
     cut = [text[:LONGEST] for text in texts]
     asked = json.dumps([model.base_url, model.model, model.dimensions, cut])
     place = kept / f"{hashlib.sha256(asked.encode()).hexdigest()}.npy"
     if place.exists():
         return np.load(io.BytesIO(place.read()), allow_pickle=False)
+    from openai import omit
+
     reply = client.embeddings.with_raw_response.create(
         model=model.model, input=cut, encoding_format="float", dimensions=model.dimensions or omit
     )

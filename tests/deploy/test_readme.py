@@ -23,7 +23,7 @@ DEFENCES = {
     """,
     "keys leak": """
         llm/test_client.py::test_key_is_sent_and_shown_nowhere
-        runs/test_run.py::test_record_holds_nothing_of_the_environment
+        runs/test_run.py::test_record_says_what_made_the_run_and_nothing_of_its_secrets
         archive/test_opening.py::test_a_password_in_a_url_is_refused_and_never_shown
         deploy/test_kuberay.py::test_every_file_can_be_read_and_holds_no_secret
         deploy/test_kuberay.py::test_containers_take_secrets_by_reference

@@ -4,6 +4,7 @@ import functools
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from starlette.testclient import TestClient
 from raylab.annotation.reviews import Reviews
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
-from raylab.review.access import HEADERS, LARGEST_BODY, TOKEN_VARIABLE, access_of
+from raylab.review.access import HEADERS, LARGEST_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
 from tests.review.office import BASE, Browser, Office
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -124,8 +125,17 @@ def test_a_session_is_good_in_every_process_with_its_token(
         assert browser.get("/").status_code == 401
 
 
-def test_signing_out_ends_a_session(office: Office) -> None:
+def test_a_session_ends_after_a_week_and_by_signing_out(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser = office.browser("Ada")
+    later = time.time() + SESSION_SECONDS + 60
+    with monkeypatch.context() as patch:
+        patch.setattr("itsdangerous.timed.time.time", lambda: later)
+        ((name, cookie),) = browser.client.cookies.items()
+        assert browser.get("/", Cookie=f"{name}={cookie}").status_code == 401
+    browser.post("/sign-in", name="Ada")
+    assert browser.get("/").status_code == 200
     assert browser.post("/sign-out").status_code == 303
     assert browser.get("/").status_code == 401 and not browser.client.cookies
 

@@ -90,6 +90,15 @@ def test_a_case_shows_all_that_a_person_needs_without_models_or_gold(office: Off
     assert "FAIL 20" in browser.text(".proposal")
 
 
+def test_what_people_write_is_made_printable(office: Office) -> None:
+    ada, bo = office.browser("Ada"), office.browser("Bo")
+    ada.post("/cases/1/decide", choice="own", code="Evo", justification="a\u202eb\x1b]0;c\0d")
+    for browser in (ada, bo):
+        text = browser.get("/cases/1").text
+        assert r"a\u202eb\x1b]0;c" in text and not {"\u202e", "\x1b", "\0"} & set(text)
+    assert office.decisions()[0].justification == "a\u202eb\x1b]0;c\ufffdd"
+
+
 def test_descriptions_are_escaped_and_source_code_coloured(office: Office) -> None:
     browser = office.browser("Ada")
     browser.get("/cases/5")
