@@ -145,13 +145,13 @@ def read_tree(
         raise DataError(f"scores cannot be read, after retries: {error}") from error
 
 
-def diagnose_scores(run: Run, subdir: str, workers: Workers) -> None:
+def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
     """Diagnoses the tasks of a run by the scores of its models; one model has no diagnosis.
 
     Args:
         run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
         subdir: Its score tree.
-        workers: Where the scores are read.
+        workers: Where the scores are read; None reads here.
     """
     tree = run / subdir
     if len(tree.names()) > 1:

@@ -33,6 +33,7 @@ from raylab.config.arc import VotesConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import EvaluateConfig
 from raylab.errors import RunError
+from raylab.evaluation.diagnosis import diagnose_scores
 from raylab.evaluation.scores import finish
 from raylab.files import Place
 from raylab.log import log_line
@@ -94,7 +95,7 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
     missing = missing_units(planned, ANSWERS, sorted(planned.plan.unit_of_task))
     together = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
     finish(planned, workers, missing, solve, keep, 1 if scoring.test_time_training else together)
-    _conclude(planned, _read_answers(planned))
+    _conclude(planned, _read_answers(planned), workers)
 
 
 def _read_answers(planned: Scoring) -> PairAnswers:
@@ -113,7 +114,7 @@ def _read_answers(planned: Scoring) -> PairAnswers:
     }
 
 
-def _conclude(planned: Scoring, answers: PairAnswers) -> None:
+def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = None) -> None:
     """Writes submissions, scores and page of a run whose tasks are all answered; finishes it.
 
     Generations without a known test output have submissions and no score.
@@ -139,6 +140,8 @@ def _conclude(planned: Scoring, answers: PairAnswers) -> None:
             write_scores(planned, pair, {unit: units[unit] for unit in lacking})
         for rule, score in rule_scores(tasks, solutions).items():
             rules[rule][generation] = score
+    if models:
+        diagnose_scores(run, planned.subdir, workers)
     _report(planned, dict(models), dict(rules))
     submissions = str(run / SUBMISSIONS)
     log_line(f"submissions {submissions}", uri=submissions)

@@ -10,6 +10,7 @@ from raylab.config.arc import ScoringConfig
 from raylab.grid_metrics import ATTEMPTS, RULES
 from raylab.printable import pluralize
 from raylab.report.charts import learning_curves
+from raylab.report.diagnosis import verdict_sections
 from raylab.report.models import rule_label
 from raylab.report.page import Page, Section, block, provenance
 from raylab.report.table import Column, Row, Table, percent
@@ -42,7 +43,7 @@ def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
         drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
         caption = "The score by the number of views that vote, the first of the same each time."
         sections.append(Section("votes", "Votes", [block("charts", drawn, caption)]))
-    sections.append(provenance(str(run), run.record))
+    sections += [*verdict_sections(run), provenance(str(run), run.record)]
     return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
 
 

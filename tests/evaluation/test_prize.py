@@ -66,6 +66,15 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
     assert content(tree / "record.json")["finished"]
 
 
+def test_the_tasks_that_two_models_answer_are_diagnosed(storage: Path):
+    views = ARC.model_copy(update={"votes": VotesConfig(views=1)})
+    run_evaluate(scored(storage, "both", models=("one", "two"), scoring=views))
+    diagnosis = content(storage / "both/diagnosis.json")["diagnosis"]
+    assert (diagnosis["models"], diagnosis["items"]) == (2, len(TASKS))
+    assert 'href="diagnosis.html"' in (storage / "both/report.html").read_text()
+    assert (storage / "both/diagnosis.html").exists()
+
+
 def test_the_submission_of_a_run_has_its_score(storage: Path, tree: Path):
     submission = tree / "submissions/one/published/submission.json"
     run_evaluate(scored(storage, "submitted", models=(), submission=str(submission)))
