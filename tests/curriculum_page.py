@@ -38,7 +38,7 @@ INCHES = 0.52
 PALETTE = ListedColormap(ARC_PALETTE)
 PAIRS = 100
 HEAD = (
-    "| family | its tasks | what the demonstrations show | cells | grids | solved |\n"
+    "| family | task | known only from the demonstrations | cells | grids | solved |\n"
     "| --- | --- | --- | --- | --- | --- |\n"
 )
 FIGURES = ("cell_accuracy", "grid_accuracy", "solve_rate")

@@ -47,13 +47,13 @@ def _move(name: str, says: str, move: Callable[[Grid], Grid]) -> Family:
     return Family(name, says, draw)
 
 
-@family("All cells move by one, and around the edge.", draw_direction, DIRECTIONS)
+@family("All cells move by one and wrap around.", draw_direction, DIRECTIONS)
 def shift(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = _picture(dice, *level.shape(dice))
     return grid, np.roll(grid, STEPS[rule[0]], axis=(0, 1))
 
 
-@family("The box alone remains.")
+@family("Only the box remains.")
 def crop(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws a box that is not in the corner where a copy of the input would show it."""
     grid = np.zeros(level.shape(dice), np.uint8)
@@ -66,7 +66,7 @@ def crop(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, box
 
 
-@family("Each cell becomes two by two cells.")
+@family("Each cell becomes a block of two by two.")
 def double(dice: Dice, level: Level, _: Rule) -> Drawn:
     grid = _picture(dice, level.half(dice), level.half(dice))
     return grid, np.kron(grid, np.ones((2, 2), np.uint8))
@@ -82,10 +82,10 @@ def _beside(name: str, says: str, second: Callable[[Grid], Grid]) -> Family:
         both = np.hstack((grid, second(grid)))
         return (grid, both) if rule[0] == 0 else (grid.T, both.T)
 
-    return Family(name, says, draw, draw_either, "beside or below each other")
+    return Family(name, says, draw, draw_either, "beside or below it")
 
 
-@family("One half remains.", draw_either, "the right or the lower one")
+@family("One half remains.", draw_either, "the right or the lower half")
 def half(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = _picture(dice, level.side(dice), level.even(dice))
     right = grid[:, grid.shape[1] // 2 :]
@@ -93,9 +93,9 @@ def half(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 
 @family(
-    "What is hidden of a symmetric pattern appears.",
+    "The hidden part of a symmetric pattern is restored.",
     draw_either,
-    "left and right or top and bottom are alike",
+    "the axis: left and right, or top and bottom, match",
 )
 def symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = dice.cells(*level.shape(dice), dice.sample(NONZERO, 4))
@@ -118,7 +118,7 @@ def _draw_exchanges(dice: Dice, level: Level) -> Rule:
 
 
 @family(
-    "A colour becomes another; at level 2 two do, at level 3 three.",
+    "One colour becomes another; at level 2 two colours do, at level 3 three.",
     _draw_exchanges,
     "the old and the new colours",
 )
@@ -136,7 +136,7 @@ def _draw_two_colours(dice: Dice, _: Level) -> Rule:
     return tuple(sorted(dice.sample(NONZERO, 2)))
 
 
-@family("Two colours change places.", _draw_two_colours, "the two colours")
+@family("Two colours are swapped.", _draw_two_colours, "the two colours")
 def swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = dice.cells(*level.shape(dice), (*rule, *dice.palette(2, rule)))
     dice.scatter(grid, rule)
@@ -145,7 +145,7 @@ def swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, table[grid]
 
 
-@family("One colour remains.", draw_colour, "the colour")
+@family("Only one colour remains.", draw_colour, "the colour")
 def keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws a grid where another colour is commoner, so that it is not the commonest that stays."""
     others = dice.palette(2, rule)
@@ -157,7 +157,7 @@ def keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, np.where(grid == rule[0], grid, 0)
 
 
-@family("The commonest colour, in one cell.")
+@family("The output is one cell of the commonest colour.")
 def common(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws a grid that does not begin with the commonest colour, which would give it away."""
     colours = dice.palette(2 + level.number)
@@ -249,7 +249,7 @@ def fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return None if filled.all() else (grid, filled)
 
 
-@family("Two points of a colour are joined.")
+@family("Two points of the same colour are joined.")
 def connect(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws pairs of points of a colour, and single points, all in lines of their own.
 
@@ -270,7 +270,7 @@ def connect(dice: Dice, level: Level, _: Rule) -> Drawn:
     return (grid.T, joined.T) if dice.below(2) else (grid, joined)
 
 
-@family("Points shoot to the edge.", draw_direction, DIRECTIONS)
+@family("Each point extends to the edge.", draw_direction, DIRECTIONS)
 def ray(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws points in lines of their own, none at the end of its line."""
     grid = np.zeros(level.shape(dice), np.uint8)
@@ -297,7 +297,7 @@ def outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, outlined
 
 
-@family("The largest box remains.")
+@family("Only the largest box remains.")
 def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws boxes of which one has more cells than each other."""
     grid = np.zeros(level.shape(dice), np.uint8)
@@ -314,7 +314,7 @@ def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
 # They count, sort or compare.
 
 
-@family("The cells of each colour become a bar, the longest first.")
+@family("The cells of each colour become a bar, longest first.")
 def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
     counts = sorted(dice.sample(range(1, 3 + 2 * level.number), 1 + level.number), reverse=True)
     colours = dice.palette(len(counts))
@@ -326,7 +326,7 @@ def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
     return grid, bars
 
 
-@family("Columns are sorted by height.", draw_either, "rising or falling")
+@family("Columns are sorted by height.", draw_either, "ascending or descending")
 def sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws as many columns as rows at most, so that all heights can differ."""
     height = level.side(dice)
@@ -345,9 +345,9 @@ def _draw_operation(dice: Dice, _: Level) -> Rule:
 
 
 @family(
-    "The halves beside the line are compared, cell by cell.",
+    "The halves on both sides of the line are compared cell by cell.",
     _draw_operation,
-    "cells in both halves, in one or both, in one alone or in neither, and their colour",
+    "the operation (and, or, xor or nor) and the output colour",
 )
 def logic(dice: Dice, level: Level, rule: Rule) -> Drawn:
     """Draws two halves in which all four cases occur."""
@@ -363,7 +363,7 @@ def logic(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid.astype(np.uint8), (chosen * rule[1]).astype(np.uint8)
 
 
-@family("The left half lies over the right one.")
+@family("The left half is laid over the right half.")
 def overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
     """Draws two halves with each case: either covers the other, and both are empty or differ."""
     height, width = level.side(dice), level.even(dice)
@@ -376,14 +376,16 @@ def overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 
 _ALL = (
-    _move("flip_columns", "Left and right change places.", np.fliplr),
-    _move("flip_rows", "Top and bottom change places.", np.flipud),
-    _move("quarter_turn", "The grid turns by 90 degrees, clockwise.", lambda g: np.rot90(g, -1)),
-    _move("half_turn", "The grid turns by 180 degrees.", lambda g: np.rot90(g, 2)),
+    _move("flip_columns", "Left and right are swapped.", np.fliplr),
+    _move("flip_rows", "Top and bottom are swapped.", np.flipud),
+    _move(
+        "quarter_turn", "The grid is rotated by 90 degrees clockwise.", lambda g: np.rot90(g, -1)
+    ),
+    _move("half_turn", "The grid is rotated by 180 degrees.", lambda g: np.rot90(g, 2)),
     _move("transpose", "Rows become columns.", np.transpose),
     *(shift, crop, double),
-    _beside("tile", "The grid stands there twice.", lambda g: g),
-    _beside("unfold", "The grid and its mirror image.", np.fliplr),
+    _beside("tile", "The grid is repeated once.", lambda g: g),
+    _beside("unfold", "The mirror image is added to the grid.", np.fliplr),
     *(half, symmetry),
     *(recolour, swap, keep, common, border),
     *(gravity, fill, connect, ray, outline, largest),

@@ -189,7 +189,7 @@ def draw_either(dice: Dice, _: Level) -> Rule:
 
 STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))
 """Row and column of a step to the right, down, to the left and up."""
-DIRECTIONS = "to the right, down, to the left or up"
+DIRECTIONS = "right, down, left or up"
 
 
 def draw_direction(dice: Dice, _: Level) -> Rule:
