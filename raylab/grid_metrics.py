@@ -159,7 +159,7 @@ def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
     None if no rule was measured, or a higher value of the metric is not better.
     """
     name = metric.removeprefix(VALIDATION)
-    values = {rule: of[name] for rule, of in rules.items() if name in of}
+    values = {rule: metrics[name] for rule, metrics in rules.items() if name in metrics}
     if not values or name not in SCORED:
         return None
     rule = max(values, key=lambda rule: values[rule])

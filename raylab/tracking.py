@@ -232,7 +232,7 @@ class _WeightsAndBiases:
     def __init__(self, run: Run) -> None:
         import wandb
 
-        asked = "WANDB_MODE" in os.environ or wandb.api.api_key
+        is_online = "WANDB_MODE" in os.environ or wandb.api.api_key
         whole = _whole(run)
         self._run = wandb.init(
             project=PROJECT,
@@ -242,7 +242,7 @@ class _WeightsAndBiases:
             resume="allow",
             config=flat(run.record.config),
             dir=run.path if run.is_local else None,
-            mode=None if asked else "offline",
+            mode=None if is_online else "offline",
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         )
 

@@ -78,7 +78,7 @@ def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
         if len(case.description) <= settings.prompts.classify.longest:
             sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
     forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
-    return [forecaster.row(role, asked) for role, asked in _questions(settings).items()]
+    return [forecaster.row(role, question) for role, question in _questions(settings).items()]
 
 
 class _Forecaster:

@@ -362,7 +362,7 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     Raises:
         ArchiveError: The archive fails.
     """
-    decided = (one.case for one in run.cases() if one.case.status in DECIDED)
+    decided = (row.case for row in run.cases() if row.case.status in DECIDED)
     drawn = [row.case for row in decided if in_generation(f"audit/{row.case}", seed, share)]
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
 

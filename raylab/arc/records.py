@@ -132,10 +132,10 @@ class HeldOut(Part):
         if not tasks:
             return None
         return TaskFigures(
-            pairs=sum(of.pairs for of in tasks),
-            solve_rate=fmean(of.solve_rate for of in tasks),
-            cell_accuracy=fmean(of.cell_accuracy for of in tasks),
-            grid_accuracy=fmean(of.grid_accuracy for of in tasks),
+            pairs=sum(task.pairs for task in tasks),
+            solve_rate=fmean(task.solve_rate for task in tasks),
+            cell_accuracy=fmean(task.cell_accuracy for task in tasks),
+            grid_accuracy=fmean(task.grid_accuracy for task in tasks),
         )
 
 
@@ -207,7 +207,7 @@ class RuleScores(Record):
     @property
     def means(self) -> dict[str, float]:
         """Mean over the generations, by rule."""
-        return {rule: fmean(of.values()) for rule, of in self.rules.items()}
+        return {rule: fmean(means.values()) for rule, means in self.rules.items()}
 
 
 def rule_scores_file(subdir: str) -> str:

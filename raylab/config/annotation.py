@@ -51,8 +51,8 @@ class LlmConfig(Strict):
     def _roles_fit(self) -> "LlmConfig":
         for role, chat in self.roles.items():
             if chat.endpoint not in self.endpoints:
-                known = ", ".join(self.endpoints)
-                raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
+                names = ", ".join(self.endpoints)
+                raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {names}")
             if self.budget.is_set and chat.longest_reply is None:
                 raise ValueError(
                     f"budget needs the longest reply of {role}: set {role}.max_tokens, or "

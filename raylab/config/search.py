@@ -126,8 +126,8 @@ CHECKED_COMBINATIONS = 4096
 def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
     unknown = [key for key in domains if not _is_drawable(kind, key)]
     if unknown:
-        known = ", ".join(key for key in kind.model_fields if key != "architecture")
-        raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {known}")
+        names = ", ".join(key for key in kind.model_fields if key != "architecture")
+        raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {names}")
     combinations = itertools.product(*(domain.extremes for domain in domains.values()))
     for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
         drawn = nested(dict(zip(domains, values, strict=True)))

@@ -88,7 +88,9 @@ def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagno
 
 def quality_figures(quality: TreeQuality) -> dict[str, float]:
     """Returns the figures of a benchmark that could be computed, and the models' accuracies."""
-    figures = {name: of.value for name, of in quality.figures.items() if of.value is not None}
+    figures = {
+        name: figure.value for name, figure in quality.figures.items() if figure.value is not None
+    }
     return figures | {f"accuracy/{model}": share for model, share in quality.models.items()}
 
 

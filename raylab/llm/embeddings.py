@@ -91,8 +91,8 @@ def embed_texts(
 
 def _embed(texts: Sequence[str], model: EmbeddingModel, client: "OpenAI", kept: Place) -> Vectors:
     cut = [text[:LONGEST] for text in texts]
-    asked = json.dumps([model.base_url, model.model, model.dimensions, cut])
-    place = kept / f"{hashlib.sha256(asked.encode()).hexdigest()}.npy"
+    request = json.dumps([model.base_url, model.model, model.dimensions, cut])
+    place = kept / f"{hashlib.sha256(request.encode()).hexdigest()}.npy"
     if place.exists():
         return np.load(io.BytesIO(place.read()), allow_pickle=False)
     from openai import omit

@@ -77,8 +77,8 @@ def sort_repairs(repairs: Iterable[str]) -> tuple[Repair, ...]:
 
 def sort_keys(keys: Iterable[str]) -> list[str]:
     """Returns keys, each once, in canonical order: the known ones, then others by name."""
-    given = {*keys}
-    return [key for key in FIELDS if key in given] + sorted(given - {*FIELDS})
+    names = {*keys}
+    return [key for key in FIELDS if key in names] + sorted(names - {*FIELDS})
 
 
 def _canonicalise(steps: list[Step]) -> list[Step]:

@@ -259,8 +259,12 @@ def _agreement(agreement: AgreementReport) -> Section:
         f"Agreement of A and B on {pluralize(agreement.both, 'case')} with both codes",
         ["measure", "figure", Column("what it says", text=True, page_only=True)],
         [
-            [of.label, figure_cell(of, getattr(agreement, name)), meaning_of(AgreementReport, name)]
-            for name, of in measures
+            [
+                measure.label,
+                figure_cell(measure, getattr(agreement, name)),
+                meaning_of(AgreementReport, name),
+            ]
+            for name, measure in measures
         ],
         f"Both annotators gave a code in {agreement.both:,} of "
         f"{pluralize(agreement.cases, 'case')}, on which all of this rests. A 95 % interval says "
@@ -274,10 +278,10 @@ def _agreement(agreement: AgreementReport) -> Section:
 def _annotators(report: AnnotationReport) -> Section:
     sides = {side: report.annotators[side] for side in SIDES}
     blocks: list[Block] = [
-        _part_table("Form of the answers", {name: of.format for name, of in sides.items()}),
+        _part_table("Form of the answers", {name: side.format for name, side in sides.items()}),
         _part_table(
             "The evaluator's verdicts",
-            {name: of.evaluation for name, of in sides.items()},
+            {name: side.evaluation for name, side in sides.items()},
             "To pass is PASS or WEAK_PASS; to be acceptable takes the score of the threshold too.",
         ),
     ]
@@ -402,7 +406,9 @@ def _usage_table(report: AnnotationReport) -> Table:
     if report.decisions.usage.sent:
         rows.append(["confirming people's codes", "", "", *_usage_cells(report.decisions.usage)])
     texts = (Column("model as served", text=True), Column("prompt", text=True))
-    figures = [of.label for kind in (CallUsage, Seconds) for of in measures_of(kind).values()]
+    figures = [
+        figure.label for kind in (CallUsage, Seconds) for figure in measures_of(kind).values()
+    ]
     notes = (
         "Calls answered from the journal were paid by the run that sent them and cost nothing "
         "here. Times are those of the calls that were sent."

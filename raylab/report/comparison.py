@@ -116,7 +116,7 @@ class Comparison:
             models={label: metrics.reported for label, metrics in self.models.items()},
             scores=self.scores,
             benchmarks={label: quality.figures for label, quality in self.benchmarks.items()},
-            differences={job: _differing(of) for job, of in configs.items() if len(of) > 1},
+            differences={job: _differing(runs) for job, runs in configs.items() if len(runs) > 1},
             provenance=_by_key({label: facts_of(record) for label, record in self.records.items()}),
             caveats=tuple(_caveats(self)),
         )
@@ -227,7 +227,9 @@ def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
     measured = (run / Quality.file).exists()
     if not measured or (run / PipelineMetrics.file).exists():
         pipeline = _read(run, PipelineMetrics, "no model is trained yet")
-        comparison.models |= {f"{label}/{name}": of for name, of in pipeline.models.items()}
+        comparison.models |= {
+            f"{label}/{name}": metrics for name, metrics in pipeline.models.items()
+        }
     if measured:
         quality = comparison.benchmarks[label] = _read(run, Quality)
         metric = comparison.configs[label].get("scoring.metric", "accuracy")
@@ -238,8 +240,11 @@ def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
 def _add_scores(
     comparison: Comparison, label: str, metric: str, models: RuleMetrics, rules: RuleMetrics
 ) -> None:
-    for name, scores in {**models, **{rule_label(rule): of for rule, of in rules.items()}}.items():
-        named = {f"{label_of(metric)}, {generation}": of for generation, of in scores.items()}
+    for name, scores in {
+        **models,
+        **{rule_label(rule): means for rule, means in rules.items()},
+    }.items():
+        named = {f"{label_of(metric)}, {generation}": score for generation, score in scores.items()}
         comparison.scores[f"{label}/{name}"] = named
 
 

@@ -109,7 +109,9 @@ def _summarize(models: Models, trees: Trees) -> Iterator[str]:
         yield from _summarize_models(models)
     for name, quality in trees.items():
         figures = quality.figures.items()
-        named = [f"{metric} {of.value:.3f}" for metric, of in figures if of.value is not None]
+        named = [
+            f"{metric} {figure.value:.3f}" for metric, figure in figures if figure.value is not None
+        ]
         shown = join_names(named) if named else "no figure could be computed"
         yield f"Quality of {name}: {shown}."
 

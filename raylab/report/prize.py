@@ -37,9 +37,15 @@ def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
     """Returns the page of a run; at least one model has a score."""
     scores = _flatten(metrics.prize)
     sections = [Section("scores", "Scores", [prize_table(metrics)])]
-    curves = {f"{name} on {of}": score.curve for name, of, score in scores if score.curve[1:]}
+    curves = {
+        f"{name} on {generation}": score.curve
+        for name, generation, score in scores
+        if score.curve[1:]
+    }
     if curves:
-        histories = {name: [of.model_dump() for of in curve] for name, curve in curves.items()}
+        histories = {
+            name: [point.model_dump() for point in curve] for name, curve in curves.items()
+        }
         drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
         caption = "The score by the number of views that vote, the first of the same each time."
         sections.append(Section("votes", "Votes", [block("charts", drawn, caption)]))
@@ -103,8 +109,8 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
         yield f"Before training on the demonstrations it was {before}."
     rules = [
         (score.two_attempts, RULES.get(rule, rule))
-        for rule, of, score in _flatten(metrics.prize_rules)
-        if of == generation
+        for rule, scored, score in _flatten(metrics.prize_rules)
+        if scored == generation
     ]
     if rules:
         share, rule = max(rules)
@@ -115,4 +121,8 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
 
 def _flatten(scores: Scores) -> list[tuple[str, str, PrizeScore]]:
     """Returns scores with their model or rule and generation."""
-    return [(name, key, score) for name, of in scores.items() for key, score in of.items()]
+    return [
+        (name, key, score)
+        for name, generations in scores.items()
+        for key, score in generations.items()
+    ]

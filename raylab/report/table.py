@@ -179,11 +179,11 @@ def share_cell(figure: Figure, total: int = 0) -> Cell:
 
     A dash if it is missing.
     """
-    of = f"of {total:,}" if total else ""
+    count = f"of {total:,}" if total else ""
     if figure.value is None or figure.interval is None:
-        return Cell(percent(figure.value), of)
+        return Cell(percent(figure.value), count)
     low, high = figure.interval
-    between = f"{100 * low:.1f} to {100 * high:.1f} {of}".strip()
+    between = f"{100 * low:.1f} to {100 * high:.1f} {count}".strip()
     return Cell(f"{100 * figure.value:.1f} %", between, bar=_bar(figure))
 
 

@@ -48,9 +48,9 @@ def train_epochs(
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    told = Listeners({TrainingMetrics.file: run.write_record, **listeners})
+    followers = Listeners({TrainingMetrics.file: run.write_record, **listeners})
     pairs = len(experiment.data.train.pairs)
-    store = EpochStore(training, run, pairs, experiment.rules, told, meet)
+    store = EpochStore(training, run, pairs, experiment.rules, followers, meet)
     trainer = build_trainer(training, callbacks=[store, Heartbeat(tell)], **placement)
     if trainer.global_rank == 0:
         announce(experiment, trainer, tell)
@@ -65,7 +65,7 @@ def train_epochs(
     metrics = store.metrics.model_copy(update={"ended": True})
     if trainer.global_rank == 0:
         try:
-            told.finish()
+            followers.finish()
         finally:
             # What could not be told makes no epoch come again.
             run.write_record(metrics)

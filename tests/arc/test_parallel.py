@@ -55,7 +55,7 @@ class Certain(ParallelModel):
             sizes[:, axis, side - 1] = 1.0
         return self.scale * sizes, None
 
-    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
+    def paint(self, batch: Batch, blank: Grids, encoded: Any) -> Sequence[Tensor]:
         colours = (blank.rows + 2 * blank.cols) % COLOURS
         return [self.scale * torch.nn.functional.one_hot(colours, COLOURS).float()]
 
@@ -112,10 +112,10 @@ class Copyist(Certain):
         wanted = (batch.target.sizes - 1).clamp(min=0)
         return self.scale * torch.nn.functional.one_hot(wanted, MAX_SIDE).float(), batch
 
-    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
-        told = torch.zeros_like(blank.cells)
-        told[:, : known.target.cells.shape[1]] = known.target.cells[:, : blank.cells.shape[1]] % PAD
-        return [self.scale * torch.nn.functional.one_hot(told, COLOURS).float()]
+    def paint(self, batch: Batch, blank: Grids, encoded: Any) -> Sequence[Tensor]:
+        copied = torch.zeros_like(blank.cells)
+        copied[:, : encoded.target.cells.shape[1]] = encoded.target.cells[:, : blank.cells.shape[1]] % PAD
+        return [self.scale * torch.nn.functional.one_hot(copied, COLOURS).float()]
 
 
 def test_a_model_that_reads_the_target_solves_nothing_by_it(batch: Batch) -> None:

@@ -324,10 +324,20 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     latest = {decision.case: decision for decision in decisions}
     standing = [last for last in latest.values() if last.choice is not None]
     choices = Counter(decision.choice or "own" for decision in standing)
-    judged = [one for one in standing if not one.insisted and one.choice != UNCLEAR]
-    verdicts = Counter(one.confirmation and one.confirmation.acceptable for one in judged)
-    settled = [one.case for one in standing if one.choice == UNCLEAR or one.confirmation is None]
-    calls = chain.from_iterable(one.confirmation.calls for one in decisions if one.confirmation)
+    judged = [
+        decision for decision in standing if not decision.insisted and decision.choice != UNCLEAR
+    ]
+    verdicts = Counter(
+        decision.confirmation and decision.confirmation.acceptable for decision in judged
+    )
+    settled = [
+        decision.case
+        for decision in standing
+        if decision.choice == UNCLEAR or decision.confirmation is None
+    ]
+    calls = chain.from_iterable(
+        decision.confirmation.calls for decision in decisions if decision.confirmation
+    )
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
         cases=len(standing),

@@ -366,7 +366,9 @@ def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
         "status": current.status,
         "reviewer": decisions[-1].reviewer if decisions else None,
         "meta": outcome.meta,
-        "decisions": [{**vars(one), "created": utc_text(one.created)} for one in decisions],
+        "decisions": [
+            {**vars(decision), "created": utc_text(decision.created)} for decision in decisions
+        ],
     }
 
 

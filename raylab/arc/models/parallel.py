@@ -36,7 +36,7 @@ class ParallelModel(GridModel):
         """
 
     @abstractmethod
-    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
+    def paint(self, batch: Batch, blank: Grids, encoded: Any) -> Sequence[Tensor]:
         """Returns (B, T, 10) logits of the colours of a blank canvas, once or as it refines them.
 
         Training compares each with the target, and the last is the answer. `batch.target` is not to
@@ -45,7 +45,7 @@ class ParallelModel(GridModel):
         Args:
             batch: B queries.
             blank: a canvas for each query, of colour `PAD` and at most T cells.
-            known: what `read` returned.
+            encoded: what `read` returned.
         """
 
     def forward(self, batch: Batch) -> Logits:
@@ -54,16 +54,16 @@ class ParallelModel(GridModel):
 
     def supervised(self, batch: Batch) -> Sequence[Logits]:
         """Returns all logits of every target cell, on a canvas of the true size."""
-        sizes, known = self.read(batch)
+        sizes, encoded = self.read(batch)
         blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))
-        return [Logits(cells, sizes) for cells in self.paint(batch, blank, known)]
+        return [Logits(cells, sizes) for cells in self.paint(batch, blank, encoded)]
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:
         """Takes the likeliest size, and on a canvas of it the likeliest colours."""
-        sizes, known = self.read(batch)
+        sizes, encoded = self.read(batch)
         blank = canvas(sizes.argmax(dim=-1) + 1)
-        logits = self.paint(batch, blank, known)[-1]
+        logits = self.paint(batch, blank, encoded)[-1]
         cells = inside(blank)
         likelihoods = likeliest(sizes).sum(dim=1)
         likelihoods += likeliest(logits).where(cells, 0.0).sum(dim=1)

@@ -101,11 +101,11 @@ class Recursive(ParallelModel):
         summary = masked_mean(self._block(source, mask), batch.source.cells)
         return self.size_head(summary, batch.source.sizes), context
 
-    def paint(self, batch: Batch, blank: Grids, known: Tensor | None) -> Sequence[Tensor]:
+    def paint(self, batch: Batch, blank: Grids, encoded: Tensor | None) -> Sequence[Tensor]:
         """Returns the logits after each refinement, or after the last alone."""
         config = self.config
         steps = config.steps if self.training else config.answer_steps or config.steps
-        states = islice(self._refine(batch.source, blank, known), steps)
+        states = islice(self._refine(batch.source, blank, encoded), steps)
         if config.supervise_last:
             (*_, last) = states
             return [self.output(last)]
@@ -135,8 +135,8 @@ class Recursive(ParallelModel):
 
     def _embed(self, grids: Grids, role: int, context: Tensor | None) -> Tensor:
         """Returns (B, L, D): colours (`PAD` on a canvas), positions, size, role and context."""
-        told = self.size_code(grids.sizes) + self.roles.weight[role]
+        condition = self.size_code(grids.sizes) + self.roles.weight[role]
         if context is not None:
-            told = told + context
-        x = self.colours(grids.cells) + self.positions(grids) + told[:, None]
+            condition = condition + context
+        x = self.colours(grids.cells) + self.positions(grids) + condition[:, None]
         return self.dropout(self.embedding_norm(x))

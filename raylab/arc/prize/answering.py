@@ -159,18 +159,18 @@ def _answer_part(
     answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
     start, answered = time.monotonic(), dict[int, tuple[GridRows, float]]()
-    views, asked = _pose_views(posed, scoring.votes)
+    views, queries = _pose_views(posed, scoring.votes)
     store = store_pairs(views)
     sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
-    for batch in BatchPlan(store, np.array([*asked]), **sizes).batches() if asked else ():
+    for batch in BatchPlan(store, np.array([*queries]), **sizes).batches() if queries else ():
         grids, likelihoods = answer(batch)
         for pair, grid, likelihood in zip(
             batch.pairs.tolist(), _grids(grids), likelihoods.tolist(), strict=True
         ):
-            *_, view = asked[pair]
+            *_, view = queries[pair]
             answered[pair] = as_rows(view.inverse.apply(grid)), likelihood
     answers: defaultdict[tuple[str, int], list[tuple[GridRows, float]]] = defaultdict(list)
-    for pair, (id_, at, _) in asked.items():
+    for pair, (id_, at, _) in queries.items():
         answers[id_, at].append(answered[pair])
     seconds = (time.monotonic() - start) / len(posed)
     return [
@@ -188,15 +188,15 @@ def _pose_views(
 ) -> tuple[list[Task], dict[int, tuple[str, int, Redrawing]]]:
     """Returns all views of tasks, and the task, number and view of each question by its pair."""
     views: list[Task] = []
-    asked: dict[int, tuple[str, int, Redrawing]] = {}
+    queries: dict[int, tuple[str, int, Redrawing]] = {}
     pairs = 0
     for task in posed:
         for view in draw_views(task, max(votes.views, ATTEMPTS), votes):
             views.append(view.task(task))
             first = pairs + len(task.demonstrations)
-            asked |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
+            queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
             pairs += len(task.pairs)
-    return views, asked
+    return views, queries
 
 
 def _grids(grids: Grids) -> Iterator[Grid]:
@@ -222,7 +222,7 @@ def picture_tasks(
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    asked = [
+    chosen = [
         Task(task.id, task.demonstrations, task.questions[:1])
         if task.questions
         else Task(task.id, task.demonstrations[1:], task.demonstrations[:1])
@@ -230,13 +230,13 @@ def picture_tasks(
     ]
     answers = answer_tasks(
         model_on(checkpoint, device).answers,
-        [task.posed for task in asked],
+        [task.posed for task in chosen],
         ScoringConfig(),
         checkpoint.model.context_pairs,
         device,
     )
     examples: list[Example] = []
-    for task, answer in zip(asked, answers, strict=True):
+    for task, answer in zip(chosen, answers, strict=True):
         question = task.questions[0]
         source, target = as_rows(question.input), as_rows(question.output)
         grid, _ = answer.questions[0].attempts(1)
@@ -249,7 +249,9 @@ def join_examples(of_models: Iterable[Sequence[Example]]) -> Examples:
     """Returns the answers of every model to the same tasks, task by task."""
     examples = [
         same[0].model_copy(
-            update={"predictions": {k: v for of in same for k, v in of.predictions.items()}}
+            update={
+                "predictions": {k: v for example in same for k, v in example.predictions.items()}
+            }
         )
         for same in zip(*of_models, strict=True)
     ]
