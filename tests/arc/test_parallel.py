@@ -114,7 +114,9 @@ class Copyist(Certain):
 
     def paint(self, batch: Batch, blank: Grids, encoded: Any) -> Sequence[Tensor]:
         copied = torch.zeros_like(blank.cells)
-        copied[:, : encoded.target.cells.shape[1]] = encoded.target.cells[:, : blank.cells.shape[1]] % PAD
+        copied[:, : encoded.target.cells.shape[1]] = (
+            encoded.target.cells[:, : blank.cells.shape[1]] % PAD
+        )
         return [self.scale * torch.nn.functional.one_hot(copied, COLOURS).float()]
 
 
