@@ -87,6 +87,7 @@ PLACES = {
     "data/runs": "runs",
     "data/older": "runs/scores",
     "scores": "runs/scores/scores",
+    "logs": "runs/scores/scores",
     "artifacts/scores/run7": "runs/scores/scores",
     "earlier": "runs/scores",
     "submission.json": "runs/prize/submissions/champion-100/published/submission.json",
