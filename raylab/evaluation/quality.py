@@ -19,6 +19,7 @@ from raylab.evaluation.diagnosis import (
     read_tree,
 )
 from raylab.files import Place
+from raylab.llm.endpoints import find_key
 from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
 from raylab.quality.metrics import METRICS
@@ -51,10 +52,13 @@ def read_trees(config: QualityConfig) -> list[ScoreTree]:
 
     Raises:
         DataError: A root is missing or holds no models, or a model holds no score file.
-        ConfigError: No root is configured, or no filesystem opens a URI.
+        ConfigError: No root is configured, no filesystem opens a URI, or the key of the embedding
+            model is not in the environment.
         RunError: The run of `config` cannot be started or gone on with.
     """
     Run.planned(config, config.job)
+    if config.embeddings is not None:
+        find_key("embeddings", config.embeddings)
     return [_settle(tree, config.layout) for tree in configured_trees(config)]
 
 

@@ -13,7 +13,7 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.llm import EmbeddingModel
 from raylab.config.quality import QualityEvalConfig
 from raylab.doctor.example import write_example
-from raylab.errors import DataError
+from raylab.errors import ConfigError, DataError
 from raylab.quality.record import Quality
 from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
@@ -78,6 +78,13 @@ def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(t
     # (6, 1) against (10, 1): (37 / 2 + 1)^3 + (101 / 2 + 1)^3 - 2 (61 / 2 + 1)^3.
     assert prior.discrepancy.value == pytest.approx(19.5**3 + 51.5**3 - 2 * 31.5**3)
     assert "How varied the texts are" in Path(runs[1].path, "report.html").read_text()
+
+
+def test_a_missing_key_of_the_embedding_model_is_told_before_any_file_is_read(tmp_path: Path):
+    model = EmbeddingModel(base_url="http://127.0.0.1:9/v1", model="m", api_key_env="NO_SUCH_KEY")
+    where = QualityEvalConfig(scores_root_dir=str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+        diagnose(tmp_path, quality_eval_cfg=where, embeddings=model)
 
 
 def test_figures_are_kept_where_no_sample_has_a_usable_score(
