@@ -89,9 +89,8 @@ async def test_calls_to_a_server_with_a_hidden_capacity_are_all_answered() -> No
         async with Client(config(server.base_url), Notebook(), timing=clock.timing) as client:
             assert client.concurrency == 20
             replies = await asyncio.gather(*(ask(client, str(n)) for n in range(400)))
-            assert 10 <= client.concurrency <= 14
     assert len(replies) == 400
-    # 20 falls to 16 and to 12.8; after that it looks now and then whether there is more room.
+    # A fall is followed by a pause; after it the client looks now and then for more room.
     assert refused[0] == 14
     assert PAUSE in clock.pauses
     assert len(refused) < 60
