@@ -16,7 +16,7 @@ def run(config: BenchmarkConfig) -> None:
     from raylab.runs.run import Run
 
     # Benchmarks fail fast: tasks are read before the heavy imports.
-    Run.planned(config, config.job)
+    Run.check(config)
     match config.part:
         case "train":
             from raylab.arc.data.sources import load_tasks

@@ -26,7 +26,7 @@ def run(config: QualityConfig) -> None:
 
     if config.example:
         config = with_example(config)
-    trees, run = read_trees(config), Run.named(config, config.job)
+    trees, run = read_trees(config), Run.locate(config)
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality, diagnosed = measure_and_diagnose(trees, config, workers)
     write_quality(config, quality, diagnosed)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 def begun(storage: Path, *trackers: str) -> tuple[TrainConfig, Run]:
     fields = {"storage": str(storage), "name": "run", "tracking": trackers, "resume": True}
     config = TrainConfig.model_validate(fields)
-    return config, Run.open(config, config.job)
+    return config, Run.open(config)
 
 
 def logged(storage: Path, tracker: str, step: int, **figures: float) -> Run:
@@ -61,13 +61,13 @@ def test_a_sweep_its_trials_and_quality_are_runs_of_mlflow_also_when_they_go_on(
     lr = {"lr": {"log_uniform": [1e-4, 1e-2]}}
     fields = {"space": {"model": {"champion": {}}, "training": lr}, "tracking": ["mlflow"]}
     config = TuneConfig.model_validate({**fields, "storage": str(tmp_path), "name": "sweep"})
-    run = Run.open(config, config.job)
+    run = Run.open(config)
     with tracking.tracking(config.tracking, run) as trackers:
         for step, value in enumerate((0.001, 0.002, 0.001), 1):
             drawn: Drawn = {"architecture": "champion", "training.lr": value}
             name = name_trial(f"id{value}", drawn, config.space)
             trial = trial_config(config, drawn, storage=str(run / TRIALS), name=name)
-            own = Run.open(trial, trial.job)
+            own = Run.open(trial)
             with tracking.tracking(trial.tracking, own) as below:
                 below["mlflow"].log(step, {"loss": 1 / step, "undefined": float("nan")})
         trackers["mlflow"].log(2, {"trials": 2.0})

@@ -42,7 +42,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
     """
     if config.init_from is not None:
         config = _start_from(config, config.init_from)
-    Run.planned(config, config.job)
+    Run.check(config)
     _check_classes([config.model])
     return Inputs(config, load_sides(config.data), read_start(config))
 
@@ -54,7 +54,7 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConf
         DataError: The tasks or their split cannot be used.
         RunError: The run of `config` cannot be started or gone on with.
     """
-    Run.planned(config, config.job)
+    Run.check(config)
     if isinstance(config, PipelineConfig):
         _check_classes(config.models)
     return load_sides(config.data)

@@ -141,7 +141,7 @@ class EpochRecorder(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the record of the checkpoint."""
-        self.metrics = TrainingMetrics.of_content(state_dict["metrics"])
+        self.metrics = TrainingMetrics.from_content(state_dict["metrics"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Starts the clock and notes the learning rate, which is stepped before validation."""

@@ -88,7 +88,7 @@ def _annotation(config: BenchmarkConfig, storage: str, url: str, name: str) -> A
 
 def _calls_per_second(config: AnnotateConfig, total: int) -> float:
     """Times the annotation of `total` cases by warm actors."""
-    run, codebook = Run.open(config, config.job), choose_codebook(config.protocol)
+    run, codebook = Run.open(config), choose_codebook(config.protocol)
     with ExitStack() as stack:
         location = archive_location(config)
         opened = stack.enter_context(open_annotation(config, codebook, run, location))

@@ -70,7 +70,7 @@ def benchmark(
     Raises:
         RaylabError: The run's name is taken, or it cannot be written.
     """
-    run = Run.open(config, config.job)
+    run = Run.open(config)
     record = BenchmarkRates(unit=unit, conditions=conditions, rates={})
     log_line(conditions)
 

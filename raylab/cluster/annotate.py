@@ -39,12 +39,12 @@ def run_annotate(config: AnnotateConfig) -> None:
     if config.dry_run:
         print_forecast(forecast(config, codebook))
         return
-    planned = Run.planned(config, config.job)
+    planned = Run.check(config)
     record = planned.read_record(RunRecord)
     location = archive_location(config, record)
     if record is None:
         _look_first(config, codebook, location)
-    run = Run.open(config, config.job)
+    run = Run.open(config)
     with open_annotation(config, codebook, run, location) as annotation:
         left = ""
         has_cases = needs_work(annotation)

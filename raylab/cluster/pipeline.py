@@ -68,7 +68,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
     clash = taken.keys() & _named(config.models).keys()
     if clash:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
-    with Run.alone(config, config.job) as run:
+    with Run.open_alone(config) as run:
         _run(config, sides, run, taken)
 
 
@@ -111,7 +111,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
             cluster=config.cluster,
             tracking=config.tracking,
         )
-        own = Run.open(training, training.job)
+        own = Run.open(training)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         here = training.cluster.is_this_process
         trained = fit(training, own, shared, job=run, here=here)

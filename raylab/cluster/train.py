@@ -56,7 +56,7 @@ def train(inputs: Inputs) -> None:
         RaylabError: the training failed for a reason that the user can act on.
     """
     config = inputs.config
-    with Run.alone(config, config.job) as run:
+    with Run.open_alone(config) as run:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)
             metrics = fit(config, run, sides)

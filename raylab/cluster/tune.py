@@ -93,7 +93,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
     Raises:
         RaylabError: the sweep failed for a reason that the user can act on.
     """
-    with Run.alone(config, config.job) as run:
+    with Run.open_alone(config) as run:
         if run.finished:
             log_line(f"run {run.name} is finished, nothing is left to do")
             _tell_outcome(run, run.read_record(SweepMetrics), config)
@@ -218,7 +218,7 @@ def _train_trial(
     config: TuneConfig, drawn: Drawn, uri: str, name: str, sides: "ray.ObjectRef[Sides]"
 ) -> None:
     training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
-    run = Run.open(training, training.job)
+    run = Run.open(training)
     reported = False
 
     def report(metrics: TrainingMetrics) -> None:

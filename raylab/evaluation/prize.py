@@ -63,7 +63,7 @@ def run_submission(config: EvaluateConfig) -> None:
         RunError: The run cannot be used, or is of another submission.
     """
     assert config.submission is not None
-    file, run = Place.at(config.submission), Run.planned(config, config.job)
+    file, run = Place.at(config.submission), Run.check(config)
     answers = read_submission(file, load_tasks(config.data, unanswered=True))
     update = {"votes": VotesConfig(), "test_time_training": None}
     scoring = config.scoring.model_copy(update=update)

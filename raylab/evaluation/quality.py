@@ -56,7 +56,7 @@ def read_trees(config: QualityConfig) -> list[ScoreTree]:
             model is not in the environment.
         RunError: The run of `config` cannot be started or gone on with.
     """
-    Run.planned(config, config.job)
+    Run.check(config)
     if config.embeddings is not None:
         find_key("embeddings", config.embeddings)
     return [_settle(tree, config.layout) for tree in configured_trees(config)]
@@ -80,7 +80,7 @@ def measure_and_diagnose(
 
 def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
     """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
-    run, record = Run.open(config, config.job), Quality(**dict(quality))
+    run, record = Run.open(config), Quality(**dict(quality))
     run.write_record(record)
     track(config.tracking, run, 0, quality_figures(quality))
     log_quality(quality)

@@ -130,7 +130,7 @@ def report_runs(config: ReportConfig) -> None:
         DataError: A file of a run cannot be read.
     """
     comparison = compare(find_runs(config.runs, config.storage))
-    run, report = Run.open(config, config.job), comparison.report
+    run, report = Run.open(config), comparison.report
     run.write_record(report)
     page = comparison_page(run.name, run.uri, comparison)
     write_page(run, page)

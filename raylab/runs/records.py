@@ -1,7 +1,7 @@
 """Records: the JSON files that runs leave, as frozen models with a schema version.
 
-Each record is defined beside its producer. Only `Run.read_record` and `Run.write_record` convert
-between files and records, so no other code depends on the form of the JSON.
+Each record is defined beside the code that makes it. Only `Run.read_record` and `Run.write_record`
+convert between files and records, so no other code depends on the form of the JSON.
 
 A field that is shown to people carries a `Measure` in its type, and its docstring is its
 explanation:
@@ -29,7 +29,7 @@ class Record(Part):
 
     Attributes:
         file: Name of the file in the run directory.
-        version: Schema version; it grows with every change of the fields.
+        version: Schema version, which grows with every change of the fields.
     """
 
     file: ClassVar[str]
@@ -40,7 +40,7 @@ class Record(Part):
         return {VERSION_KEY: self.version, **self.model_dump(mode="json")}
 
     @classmethod
-    def of_content(cls, content: dict[str, Any]) -> Self:
+    def from_content(cls, content: dict[str, Any]) -> Self:
         """Returns the record of this content.
 
         Raises:
@@ -54,7 +54,7 @@ class Record(Part):
             )
         values = {key: value for key, value in content.items() if key != VERSION_KEY}
         try:
-            # As JSON and strictly: a text is no number, and "nan" least of all.
+            # Strict JSON, so that a text such as "nan" is not read as a number.
             return cls.model_validate_json(msgspec.json.encode(values), strict=True)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]

@@ -1,7 +1,7 @@
 """Run directories on any filesystem that pyarrow opens: one run each, never overwritten.
 
-`<storage>/<run name>/record.json` records the origin of all other files of the run. Every JSON file
-is written whole or not at all.
+`<storage>/<run name>/record.json` records what made the other files of the run. Every JSON file is
+written whole or not at all.
 """
 
 import contextlib
@@ -42,15 +42,14 @@ class Run(Place):
     """A run directory; its name is the name of the run."""
 
     @classmethod
-    def open(cls, config: JobConfig, job: str) -> "Run":
+    def open(cls, config: JobConfig) -> "Run":
         """Starts the run of `config`, or continues it with `config.resume`.
 
-        Of processes that start one name at once, one gets it on a local disk. On other storage
-        another may start it between the look and the write.
+        If several processes start the same name at once on a local disk, one of them succeeds.
+        Other storage has no such guarantee between the check and the write.
 
         Args:
             config: Resolved configuration; its name, or one derived from it, names the directory.
-            job: Kind of job, kept in the record.
 
         Raises:
             RunError: The name is taken, the run to resume is of another configuration, or the
@@ -58,18 +57,18 @@ class Run(Place):
             DataError: The storage cannot be read.
             ConfigError: No filesystem opens the storage.
         """
-        run = cls.named(config, job)
+        run = cls.locate(config)
         if run.in_working_directory:
             LOGGER.warning(
                 "run %s lies in Ray's copy of the working directory and is deleted with it: give "
                 "storage= an absolute path or a URI",
                 run,
             )
-        record = run._present(config, job)
+        record = run._read_resumable(config)
         if record is None:
-            started = RunRecord.of(config, job, run.name)
+            started = RunRecord.start(config, run.name)
             if not (run / RECORD).create(_json(started)):
-                record = run._present(config, job)
+                record = run._read_resumable(config)
         if record is not None:
             run.remove_abandoned()
             run.write_record(record.resume())
@@ -78,40 +77,40 @@ class Run(Place):
 
     @classmethod
     @contextmanager
-    def alone(cls, config: JobConfig, job: str) -> Generator["Run"]:
-        """Opens the run of `config` and keeps other processes from it while the block runs.
+    def open_alone(cls, config: JobConfig) -> Generator["Run"]:
+        """Opens the run of `config` and locks it against other processes for the block.
 
-        The system lets others in when the process ends, however it ends. Object stores, and file
-        systems without locks, keep nobody out.
+        The system releases the lock when the process ends, however it ends. Object stores and file
+        systems without locks do not enforce it.
 
         Raises:
-            OwnerError: Another process has opened the run so.
-            RunError, DataError, ConfigError: as `open`.
+            OwnerError: Another process holds the lock.
+            RunError, DataError, ConfigError: As `open`.
         """
-        run = cls.named(config, job)
-        with run._locked():
-            yield cls.open(config, job)
+        with cls.locate(config)._lock():
+            yield cls.open(config)
 
     @classmethod
-    def planned(cls, config: JobConfig, job: str) -> "Run":
-        """Returns the run directory that `open` would take; writes nothing.
+    def check(cls, config: JobConfig) -> "Run":
+        """Checks that `open` would succeed and returns its directory; writes nothing.
 
         Raises:
-            RunError, DataError, ConfigError: as `open`.
+            RunError, DataError, ConfigError: As `open`.
         """
-        run = cls.named(config, job)
-        if run._present(config, job) is None and run.is_local:
+        run = cls.locate(config)
+        if run._read_resumable(config) is None and run.is_local:
             require_writable(Path(run.path))
         return run
 
     @classmethod
-    def named(cls, config: JobConfig, job: str) -> "Run":
+    def locate(cls, config: JobConfig) -> "Run":
         """Returns the run directory of `config`, which need not exist.
 
         Raises:
             ConfigError: No filesystem opens the storage.
         """
-        return cls.at(Place.at(config.storage) / (config.name or f"{job}-{config_hash(config)}"))
+        name = config.name or f"{config.job}-{config_hash(config)}"
+        return cls.at(Place.at(config.storage) / name)
 
     @cached_property
     def id(self) -> str | None:
@@ -134,7 +133,7 @@ class Run(Place):
 
     @property
     def in_working_directory(self) -> bool:
-        """True if it lies in the copy of the working directory of a submitted job."""
+        """True in the copy that Ray makes of a submitted job's working directory."""
         return self.is_local and is_in_copy(self.path)
 
     @property
@@ -144,7 +143,7 @@ class Run(Place):
         return record is not None and record.finished is not None
 
     def finish(self) -> None:
-        """Notes in the record that the whole run is done."""
+        """Marks the run as finished in its record."""
         self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
@@ -155,7 +154,7 @@ class Run(Place):
             name: Relative name of its file; None takes that of the kind.
 
         Raises:
-            RunError: The file holds no valid record, or one of another version.
+            RunError: The file holds no valid record of this version.
             DataError: It cannot be read.
         """
         file = self / (name or kind.file)
@@ -168,7 +167,7 @@ class Run(Place):
                 f"{file}: not valid JSON: {error}: restore the file, or remove the run directory"
             ) from error
         try:
-            return kind.of_content(content)
+            return kind.from_content(content)
         except ValueError as error:
             raise RunError(f"{file} cannot be used: {error}, restore or remove it") from error
 
@@ -181,16 +180,16 @@ class Run(Place):
                 the kind.
 
         Raises:
-            RunError: The file cannot be written, or as `require_own`.
+            RunError: The file cannot be written, or the run is not the one that was opened.
         """
         self.require_own()
         (self / (name or record.file)).write(_json(record))
 
     def require_own(self) -> None:
-        """Refuses the run, on a local disk, if it is no more the one that this process opened.
+        """Refuses a local run that is not the one this process opened.
 
         Raises:
-            RunError: It was removed, or removed and begun anew.
+            RunError: The run was removed, or removed and started again.
         """
         opened = self.__dict__.get("id")
         if opened is None or not self.is_local:
@@ -198,12 +197,12 @@ class Run(Place):
         present = self.read_record(RunRecord)
         if present is None or present.id != opened:
             raise RunError(
-                f"run {self} was removed or begun anew while this process worked on it, which "
-                "writes no more into it: give another name="
+                f"run {self} was removed or started again while this process worked on it, so "
+                "this process stops writing to it: give another name="
             )
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _lock(self) -> Generator[None]:
         if not self.is_local:
             yield
             return
@@ -213,12 +212,12 @@ class Run(Place):
         try:
             # Some file systems have no locks.
             with contextlib.suppress(OSError):
-                self._lock(directory)
+                self._claim(directory)
             yield
         finally:
             os.close(directory)
 
-    def _lock(self, directory: int) -> None:
+    def _claim(self, directory: int) -> None:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -226,34 +225,36 @@ class Run(Place):
                 f"run {self} is worked on by another process: wait until it ends, or stop it"
             ) from error
 
-    def _present(self, config: JobConfig, job: str) -> RunRecord | None:
-        """Returns the record of the run with this name if `config` may go on with it."""
+    def _read_resumable(self, config: JobConfig) -> RunRecord | None:
+        """Returns the record of a run that `config` may continue; None if there is no run."""
         record = self.read_record(RunRecord)
         if record is None:
             self._refuse_strange_content()
             return None
         if not config.resume:
             raise RunError(
-                f"run {self} exists, started {record.started}: go on with it by "
+                f"run {self} exists, started {record.started}: continue it with "
                 "resume=true, choose another name=, or remove the directory"
             )
-        if record.job != job:
-            raise RunError(f"run {self} is of job {record.job}, not {job}: choose another name=")
+        if record.job != config.job:
+            raise RunError(
+                f"run {self} is of job {record.job}, not {config.job}: choose another name="
+            )
         if differing := differences(record.identity, identity_of(config)):
             raise RunError(
-                f"run {self} is of another configuration:{differing}\n"
-                "set these as the run has them, or choose another name="
+                f"run {self} has another configuration:{differing}\n"
+                "set these keys as the run has them, or choose another name="
             )
         return record
 
     def _refuse_strange_content(self) -> None:
-        # A process that died while it wrote has left a temporary file.
+        # A process that dies while it writes leaves a temporary file.
         names = [name for name in self.names() if not is_temporary(name)]
         if names and RECORD not in names:
             listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             raise RunError(
-                f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
-                "made them: choose another name=, or remove the directory"
+                f"run {self} has no {RECORD} but holds {listed}, and nothing says what made "
+                "them: choose another name=, or remove the directory"
             )
 
 

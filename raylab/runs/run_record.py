@@ -38,9 +38,9 @@ IDENTITY_EXCLUDES = (
     "dry_run",
     "scoring.model_classes",
 )
-"""Paths of the keys that may change without making a different run; `*` is any name.
+"""Paths of the keys that may change between starts of one run; `*` is any name.
 
-They set where it runs, how fast, at what price and what may be imported, not what it does.
+They set where it runs, how fast, at what price and what it may import, but not what it does.
 """
 EXCLUDED_PATHS = [path.split(".") for path in IDENTITY_EXCLUDES]
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy", "genai-prices")
@@ -77,7 +77,7 @@ class RunRecord(Record):
     version: ClassVar[int] = 6
 
     id: str
-    """22 hexadecimal digits, unique also among runs of one name; they sort by the first start."""
+    """22 hexadecimal digits, unique even among runs of one name; ids sort by the first start."""
     job: str
     name: str
     config: Mapping[str, Any]
@@ -89,7 +89,7 @@ class RunRecord(Record):
     started: str
     resumed: tuple[Resumption, ...] = ()
     finished: str | None = None
-    """Time when the whole run was done; None before that."""
+    """Time when the whole run finished; None until then."""
     versions: Mapping[str, str | None]
     """Versions of Python and of packages; None for one that is absent."""
     git: Checkout | None
@@ -101,11 +101,11 @@ class RunRecord(Record):
     archive: ArchiveNote | None = None
 
     @classmethod
-    def of(cls, config: JobConfig, job: str, name: str) -> Self:
-        """Returns the record of a run that starts now, on this machine."""
+    def start(cls, config: JobConfig, name: str) -> Self:
+        """Returns the record of a run of `config` that starts now on this machine."""
         return cls(
             id=f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}",
-            job=job,
+            job=config.job,
             name=name,
             config=config.model_dump(mode="json"),
             config_hash=config_hash(config),
@@ -124,12 +124,12 @@ class RunRecord(Record):
         return _identity(self.config, EXCLUDED_PATHS)
 
     def resume(self) -> Self:
-        """Returns the record with a later start now."""
+        """Returns the record with another start, at the present time."""
         again = Resumption(time=_now(), argv=tuple(sys.argv))
         return self.model_copy(update={"resumed": (*self.resumed, again)})
 
     def finish(self) -> Self:
-        """Returns the record with the run finished now."""
+        """Returns the record of the run, finished at the present time."""
         return self.model_copy(update={"finished": _now()})
 
 

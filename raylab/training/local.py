@@ -33,7 +33,7 @@ def train(inputs: Inputs) -> None:
         RaylabError: The training failed for a reason that the user can act on.
     """
     config = inputs.config
-    with Run.alone(config, config.job) as run:
+    with Run.open_alone(config) as run:
         metrics = fit(config, run, inputs.sides, inputs.start)
         # The report takes a second to import, in which the first epoch may be under way.
         from raylab.training.outcome import report_training

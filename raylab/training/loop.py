@@ -109,7 +109,7 @@ class EpochStore(EpochRecorder):
         Workers of a lost cluster live on for a minute, in which another one may resume the run.
 
         Raises:
-            RunError: The run was removed or begun anew, or its record is ahead of this epoch.
+            RunError: The run was removed or started again, or its record is ahead of this epoch.
         """
         self.run.require_own()
         recorded = self.run.read_record(TrainingMetrics)

@@ -30,8 +30,8 @@ def configured(path: Path, **changes: object) -> AnnotateConfig:
 
 def annotate(config: AnnotateConfig, *cases: str) -> Run:
     """Does what the job does, with cases made by hand."""
-    location = archive_location(config, Run.named(config, "annotate").read_record(RunRecord))
-    run = Run.open(config, "annotate")
+    location = archive_location(config, Run.locate(config).read_record(RunRecord))
+    run = Run.open(config)
     with open_annotation(config, CODEBOOK, run, location) as annotation:
         annotation.archived.add_cases([case_row(case) for case in cases])
     return run
@@ -112,7 +112,7 @@ def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):
 
 
 def test_a_storage_that_moved_and_a_run_that_died_before_it_was_archived_go_on(tmp_path: Path):
-    Run.open(configured(tmp_path / "here"), "annotate")
+    Run.open(configured(tmp_path / "here"))
     annotate(configured(tmp_path / "here"), "a")
     shutil.move(tmp_path / "here", tmp_path / "there")
     annotate(configured(tmp_path / "there"), "b")

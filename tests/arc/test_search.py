@@ -188,7 +188,7 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         "demonstrations": {"integer": [0, 2]},
     }
     config = sweep(space={"model": {"custom": domains}}, trials=6, storage=str(tmp_path), name="s")
-    run = Run.named(config, config.job)
+    run = Run.locate(config)
     scores: dict[str, float] = {}
     for number, drawn in enumerate(draws(config)):
         name = name_trial(f"t{number}", drawn, config.space)
@@ -198,8 +198,8 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         target = "mymodels:TwoLayers"
         model = {"target": target, "options": {"width": width}, "demonstrations": shown}
         assert trial.model == CustomConfig.model_validate(model)
-        own = Run.named(trial, trial.job)
-        own.write_record(RunRecord.of(trial, trial.job, own.name))
+        own = Run.locate(trial)
+        own.write_record(RunRecord.start(trial, own.name))
         scores[name] = number % 3 / 4
         metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 1 - number / 8}
         own.write_record(training_metrics(epoch(1, metrics)))

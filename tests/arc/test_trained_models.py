@@ -22,7 +22,8 @@ def runs(tmp_path: Path) -> Callable[..., Path]:
 
     def make(name: str, job: str, metrics: Record | None) -> Path:
         run = Run.at(f"{tmp_path}/{name}")
-        run.write_record(RunRecord.of(TrainConfig(), job, name).finish())
+        record = RunRecord.start(TrainConfig(), name)
+        run.write_record(record.model_copy(update={"job": job}).finish())
         if metrics is not None:
             run.write_record(metrics)
         return tmp_path / name

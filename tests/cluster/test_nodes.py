@@ -136,7 +136,7 @@ from raylab.runs.run import Run
 for storage in sys.argv[1:]:
     config = TrainConfig(storage=storage, name='apart', cluster={'workers': 2})
     try:
-        with workers_for(config.cluster, Run.open(config, config.job)):
+        with workers_for(config.cluster, Run.open(config)):
             print('nothing is refused')
     except RunError as error:
         print(error)

@@ -59,7 +59,7 @@ def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> Tr
 
 
 def run(settings: TrainConfig) -> TrainingMetrics:
-    return fit(settings, Run.open(settings, "train"), ray.put(load_sides(settings.data)))
+    return fit(settings, Run.open(settings), ray.put(load_sides(settings.data)))
 
 
 def metrics_in(directory: Path) -> TrainingMetrics:
@@ -122,7 +122,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     assert metrics == metrics_in(directory) and metrics.ended
     # Each epoch is there once: none was lost or repeated.
     alone = config(tmp_path, "alone", training=training, **fields)
-    here = local.fit(alone, Run.open(alone, "train"), load_sides(DATA), threads=1)
+    here = local.fit(alone, Run.open(alone), load_sides(DATA), threads=1)
     for ours, theirs in zip(losses(metrics), losses(here), strict=True):
         assert ours == pytest.approx(theirs, rel=3e-3)
 
@@ -166,7 +166,7 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
         raise Killed
 
     def here(settings: TrainConfig, **listeners: EpochListener) -> TrainingMetrics:
-        opened = Run.open(settings, "train")
+        opened = Run.open(settings)
         return local.fit(settings, opened, sides, listeners=listeners, threads=1)
 
     sides = load_sides(DATA)
@@ -233,7 +233,7 @@ def only_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 @pytest.mark.usefixtures("only_worker")
 def test_a_worker_returns_the_errors_that_no_retry_would_fix(tmp_path: Path):
     settings = config(tmp_path, "run")
-    opened, sides = Run.open(settings, "train"), load_sides(settings.data)
+    opened, sides = Run.open(settings), load_sides(settings.data)
     shapes = build_model(SMALL).state_dict().items()
     weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in shapes}
     spoilt = Checkpoint("spoilt.ckpt", SMALL, weights, Seen(TaskSet()))

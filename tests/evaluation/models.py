@@ -31,7 +31,7 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
     trainer.fit(experiment.module, datamodule=experiment.data)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
     run.write_record(training_metrics(checkpoint=CHECKPOINT))
-    run.write_record(RunRecord.of(config, config.job, run.name).finish())
+    run.write_record(RunRecord.start(config, run.name).finish())
 
 
 def train_two(storage: Path) -> Path:

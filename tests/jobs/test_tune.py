@@ -97,7 +97,7 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     # The winner's epochs are those of the same training called directly, to the last digit.
     record = json.loads((trials / ranked[0] / "record.json").read_text())
     alone = TrainConfig.of_record(record["config"], storage=str(tmp_path), name="alone")
-    again = local.fit(alone, Run.open(alone, "train"), load_sides(alone.data))
+    again = local.fit(alone, Run.open(alone), load_sides(alone.data))
     losses = [epoch["train_loss"] for epoch in history[ranked[0]]]
     assert [epoch.train_loss for epoch in again.history] == losses
 

@@ -89,7 +89,7 @@ def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:
 
 def left(config: JobConfig, *records: Record, finished: bool = True) -> Run:
     """A run with its own record and others."""
-    run = Run.open(config, config.job)
+    run = Run.open(config)
     for record in records:
         run.write_record(record)
     if finished:

@@ -68,7 +68,7 @@ class Storage:
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
-        run = Run.open(config, config.job)
+        run = Run.open(config)
         self.archive.start_run(name, identity_of(config), {}, run.id)
         self.archive.run(name).add_cases(list(rows))
         self.archive.run(name).finish()

@@ -63,7 +63,7 @@ def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
 
 def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
     """Annotates descriptions, or cases, by their id."""
-    run = Run.open(config, config.job)
+    run = Run.open(config)
     named = [
         replace(case, id=name) if isinstance(case, Case) else Case(name, case)
         for name, case in cases.items()

@@ -27,7 +27,7 @@ def race(storage: str, races: int, start: Barrier, results: "Queue[list[str]]") 
         config = TrainConfig(storage=storage, name=f"run{number}")
         start.wait(SECONDS)
         try:
-            ends.append(Run.open(config, "train").id or "")
+            ends.append(Run.open(config).id or "")
         except RunError as error:
             ends.append(str(error))
     results.put(ends)
@@ -52,7 +52,7 @@ def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
 
 def hold(storage: str, results: "Queue[str | None]") -> None:
     """Opens a run for this process alone, and stays in it."""
-    with Run.alone(train(storage, "name=night"), "train") as run:
+    with Run.open_alone(train(storage, "name=night")) as run:
         results.put(run.id)
         time.sleep(SECONDS)
 
@@ -64,13 +64,13 @@ def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) ->
     run_id = results.get(timeout=SECONDS)
     resume = train(tmp_path, "name=night", "resume=true")
     with pytest.raises(OwnerError, match=r"run .*night is worked on by another process: wait"):
-        with Run.alone(resume, "train"):
+        with Run.open_alone(resume):
             raise AssertionError("two processes are in one run")
     assert Run.at(tmp_path / "night").record.resumed == ()
     holder.kill()
     holder.join(SECONDS)
     for _ in range(2):
-        with Run.alone(resume, "train") as run:
+        with Run.open_alone(resume) as run:
             assert run.id == run_id
 
 

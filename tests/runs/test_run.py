@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig, TrainConfig
+from raylab.config.jobs import AnnotateConfig, PipelineConfig, TrainConfig
 from raylab.config.llm import Endpoint, Limits
 from raylab.errors import RunError
 from raylab.runs.records import Record
@@ -46,7 +46,7 @@ def test_record_says_what_made_the_run_and_nothing_of_its_secrets(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sk-0123456789")
     config = train(storage, "name=night", "training.lr=0.5")
-    run = Run.open(config, "train")
+    run = Run.open(config)
     assert (run.name, run.uri) == ("night", f"{config.storage}/night")
     record = run.record
     assert record.job == "train"
@@ -62,13 +62,13 @@ def test_record_says_what_made_the_run_and_nothing_of_its_secrets(
 
 
 def test_a_used_name_is_refused_with_the_ways_out(storage: str) -> None:
-    Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
+    Run.open(train(storage, "name=night", "training.lr=0.5"))
     with pytest.raises(RunError, match=r"night exists.*resume=true.*name=.*remove the directory"):
-        Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
+        Run.open(train(storage, "name=night", "training.lr=0.5"))
     with pytest.raises(RunError, match="of job train, not pipeline"):
-        Run.open(train(storage, "name=night", "resume=true"), "pipeline")
+        Run.open(PipelineConfig(storage=storage, name="night", resume=True))
     with pytest.raises(RunError) as caught:
-        Run.open(train(storage, "name=night", "resume=true", "model=decoder_only"), "train")
+        Run.open(train(storage, "name=night", "resume=true", "model=decoder_only"))
     message = str(caught.value)
     assert "training.lr: the run has 0.5, now 0.00185" in message
     assert "model.rope_theta: the run has nothing, now 10000.0" in message
@@ -76,13 +76,13 @@ def test_a_used_name_is_refused_with_the_ways_out(storage: str) -> None:
 
 
 def test_a_run_is_resumed_and_finished_under_its_id(storage: str) -> None:
-    run = Run.open(train(storage, "name=night", "resume=true"), "train")
+    run = Run.open(train(storage, "name=night", "resume=true"))
     first = run.record
     assert first.resumed == () and run.id is not None and len(run.id) == 22
     # Milliseconds in front: ids sort by time.
     assert int(run.id[:12], 16) <= 1000 * time.time()
-    Run.open(train(storage, "name=night", "resume=true"), "train")
-    again = Run.open(train(storage, "name=night", "resume=true", "cluster.workers=2"), "train")
+    Run.open(train(storage, "name=night", "resume=true"))
+    again = Run.open(train(storage, "name=night", "resume=true", "cluster.workers=2"))
     assert again.id == run.id == Run.at(again.uri).id
     assert [list(entry.argv) for entry in again.record.resumed] == [sys.argv, sys.argv]
     assert not again.finished
@@ -106,7 +106,7 @@ SAME_WORK = (
 
 def test_derived_name_depends_on_the_work_alone(tmp_path: Path) -> None:
     config = train(tmp_path)
-    name = Run.open(config, "train").name
+    name = Run.open(config).name
     assert name == f"train-{config_hash(config)}"
     plain = load_config(AnnotateConfig, [])
     assert config_hash(load_config(AnnotateConfig, SAME_WORK)) == config_hash(plain)
@@ -129,10 +129,10 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
         )
 
     assert config_hash(annotate("a")) != config_hash(annotate("b"))
-    run = Run.open(annotate("a"), "annotate")
+    run = Run.open(annotate("a"))
     with pytest.raises(RunError, match=rf"{name}\.base_url: the run has http://a/v1, now"):
-        Run.open(annotate("b"), "annotate")
-    assert Run.open(annotate("a", calls=9), "annotate").id == run.id
+        Run.open(annotate("b"))
+    assert Run.open(annotate("a", calls=9)).id == run.id
 
 
 WRITE = """
@@ -151,13 +151,13 @@ def kill_while_writing(file: Path) -> None:
 
 
 def test_what_a_killed_process_was_writing_is_removed_by_a_resume_alone(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
+    run = Run.open(train(tmp_path, "name=night"))
     for file in (Path(run.path) / "note.json", Path(run.path) / "checkpoints/epoch-0001/x.ckpt"):
         kill_while_writing(file)
     assert len([*Path(run.path).rglob(".*.tmp")]) == 2
     with (run / "metrics.json").replaced() as living:
         living.write(b"{}")
-        Run.open(train(tmp_path, "name=night", "resume=true"), "train")
+        Run.open(train(tmp_path, "name=night", "resume=true"))
         (left,) = Path(run.path).rglob(".*.tmp")
         assert left.name.startswith(".metrics.json.")
     assert {path.name for path in Path(run.path).rglob("*") if path.is_file()} == {
@@ -167,12 +167,12 @@ def test_what_a_killed_process_was_writing_is_removed_by_a_resume_alone(tmp_path
 
 
 def test_a_run_that_another_process_began_anew_is_left_alone(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
+    run = Run.open(train(tmp_path, "name=night"))
     shutil.rmtree(run.path)
-    with pytest.raises(RunError, match="was removed or begun anew"):
+    with pytest.raises(RunError, match="was removed or started again"):
         run.write_record(Note(value=1))
-    other = Run.open(train(tmp_path, "name=night"), "train")
-    with pytest.raises(RunError, match="was removed or begun anew"):
+    other = Run.open(train(tmp_path, "name=night"))
+    with pytest.raises(RunError, match="was removed or started again"):
         run.write_record(Note(value=1))
     other.write_record(Note(value=2))
 
@@ -181,11 +181,11 @@ def test_directory_without_a_record_is_refused_unless_it_is_free(tmp_path: Path)
     # A process that died while it wrote has left a temporary file.
     (tmp_path / "day").mkdir()
     kill_while_writing(tmp_path / "day" / RECORD)
-    assert (Run.open(train(tmp_path, "name=day"), "train") / RECORD).exists()
+    assert (Run.open(train(tmp_path, "name=day")) / RECORD).exists()
     (tmp_path / "night" / "checkpoints").mkdir(parents=True)
     for resume in ("false", "true"):
         with pytest.raises(RunError, match=r"no record\.json but holds checkpoints"):
-            Run.open(train(tmp_path, "name=night", f"resume={resume}"), "train")
+            Run.open(train(tmp_path, "name=night", f"resume={resume}"))
 
 
 def test_records_go_there_and_back_in_any_directory(storage: str) -> None:
@@ -217,7 +217,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
 def test_storage_that_ray_will_delete_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Run.open(train(tmp_path / "runs"), "train")
+    Run.open(train(tmp_path / "runs"))
     assert not caplog.records
-    Run.open(train(tmp_path / "working_dir_files" / "_ray_pkg_0123" / "runs"), "train")
+    Run.open(train(tmp_path / "working_dir_files" / "_ray_pkg_0123" / "runs"))
     assert "give storage= an absolute path or a URI" in caplog.text

@@ -58,7 +58,7 @@ def config(storage: Path, name: str = "run", **training: Any) -> TrainConfig:
 def trained(
     settings: TrainConfig, sides: Sides, **listeners: EpochListener
 ) -> tuple[Run, TrainingMetrics]:
-    run = Run.open(settings, settings.job)
+    run = Run.open(settings)
     return run, fit(settings, run, sides, listeners=listeners)
 
 

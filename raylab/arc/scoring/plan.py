@@ -210,7 +210,7 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
         CheckpointError: A checkpoint cannot be used.
         ConfigError: The generations cannot be used.
     """
-    run = Run.planned(config, config.job)
+    run = Run.check(config)
     models = find_models(config.models, config.storage)
     if config.scoring.protocol == "arc":
         _require_questions(config)
@@ -225,7 +225,7 @@ def open_run(scoring: Scoring, config: EvaluateConfig) -> Scoring:
     Raises:
         RunError: The run cannot be used.
     """
-    return replace(scoring, tree=Run.open(config, config.job)).written()
+    return replace(scoring, tree=Run.open(config)).written()
 
 
 def _require_questions(config: EvaluateConfig) -> None:

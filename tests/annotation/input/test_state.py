@@ -68,7 +68,7 @@ def annotated(tmp_path: Path) -> Annotated:
             "generations": ["published"],
         }
     )
-    run = Run.open(config, "annotate")
+    run = Run.open(config)
     archive = Archive.open(tmp_path / "archive.db")
     archive.start_run("r", {}, {}, run.id)
     found = Annotated(tmp_path / "cases.jsonl", config, run, archive)

@@ -49,7 +49,7 @@ def compared(drift: Drift, measure: str = "roots", side: str = "A") -> DriftChan
 
 def test_a_run_is_compared_with_the_one_before_it():
     drift = compare_runs([run("late", 2, answered(3)), run("early", 1, answered(9))])
-    assert Drift.of_content(json.loads(json.dumps(drift.content(), allow_nan=False))) == drift
+    assert Drift.from_content(json.loads(json.dumps(drift.content(), allow_nan=False))) == drift
     row = compared(drift)
     assert (row.before, row.after, row.models, row.changed) == ("early", "late", ("m",), ())
     assert (row.cases, row.right_before, row.right_after) == (10, 9, 3)
