@@ -4,25 +4,35 @@ PYTHON ?= python3
 ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/installed
+RUNNING := $(VENV)/running
+TESTING := $(VENV)/testing
 
 .PHONY: venv lock demo test schedules test-fast test-faults test-documents coverage check format pictures clean
 
-venv: $(STAMP)
+venv: $(RUNNING)
 
 # Only files whose hashes are in deploy/locks/, each lock from one index, built by none but locked tools.
-LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation
+OPTIONS := install --require-hashes --no-deps --no-build-isolation
+PIP := $(BIN)/pip $(OPTIONS)
+# uv downloads in parallel, but knows no mirror that only pip's configuration names.
+UV := $(BIN)/uv pip $(OPTIONS) --quiet --python $(BIN)/python
 
-$(STAMP): pyproject.toml $(wildcard deploy/locks/*.txt)
+# What jobs need.
+$(RUNNING): pyproject.toml $(filter-out %/dev.txt,$(wildcard deploy/locks/*.txt))
 	$(PYTHON) -m venv --clear $(VENV)
-	$(LOCKED) -r deploy/locks/build.txt
-	$(LOCKED) -r deploy/locks/run.txt -r deploy/locks/dev.txt
-	$(LOCKED) -r deploy/locks/$(ACCELERATOR).txt
+	$(PIP) -r deploy/locks/build.txt -r deploy/locks/uv.txt
+	$(UV) -r deploy/locks/run.txt || $(PIP) -r deploy/locks/run.txt
+	$(PIP) -r deploy/locks/$(ACCELERATOR).txt
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
 
+# What tests and linters need besides.
+$(TESTING): $(RUNNING) deploy/locks/dev.txt
+	$(UV) -r deploy/locks/dev.txt || $(PIP) -r deploy/locks/dev.txt
+	touch $@
+
 # Writes deploy/locks/ from constraints.txt.
-lock: venv
+lock: $(TESTING)
 	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
 demo: venv
@@ -31,40 +41,40 @@ demo: venv
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 
 # Waiting threads give their core to the other test processes.
-test: venv
+test: $(TESTING)
 	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
 	    --dist=loadscope --no-loadscope-reorder -m 'not fault and not coverage and not documents'
 
 # Ten thousand simulated schedules of the archive; `make test` has 300.
-schedules: venv
+schedules: $(TESTING)
 	$(BIN)/python -m tests.simulation --schedules 10000
 
-test-fast: venv
+test-fast: $(TESTING)
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
 
 # Kills nodes, drivers and heads; writes the table of failures in deploy/README.md.
-test-faults: venv
+test-faults: $(TESTING)
 	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
 
 # Runs every command of the documents on little data.
-test-documents: venv
+test-documents: $(TESTING)
 	$(BIN)/pytest --timeout=600 -m documents tests/jobs/test_documented.py
 
 # Simulates how often intervals hold the truth, for about an hour; writes the table in raylab/README.md.
-coverage: venv
+coverage: $(TESTING)
 	$(BIN)/pytest --timeout=1800 --numprocesses=logical tests/coverage --coverage-table=raylab/README.md
 
-check: venv
+check: $(TESTING)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-format: venv
+format: $(TESTING)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
 # Takes the pictures of README.md in Chromium, from small runs in runs/.
-pictures: venv
+pictures: $(TESTING)
 	$(BIN)/python -m tests.pictures
 
 clean:

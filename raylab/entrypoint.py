@@ -4,11 +4,14 @@ python jobs/<job>.py [--help] [--cfg job] [--config FILE] [key=value ...]
 """
 
 import argparse
+import ast
+import importlib.util
 import json
 import logging
 import os
 import re
 import select
+import shlex
 import sys
 import textwrap
 import traceback
@@ -17,8 +20,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from raylab.config.base import JobConfig, require_trackers
-from raylab.config.compose import as_yaml, compose_values, config_groups, load_config
+from raylab.config.base import JobConfig, command_of, require_trackers
+from raylab.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.log import PrintableFormatter, details, json_lines, log_line, structured
@@ -28,6 +31,9 @@ Config = TypeVar("Config", bound=JobConfig)
 
 INTERRUPTED = 130
 LOG_JSON = "log=json"
+JOBS = CONFIGS.with_name("jobs")
+WIDTH, LONGEST_DEFAULT = 80, 30
+"""Columns of `--help`, and of a default among its main keys."""
 
 
 def run_job(
@@ -60,20 +66,87 @@ def run_job(
     sys.exit(status)
 
 
-def help_text(kind: type[JobConfig], doc: str | None) -> str:
-    """Returns the text of `--help`: the job, its flags, config groups and every key."""
-    groups = config_groups(kind)
+def main() -> NoReturn:
+    """Runs `raylab <job> ...`, the same as `python jobs/<job>.py ...` in the checkout."""
+    job, *argv = sys.argv[1:] or ["--help"]
+    if job in ("--help", "-h"):
+        print("usage: raylab JOB [--help] [--cfg job] [--config FILE] [key=value ...]\n\nJobs:")
+        for path in sorted(JOBS.glob("*.py")):
+            doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+            print(f"  {path.stem:<10} {doc.splitlines()[0]}")
+        sys.exit(0)
+    try:
+        kind, script = _load(job)
+    except ConfigError as error:
+        sys.exit(_failed(f"error: {error}", 2))
+    run_job(kind, script.__doc__, script.run, argv)
+
+
+def start(job: str, *overrides: str) -> None:
+    """Runs a job in this process, such as that of a notebook, as its command does.
+
+    Args:
+        job: Name of the job, such as `train`.
+        *overrides: Settings as on the command line, `key=value`.
+
+    Raises:
+        ConfigError: There is no such job, or the settings cannot be used.
+        RaylabError: The job failed for a reason that the user can act on.
+    """
+    kind, script = _load(job)
+    config = load_config(kind, overrides)
+    require_trackers(getattr(config, "tracking", ()))
+    script.run(config)
+
+
+def _load(job: str) -> tuple[type[JobConfig], Any]:
+    """Returns the configuration class and the module of a job.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    names = sorted(path.stem for path in JOBS.glob("*.py"))
+    if not names:
+        raise ConfigError(
+            f"{JOBS} holds no jobs: install raylab from its checkout, by make venv or pip install "
+            "-e, because its jobs and their configuration lie beside the package"
+        )
+    spec = importlib.util.spec_from_file_location(f"jobs.{job}", JOBS / f"{job}.py")
+    if job not in names or spec is None or spec.loader is None:
+        raise ConfigError(f"there is no job {job!r:.100}: the jobs are {', '.join(names)}")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (kind,) = (kind for kind in JobConfig.__subclasses__() if kind.job == job)
+    return kind, script
+
+
+def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> str:
+    """Returns the text of `--help`: the job, its flags, config groups and keys.
+
+    Args:
+        kind: Configuration class of the job.
+        doc: Module docstring of the job.
+        every: True for all keys, as `--help=all` prints them; else those that matter most.
+    """
+    keys, values = keys_of(kind), compose_values(kind)
+    summary, _, rest = (doc or "").strip().partition("\n\n")
+    groups = "".join(f"\n  {name}={' | '.join(o)}" for name, o in config_groups(kind).items())
+    if every:
+        title, lines = "All keys, each with its type,", _key_lines(keys, values)
+    else:
+        title, lines = "Main keys, each with its", _main_lines(kind, keys, values)
     sections = [
-        f"usage: python jobs/{kind.job}.py [--help] [--cfg job] [--config FILE] [key=value ...]",
-        (doc or "").strip(),
-        "Flags:\n  --help         print this\n  --cfg job      print the configuration and stop\n"
+        f"usage: {shlex.join(command_of(kind.job))} [--help] [--cfg job] [--config FILE] "
+        "[key=value ...]",
+        summary,
+        "\n".join([f"{title} default and meaning:", *lines]),
+        f"Config groups:{groups}" if groups else "",
+        f"Flags:\n  --help         print this; --help=all explains all {len(keys)} keys\n"
+        "  --cfg job      print the configuration and stop\n"
         "  --config FILE  YAML whose sections replace those of the job's own",
-        "Config groups:\n"
-        + "\n".join(f"  {name}={' | '.join(options)}" for name, options in groups.items()),
-        "Keys, each with its type, default and meaning:\n"
-        + "\n".join(_key_lines(keys_of(kind), compose_values(kind))),
+        rest,
     ]
-    return "\n\n".join(sections)
+    return "\n\n".join(filter(None, sections))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -129,13 +202,14 @@ def _failed(message: str, status: int, **fields: str) -> int:
 def _configure(kind: type[Config], doc: str | None, argv: Sequence[str]) -> Config | None:
     """Returns the configuration of the command line; None if it was only to be printed."""
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--help", "-h", action="store_true")
+    # An override that follows is none of its values.
+    parser.add_argument("--help", "-h", nargs="?", const="main")
     parser.add_argument("--cfg", "-c", choices=["job"])
     parser.add_argument("--config")
     parser.add_argument("overrides", nargs="*")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.help:
-        print(help_text(kind, doc))
+        print(help_text(kind, doc, arguments.help == "all"))
         return None
     file = None if arguments.config is None else Path(arguments.config)
     config = load_config(kind, arguments.overrides, file)
@@ -152,6 +226,21 @@ def _reader_is_gone() -> bool:
     return bool(watch.poll(0))
 
 
+def _main_lines(
+    kind: type[JobConfig], keys: Sequence[ConfigKey], values: dict[str, Any]
+) -> Iterator[str]:
+    by_path = {key.path: key for key in keys}
+    main = [by_path[path] for path in (*kind.main, "storage", "name", "resume")]
+    defaults = [_plain(_value_at(values, key)) for key in main]
+    shown = [text if len(text) <= LONGEST_DEFAULT else "..." for text in defaults]
+    settings = [f"  {key.path}={text}" for key, text in zip(main, shown, strict=True)]
+    column = max(map(len, settings)) + 2
+    for setting, key in zip(settings, main, strict=True):
+        meaning = key.doc.partition(". ")[0].rstrip(".")
+        wrapped = textwrap.wrap(meaning, WIDTH - column, break_on_hyphens=False)
+        yield f"{setting:<{column}}" + f"\n{' ' * column}".join(wrapped)
+
+
 def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[str]:
     around = ("", None)
     for key in keys:
@@ -162,7 +251,7 @@ def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[st
         default = key.default if key.variant else _value_at(values, key)
         yield f"  {key.path}: {key.type} = {_plain(default)}" if key.type else f"\n  {key.path}"
         if key.doc:
-            wrapped = textwrap.wrap(key.doc, 90, break_on_hyphens=False)
+            wrapped = textwrap.wrap(key.doc, WIDTH - 6, break_on_hyphens=False)
             yield textwrap.indent("\n".join(wrapped), " " * 6)
 
 

@@ -13,7 +13,7 @@ import yaml
 from raylab.config.base import JobConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.schema import keys_of
-from raylab.entrypoint import help_text, run_job
+from raylab.entrypoint import help_text, main, run_job
 from raylab.errors import ConfigError, DataError, RaylabError
 from raylab.log import log_line, structured
 from tests.told import lines_of
@@ -44,7 +44,7 @@ def assert_imports_nothing_heavy(stderr: str) -> None:
 def test_help_comes_from_any_directory_without_a_heavy_import(job: str, tmp_path: Path) -> None:
     done = run_script(job, "--help", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.startswith(f"usage: python jobs/{job}.py")
+    assert done.stdout.startswith(f"usage: python {ROOT}/jobs/{job}.py [--help]")
     assert_imports_nothing_heavy(done.stderr)
     assert list(tmp_path.iterdir()) == []
 
@@ -74,14 +74,45 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", JobConfig.__subclasses__())
-def test_help_lists_every_key_with_its_type_default_and_doc(kind: type[JobConfig]) -> None:
-    text = help_text(kind, "Doc.")
+def test_help_opens_with_the_main_keys_and_all_lists_every_key(kind: type[JobConfig]) -> None:
+    shown, text = help_text(kind, "Summary.\n\nMore."), help_text(kind, "Doc.", every=True)
+    lines = shown.partition("Summary.\n\n")[2].partition("\n\n")[0].splitlines()[1:]
+    keys = [line[2:].partition("=")[0] for line in lines if not line.startswith("   ")]
+    assert keys == [*kind.main, "storage", "name", "resume"] and len(keys) <= 10
+    assert max(map(len, lines)) <= 80
     for key in keys_of(kind):
         if key.type:
             assert f"\n  {key.path}: {key.type} = " in text
         for word in key.doc.split():
             assert word in text
     assert all((field.alias or name) in text for name, field in kind.model_fields.items())
+
+
+@pytest.mark.parametrize("arguments", [["--help=all"], ["--help", "training.lr=1"], ["-h"]])
+def test_help_runs_nothing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, "Doc.", lambda _: pytest.fail("ran"), arguments)
+    assert ended.value.code == 0
+    assert ("training.betas" in capsys.readouterr().out) == (arguments == ["--help=all"])
+
+
+def test_the_command_runs_the_script_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/raylab", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    assert run("train", "--help")[1].startswith("usage: raylab train [--help]")
+    status, out, _ = run()
+    assert status == 0 and all(f"\n  {kind.job} " in out for kind in JobConfig.__subclasses__())
+    status, _, err = run("trian")
+    assert status == 2 and "there is no job 'trian': the jobs are annotate, " in err
+    status, _, err = run("train", "nmae=x")
+    assert status == 2 and "raylab train --help=all lists every key" in err
+    assert run("../jobs/train")[0] == 2
 
 
 def test_mistake_ends_with_status_2_without_traceback_or_heavy_import(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_lock_holds_versions_with_hashes_and_nothing_else(lock: str) -> None:
 
 @pytest.mark.parametrize("build", ["cpu", "cuda"])
 def test_the_locks_hold_the_pinned_versions_once(build: str) -> None:
-    rows = [row for lock in ("build", "run", "dev", build) for row in locked(lock).items()]
+    rows = [row for lock in ("build", "uv", "run", "dev", build) for row in locked(lock).items()]
     names = [name for name, _ in rows]
     assert len(names) == len(set(names))
     assert {(name, version) for name, version in rows if name in pins()} == set(pins().items())

@@ -187,11 +187,31 @@ STORAGE = "./runs"
 """The storage of every job by default, from the directory in which it runs."""
 
 
+COMMAND = "raylab"
+"""The command that runs any job of the checkout in which it is installed."""
+
+
+def command_of(job: str) -> list[str]:
+    """Returns the words that start a job, in the form in which this process was started."""
+    started = Path(sys.argv[0])
+    if started.name == COMMAND:
+        return [COMMAND, job]
+    # The script lies beside that which runs, wherever it was started from.
+    folder = started.parent if started.parent.name == "jobs" else Path("jobs")
+    return ["python", str(folder / f"{job}.py")]
+
+
+Keys = tuple[str, ...]
+"""Dotted paths of keys."""
+
+
 class JobConfig(Strict):
     """The keys of every job."""
 
     job: ClassVar[str]
     """Name of the job: of its script, its YAML file and, by default, its runs."""
+    main: ClassVar[Keys]
+    """The keys of its own that matter most, at most seven, for `--help`."""
     foreign: ClassVar[frozenset[str]] = frozenset()
     """Sections of a file that are of other tools, and ignored."""
 
@@ -223,10 +243,7 @@ class JobConfig(Strict):
         if archive := getattr(self, "archive", None):
             keys["archive"] = archive
         words = [f"{key}={_as_override(str(value))}" for key, value in (keys | more).items()]
-        # The script lies beside that which runs, wherever it was started from.
-        folder = Path(sys.argv[0]).parent
-        script = (folder if folder.name == "jobs" else Path("jobs")) / f"{job}.py"
-        return shlex.join(["python", str(script), *words])
+        return shlex.join([*command_of(job), *words])
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import shlex
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,7 +23,7 @@ from pydantic import ValidationError
 
 import raylab
 from raylab.bounded import read_all
-from raylab.config.base import JobConfig
+from raylab.config.base import JobConfig, command_of
 from raylab.config.schema import ConfigProblem, problems_of
 from raylab.errors import ConfigError, DataError
 
@@ -221,5 +222,5 @@ def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:
     lines = "".join(f"\n  {problem}" for problem in problems)
     return (
         f"the configuration of {kind.job} cannot be used:{lines}\n"
-        f"python jobs/{kind.job}.py --help lists every key"
+        f"{shlex.join(command_of(kind.job))} --help=all lists every key"
     )

@@ -32,6 +32,7 @@ from raylab.config.base import (
     ClusterConfig,
     Generation,
     JobConfig,
+    Keys,
     LocalPath,
     Location,
     ModelName,
@@ -56,6 +57,14 @@ class TrainConfig(JobConfig):
     """`jobs/train.py`."""
 
     job: ClassVar[str] = "train"
+    main: ClassVar[Keys] = (
+        "training.epochs",
+        "training.batch_size",
+        "training.lr",
+        "data.path",
+        "init_from",
+        "cluster.workers",
+    )
 
     model: ModelConfig = ChampionConfig()
     data: DataConfig = DataConfig()
@@ -76,6 +85,14 @@ class TuneConfig(JobConfig):
     """`jobs/tune.py`."""
 
     job: ClassVar[str] = "tune"
+    main: ClassVar[Keys] = (
+        "trials",
+        "search",
+        "stop_early",
+        "concurrent",
+        "training.epochs",
+        "cluster.workers",
+    )
 
     space: SearchSpace
     search: Search = Search.TPE
@@ -153,6 +170,14 @@ class EvaluateConfig(JobConfig):
     """`jobs/evaluate.py`."""
 
     job: ClassVar[str] = "evaluate"
+    main: ClassVar[Keys] = (
+        "models",
+        "submission",
+        "generations",
+        "data.path",
+        "scoring.metric",
+        "cluster.workers",
+    )
 
     models: tuple[ModelName, ...] = ()
     """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
@@ -187,6 +212,14 @@ class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
+    main: ClassVar[Keys] = (
+        "example",
+        "quality_eval_cfg.scores_root_dir",
+        "layout",
+        "strict",
+        "bootstrap",
+        "diagnosis",
+    )
     foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS
 
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
@@ -236,6 +269,14 @@ class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
     job: ClassVar[str] = "pipeline"
+    main: ClassVar[Keys] = (
+        "models",
+        "take",
+        "training.epochs",
+        "data.path",
+        "generations",
+        "pictures",
+    )
 
     models: Models = ALL_MODELS
     """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
@@ -269,6 +310,15 @@ class AnnotateConfig(JobConfig):
     """`jobs/annotate.py`."""
 
     job: ClassVar[str] = "annotate"
+    main: ClassVar[Keys] = (
+        "cases.path",
+        "cases.take",
+        "dry_run",
+        "llm.budget.money",
+        "archive",
+        "wait",
+        "export",
+    )
 
     llm: LlmConfig
     cases: CasesConfig = CasesConfig()
@@ -321,6 +371,7 @@ class ReportConfig(JobConfig):
     """`jobs/report.py`."""
 
     job: ClassVar[str] = "report"
+    main: ClassVar[Keys] = ("runs", "drift", "archive")
 
     runs: tuple[Text, ...] = ()
     """Runs of any jobs: names under `storage`, directories or URIs."""
@@ -343,6 +394,7 @@ class ReviewConfig(JobConfig):
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
     job: ClassVar[str] = "review"
+    main: ClassVar[Keys] = ("export", "import", "audit", "reviewer", "archive", "host", "port")
 
     name: RunName | None = None
     """The annotation run whose open cases are reviewed."""
@@ -386,6 +438,15 @@ class BenchmarkConfig(JobConfig):
     """`jobs/benchmark.py`."""
 
     job: ClassVar[str] = "benchmark"
+    main: ClassVar[Keys] = (
+        "part",
+        "models",
+        "batch_size",
+        "threads",
+        "rounds",
+        "cases",
+        "concurrency",
+    )
 
     part: Literal["train", "annotate", "quality", "tune"] = "train"
     """The part to measure."""
