@@ -381,13 +381,11 @@ class Codebook:
         name: Name in data sets, such as `opt-code`.
         version: Version of the set of categories.
         label_name: Noun for a label in messages, with its article, such as `an OPT-Code`.
-        case_sets: Locations of the packaged cases, by name; `gold` is one of them.
+        case_sets: Files of the packaged cases, by the name of the set; the first is the default.
         categories: Readable name of each category, in the order of the taxonomy.
+        examples: Codes as a person may write them.
         criteria: Criteria in the order of reports; `FORMAT` is one of them.
-        execution_criterion: Name of the criterion that fails when execution is mistaken for a
-            mechanism.
-        execution_bait: Categories that execution details suggest: the bait of a trap that names
-            none.
+        bait: Categories that a trap suggests if its case names none.
         prompts: The prompts of each style that a configuration may choose.
         distance: Distance between sets of categories.
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
@@ -398,11 +396,11 @@ class Codebook:
     name: str
     version: str
     label_name: str
-    case_sets: Mapping[str, str]
+    case_sets: Mapping[str, tuple[str, ...]]
     categories: Mapping[str, str]
+    examples: tuple[str, ...]
     criteria: tuple[Criterion, ...]
-    execution_criterion: str
-    execution_bait: Categories
+    bait: Categories
     prompts: Mapping[str, PromptSet]
     distance: SetDistance
     parse: Callable[[str], Label]

@@ -45,10 +45,6 @@ class LabelError(RaylabError):
     """A text without a label of the taxonomy."""
 
 
-class OptCodeError(LabelError):
-    """A text without an OPT-Code."""
-
-
 class LlmError(RaylabError):
     """A language model that gives no answer."""
 

@@ -53,7 +53,7 @@ class ReviewRow(Strict):
     """The reason why the case is open."""
     description: str | None = None
     candidates: tuple[dict[str, Any], ...] = ()
-    """The answers, each with its name (A or B), opt (the line of its code; null if none could be
+    """The answers, each with its name (A or B), code (the line of its code; null if none could be
     read), rationale, problem (why no code could be read) and the evaluator's report."""
     adjudicated: dict[str, Any] | None = None
     """The adjudicator's proposal, which was not confirmed."""
@@ -134,7 +134,7 @@ def _shown(name: str, answer: Classification, report: Evaluation | None) -> dict
     """Returns an answer as a person sees it, without the name of its model."""
     return {
         "name": name,
-        "opt": None if answer.label is None else str(answer.label),
+        "code": None if answer.label is None else str(answer.label),
         "rationale": answer.rationale,
         "problem": answer.problem,
         "report": report and report.model_dump(mode="json", include=SHOWN_OF_REPORT),

@@ -58,8 +58,8 @@ from raylab.llm.chat import Chat, Message, Reply
 from raylab.llm.prompts import PromptFile, neutral, shortened
 
 V = TypeVar("V")
-Relation = Literal["same", "operators", "roots"]
-"""The relation of two codes: the same, the same roots composed differently, or other roots."""
+Relation = Literal["same", "operators", "labels"]
+"""The relation of two codes: the same, the same labels composed differently, or other labels."""
 
 
 async def annotate(
@@ -120,7 +120,7 @@ def draw_order(seed: int, case: str) -> tuple[Side, Side]:
 def _relate(a: Label, b: Label) -> Relation:
     if a.composition == b.composition:
         return "same"
-    return "operators" if a.categories == b.categories else "roots"
+    return "operators" if a.categories == b.categories else "labels"
 
 
 def _next_step(

@@ -100,7 +100,7 @@ def settle(
 ) -> tuple[ChoiceReply, list[str]]:
     """Returns an adjudicator's reply with its choice between two labels and the final label.
 
-    The final label decides: with other roots or attributes than those of the candidate that the
+    The final label decides: with other labels or attributes than those of the candidate that the
     reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
 
     Args:
@@ -145,7 +145,7 @@ def _choose(label: Label, named: Choice | None, shown: Mapping[Choice, Label]) -
 
 
 def _restates(label: Label, candidate: Label) -> bool:
-    """Returns True if a label has the roots of a candidate, and no attribute that it lacks."""
+    """Returns True if a label is composed as a candidate, and has no attribute that it lacks."""
     same = label.composition == candidate.composition
     return same and label.fields.items() <= candidate.fields.items()
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from aiohttp import web
 
-from raylab.opt.codebook import prompt_set
+from raylab.config.annotation import ProtocolConfig
+from raylab.taxonomies import choose_codebook
 
-CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
-ANSWERS: dict[str, Any] = {"opt": CODE, "issues": [], "score": 95, "verdict": "PASS"}
+STYLE = "maximal"
+VERDICT: dict[str, Any] = {"issues": [], "score": 95, "verdict": "PASS"}
 TEXTS = {
     "rationale": "Parameters of a fixed model follow the gradient of a loss.",
     "summary": "The code names the mechanism.",
@@ -56,7 +57,7 @@ def chat_server(latency: float) -> Generator[str]:
 
 
 async def _serve(latency: float) -> None:
-    prompts = prompt_set("maximal")
+    prompts = choose_codebook(ProtocolConfig()).prompts[STYLE]
     keys = dict.fromkeys(ANNOTATORS, prompts.classify.keys) | {EVALUATOR: prompts.evaluate.keys}
     bodies = {f'"{model}"'.encode(): _completion(keys[model], model) for model in keys}
 
@@ -79,8 +80,10 @@ async def _serve(latency: float) -> None:
 
 def answer_of(keys: Sequence[str], model: str) -> str:
     """Returns the JSON reply of a model to a request for these keys."""
+    codebook = choose_codebook(ProtocolConfig())
+    answers = {**VERDICT, codebook.prompts[STYLE].form.key: codebook.examples[-1]}
     return json.dumps(
-        {key: f"{model}: {TEXTS[key]}" if key in TEXTS else ANSWERS[key] for key in keys}
+        {key: f"{model}: {TEXTS[key]}" if key in TEXTS else answers[key] for key in keys}
     )
 
 

@@ -65,18 +65,15 @@ class LlmConfig(Strict):
         return self
 
 
-DEFAULT_CASES = "systems+gold"
-
-
 class CasesConfig(Strict):
-    """The system descriptions to classify: one of the first three keys, by default systems+gold."""
+    """The texts to classify: one of the first three keys, by default a set of the codebook."""
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
-    packaged: Literal["systems+gold", "gold", "systems", "proposed", "injections"] | None = None
-    """Packaged cases: gold has published codes, most of them named by the prompts; systems are
-    published systems that no prompt names, and proposed further ones, with codes that nobody
-    reviewed; injections give orders to the models."""
+    packaged: Text | None = None
+    """A set of cases that the codebook has. OPT-Code has systems+gold (the default), systems
+    (published systems that no prompt names), gold (published codes, most of them named by the
+    prompts), proposed (codes that nobody reviewed) and injections (orders to the models)."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1
@@ -110,13 +107,13 @@ class ProtocolConfig(Strict):
     adjudicator: Literal["model", "human"] = "model"
     """Settles differences: the model llm.adjudicator, or a person on the review page."""
     accept_operator_differences: bool = False
-    """Take A's answer if both have the same roots and differ only in `+` and `/`."""
+    """Take A's answer if both name the same labels and join them differently, as `+` and `/` do."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
     """Lowest score of an acceptable answer."""
     score_caps: bool = True
     """Lower a score to the cap of an unmet criterion and to the band of its verdict; false takes
     the evaluator's verdict and score as they are."""
     distance: Location | None = None
-    """JSON file of root distances; null takes the packaged opt-l1-v1."""
+    """JSON file of distances between labels; null takes those of the codebook."""
     seed: Seed = 307
     """Seed of the order in which the adjudicator sees A and B, and of the intervals."""

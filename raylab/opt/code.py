@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any
 
 from raylab.codebook import Label, drop_asides
-from raylab.errors import OptCodeError
 from raylab.opt.notation import (
     ALL_NAMES,
     HTML_TAG,
@@ -28,6 +27,7 @@ from raylab.opt.notation import (
     PLACEHOLDER,
     PLAIN,
     VALUE,
+    OptCodeError,
     Reader,
     Repair,
     Root,

@@ -22,15 +22,14 @@ from raylab.codebook import (
     names_schema,
     quoted,
 )
-from raylab.errors import OptCodeError
 from raylab.llm.prompts import PromptFile, read_prompt
 from raylab.opt.agreement import load_distance
 from raylab.opt.code import bare, parse, read_canonical
-from raylab.opt.notation import FIELDS, LONG_NAMES, Root
+from raylab.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
 
 VERSION = "1.0"
 """Version of the set of roots."""
-CASE_SETS = ("gold", "systems", "proposed", "injections")
+CASE_SETS = ("systems+gold", "gold", "systems", "proposed", "injections")
 """The packaged cases.
 
 `gold` holds single mechanisms with the codes from the taxonomy's texts, which the prompts name, and
@@ -150,11 +149,15 @@ def opt_codebook(distance: str | None = None) -> Codebook:
         name="opt-code",
         version=VERSION,
         label_name="an OPT-Code",
-        case_sets={name: str(folder / f"{name}.jsonl") for name in CASE_SETS},
+        case_sets={
+            name: tuple(str(folder / f"{file}.jsonl") for file in name.split("+"))
+            for name in CASE_SETS
+        },
         categories={str(root): name for root, name in LONG_NAMES.items()},
+        examples=("Evo/Lrn+Ctl", "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"),
         criteria=CRITERIA,
-        execution_criterion=EXECUTION,
-        execution_bait=frozenset({Root.EVO, Root.SCH, Root.SWM}),
+        # Threads and clusters suggest these.
+        bait=frozenset({Root.EVO, Root.SCH, Root.SWM}),
         prompts={style: prompt_set(style) for style in ("minimal", "maximal", "word")},
         distance=load_distance(distance),
         parse=parse,

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import accumulate, chain, groupby
 
 from raylab.codebook import Label
-from raylab.errors import OptCodeError
+from raylab.errors import LabelError
 
 FIELDS = ("Rep", "Obj", "Data", "Time", "Human", "Locus")
 """The known keys in canonical order; the formal grammar has all except Locus."""
@@ -31,6 +31,10 @@ DEEPEST = 16
 """Deepest nesting of brackets and braces."""
 SHOWN = 60
 """Characters of a text that an error shows."""
+
+
+class OptCodeError(LabelError):
+    """A text without an OPT-Code."""
 
 
 class Root(StrEnum):

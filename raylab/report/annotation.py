@@ -29,6 +29,7 @@ from raylab.report.table import (
     Table,
     duration,
     figure_cell,
+    hues,
     share_cell,
     shorten,
 )
@@ -178,19 +179,20 @@ def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> It
 
 
 def _code_table(report: AnnotationReport) -> Table:
-    """Returns the codes in force, the most frequent first, and how often each root is named."""
+    """Returns the codes in force, the most frequent first, and how often each label is named."""
     codes = [[code, *_count_cells(share)] for code, share in report.codes.items()]
-    roots = [
-        [_root_cell(root), *_count_cells(share)]
-        for root, share in report.roots.items()
+    look = hues(report.labels)
+    labels = [
+        [Cell(name, look=look[name]), *_count_cells(share)]
+        for name, share in report.labels.items()
         if share.cases
     ]
     return Table(
         "Final codes",
         ["code", "cases", "share"],
-        [*codes[:SHOWN_CODES], RULE, *roots],
+        [*codes[:SHOWN_CODES], RULE, *labels],
         f"The codes in force, people's decisions included: the {SHOWN_CODES} most frequent of "
-        f"{len(report.codes):,}, and below them how many codes name each root.",
+        f"{len(report.codes):,}, and below them how many codes name each label.",
     )
 
 
@@ -299,9 +301,9 @@ def _traps(report: AnnotationReport) -> Block:
     if not report.cases.traps:
         return "No case of this run is a trap; `cases.packaged=proposed` has some."
     notes = (
-        f"{pluralize(report.cases.traps, 'case describes', 'cases describe')} threads, clusters or "
-        "marketing that suggest a wrong root. A trap is taken where the code names a root that it "
-        "baits and gold lacks. Of the traps that have gold and were answered."
+        f"{pluralize(report.cases.traps, 'case suggests', 'cases suggest')} a wrong label. A trap "
+        "is taken where the code names a label that it baits and gold lacks. Of the traps that "
+        "have gold and were answered."
     )
     return _part_table("Traps", report.sensitivity, notes)
 
@@ -312,7 +314,7 @@ def _gold(report: AnnotationReport) -> Section:
     notes = (
         f"{pluralize(cases.with_gold, 'case has', 'cases have')} a gold code"
         f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong. "
-        "Recall: of the cases whose gold names a root, those whose code does. Precision: of the "
+        "Recall: of the cases whose gold names a label, those whose code does. Precision: of the "
         "cases whose code names it, those whose gold does."
     )
     of_tree = [f"{note[0].upper()}{note[1:]}." for note in tree.notes]
@@ -324,7 +326,7 @@ def _gold(report: AnnotationReport) -> Section:
 def _judge(report: AnnotationReport) -> Section:
     notes = (
         "The evaluator's verdicts against held-out gold: a code is right if it has the right set "
-        "of roots. A judge is of use where right codes are more frequent under PASS than among "
+        "of labels. A judge is of use where right codes are more frequent under PASS than among "
         "all codes, and where its score ranks right codes above wrong ones: an area of 0.5 is no "
         "skill, 1 is perfect. Last, by bands of ten scores: where the score can be read as the "
         "chance of being right, the share lies within its band."
@@ -341,26 +343,27 @@ def _judge(report: AnnotationReport) -> Section:
 
 def _confusion(report: AnnotationReport) -> Section:
     text = (
-        "A row is a root as the one names it, a column as the other does; what both name lies on "
-        "the diagonal. Several roots in a code count one each, and none is a root that the other "
+        "A row is a label as the one names it, a column as the other does; what both name lies on "
+        "the diagonal. Several labels in a code count one each, and none is a label that the other "
         "side has no partner for, or no code at all. The shade is the share of the row."
     )
-    labels, title = report.confusion.labels, "Which roots are mistaken for which"
+    labels, title = report.confusion.labels, "Which labels are mistaken for which"
     tables = [confusion_table(panel, labels) for panel in report.confusion.panels.values()]
     return Section("confusion", title, [text, *tables], page_only=True)
 
 
 def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
     """Returns a confusion matrix, shaded by the share of the row."""
+    look = hues(label for label in labels if label != NONE)
     rows = [
         [
-            _root_cell(label),
+            Cell(label, look=look[label]),
             *(Cell(_count(count), shade=count / (sum(counts) or 1.0)) for count in counts),
         ]
         for label, counts in zip(labels, panel.sets, strict=True)
     ]
     title = f"Rows: {panel.rows}. Columns: {panel.columns}."
-    return Table(title, ["root", *labels], rows, dense=True)
+    return Table(title, ["label", *labels], rows, dense=True)
 
 
 def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Section:
@@ -369,12 +372,13 @@ def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Secti
         f"In {total:,} of {pluralize(report.agreement.both, 'case')} the two codes differ. First "
         "stand those where the codes lie far apart and the evaluator still found both convincing, "
         "for there the description or the taxonomy can be read in two ways. A dashed frame marks a "
-        "root that the other annotator did not name."
+        "label that the other annotator did not name."
         if shown
         else "The annotators gave the same code in every case where both gave one, so there is no "
         "disagreement to learn from."
     )
-    drawn = block("disagreements", zip(shown, cases, strict=True), STATUSES, CHOICES)
+    pairs = zip(shown, cases, strict=True)
+    drawn = block("disagreements", pairs, STATUSES, CHOICES, hues(report.labels))
     return Section("disagreements", "The most instructive disagreements", [text, drawn])
 
 
@@ -474,10 +478,6 @@ def _cell_of_key(measure: Measure, figure: Estimate | float | None) -> Cell:
     if isinstance(figure, Estimate):
         return share_cell(figure, figure.count)
     return figure_cell(measure, figure)
-
-
-def _root_cell(name: str) -> Cell:
-    return Cell(name, look="" if name == NONE else f"root root-{name}")
 
 
 def _count_cells(estimate: Estimate) -> Row:

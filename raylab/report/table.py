@@ -3,7 +3,8 @@
 Also the forms in which figures stand in them, on pages and in sentences.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,8 +19,15 @@ MISSING, BEST = "missing", "best"
 """Looks of a cell: a problem, and the best of its kind."""
 LOOKS = {MISSING: "red", BEST: "bold green"}
 """Styles of the looks in the terminal."""
+HUES = 8
+"""Colours of labels in the style sheet."""
 DARK = 0.5
 """Shade from which the terminal prints a cell in bold."""
+
+
+def hues(labels: Iterable[str]) -> Mapping[str, str]:
+    """Returns the look of each label of a codebook, by its place; none of other texts."""
+    return defaultdict(str, {name: f"hue-{n % HUES}" for n, name in enumerate(labels)})
 
 
 class Figure(Protocol):

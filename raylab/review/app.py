@@ -31,6 +31,7 @@ from raylab.codebook import Codebook
 from raylab.errors import ArchiveError, DataError, LabelError, LeaseError
 from raylab.printable import printable
 from raylab.report.annotation import KINDS
+from raylab.report.table import hues
 from raylab.review.access import HEADERS, Access
 
 PAGE_LENGTH = 50
@@ -330,7 +331,13 @@ def _environment(codebook: Codebook) -> Environment:
         lstrip_blocks=True,
     )
     shared = cast(dict[str, Any], environment.globals)
-    shared.update(path=_link, roots=codebook.categories, kinds=KINDS)
+    shared.update(
+        path=_link,
+        categories=codebook.categories,
+        codes=codebook.examples,
+        hues=hues(codebook.categories),
+        kinds=KINDS,
+    )
     return environment
 
 

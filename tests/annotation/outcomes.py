@@ -28,7 +28,10 @@ from tests.annotation.chats import replied
 
 CODEBOOK = opt_codebook()
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-PACKAGED = {name: list(read_cases(place, CODEBOOK)) for name, place in CODEBOOK.case_sets.items()}
+PACKAGED = {
+    name: [case for file in files for case in read_cases(file, CODEBOOK)]
+    for name, files in CODEBOOK.case_sets.items()
+}
 """The packaged cases by the name of their set."""
 CODES = ("Lrn", "Evo", "Sym", "Evo/Lrn", "Lrn+Sch", "Lrn+Evo", "Ctl", "Swm")
 

@@ -82,7 +82,7 @@ def test_a_row_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> No
     assert (row["queue"], row["description"]) == ("decision", CASE.description)
     assert row["reason"] == "the adjudicated code is not acceptable: FAIL 40"
     by_name = {candidate["name"]: candidate for candidate in row["candidates"]}
-    assert by_name["A"]["opt"] == f"OPT=Ctl{FIELDS}" and by_name["B"]["rationale"] == "it adapts"
+    assert by_name["A"]["code"] == f"OPT=Ctl{FIELDS}" and by_name["B"]["rationale"] == "it adapts"
     assert by_name["B"]["report"] == {
         "verdict": "WEAK_PASS",
         "score": 75,
@@ -91,10 +91,10 @@ def test_a_row_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> No
         "contradictory": False,
         "caps": [],
     }
-    assert row["adjudicated"]["opt"] == f"OPT=Lrn+Ctl{FIELDS}"
+    assert row["adjudicated"]["code"] == f"OPT=Lrn+Ctl{FIELDS}"
     assert row["adjudicated"]["report"]["score"] == 40
     unparsed = {answer["name"]: answer for answer in rows["unparsed"]["candidates"]}
-    assert unparsed["B"]["opt"] is None and unparsed["B"]["problem"]
+    assert unparsed["B"]["code"] is None and unparsed["B"]["problem"]
     assert rows["unparsed"]["adjudicated"] is None
     orders = {name: tuple(one["name"] for one in row["candidates"]) for name, row in rows.items()}
     assert orders == {name: draw_order(307, name) for name in rows}

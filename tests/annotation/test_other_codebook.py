@@ -72,6 +72,6 @@ def test_outcomes_are_read_back_and_counted_by_the_categories() -> None:
     counts = {status.value: share.cases for status, share in report.cases.status.items()}
     assert counts == {"accepted": 1, "adjudicated": 1, "human": 1, "failed": 0}
     assert report.distance == "equal-v1"
-    right = {name: (gold.roots.cases, gold.roots.count) for name, gold in report.gold.items()}
+    right = {name: (gold.labels.cases, gold.labels.count) for name, gold in report.gold.items()}
     assert (right["A"], right["B"], right["final"]) == ((2, 3), (3, 3), (2, 2))
     assert report.gold["A"].recall.keys() == NAMES.keys()

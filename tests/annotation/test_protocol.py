@@ -64,13 +64,13 @@ def outcome_of(script: Script, **protocol: Any) -> Outcome:
 TABLE = """
     both same       accept     accept     accept     accept     accept     accept
     both operators  adjudicate accept     adjudicate accept     adjudicate accept
-    both roots      adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
+    both labels     adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
     one  same       human      human      adjudicate adjudicate human      human
     one  operators  human      human      adjudicate adjudicate adjudicate human
-    one  roots      human      human      adjudicate adjudicate adjudicate adjudicate
+    one  labels     human      human      adjudicate adjudicate adjudicate adjudicate
     none same       human      human      human      human      human      human
     none operators  human      human      human      human      adjudicate human
-    none roots      human      human      human      human      adjudicate adjudicate
+    none labels     human      human      human      human      adjudicate adjudicate
 """
 ACCEPTABLE = {"both": ["AB"], "one": ["A", "B"], "none": [""]}
 COLUMNS = [
@@ -79,7 +79,7 @@ COLUMNS = [
 CODES = {
     "same": ("Evo/Lrn", "Evo/Lrn"),
     "operators": ("Evo/Lrn", "Lrn+Evo"),
-    "roots": ("Evo/Lrn", "Evo/Sch"),
+    "labels": ("Evo/Lrn", "Evo/Sch"),
 }
 ROWS = [
     (acceptable, relation, policy, flag, step)
@@ -195,7 +195,7 @@ def test_adjudicated_case_is_confirmed_or_goes_to_a_person() -> None:
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
     order = "".join(draw_order(307, CASE.id))
     assert outcome.path[4:] == (
-        "compare:roots",
+        "compare:labels",
         f"adjudicate:{order}:synthesis",
         "confirm:PASS:90",
         "accept",

@@ -17,9 +17,9 @@ from raylab.codebook import (
     clean,
 )
 from raylab.config.annotation import ProtocolConfig
-from raylab.errors import OptCodeError
 from raylab.opt.code import parse
 from raylab.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
+from raylab.opt.notation import OptCodeError
 from tests.annotation.chats import FIELDS, coded, graded, settled
 from tests.memory import memory
 

@@ -276,4 +276,4 @@ def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: P
     assert row["verdict_a"] in list(Verdict) and 0 <= row["score_b"] <= 100
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
-    assert "Which roots are mistaken for which" in (run / "report.html").read_text()
+    assert "Which labels are mistaken for which" in (run / "report.html").read_text()

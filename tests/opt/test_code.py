@@ -9,9 +9,8 @@ from lark import Lark
 from lark.exceptions import UnexpectedInput
 
 from raylab.codebook import Label
-from raylab.errors import OptCodeError
 from raylab.opt.code import bare, parse, read_canonical
-from raylab.opt.notation import FIELDS, Repair, Root
+from raylab.opt.notation import FIELDS, OptCodeError, Repair, Root
 
 FULL_LINE = "OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; Data=sim; Time=gen; Human=low"
 FAST = settings(suppress_health_check=[HealthCheck.too_slow])

@@ -45,10 +45,10 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     assert rows["left to a person"] == ["2", share(proportion(2, 4))]
     assert rows["One answer acceptable"] == ["1", "4: only B is acceptable"]
     # Three cases with both codes; A and B agree in one.
-    consensus, _, words = rows["equal composition (consensus)"], *rows["equal set of roots"]
+    consensus, _, words = rows["equal composition (consensus)"], *rows["equal set of labels"]
     assert consensus[0] == share(proportion(1, 3)) and len(words) > 20
     few = "no interval: 3 cases: an interval needs 20"
-    assert rows["Cohen's kappa, primary root"][0] == f"{shown.agreement.kappa.value:.3f} {few}"
+    assert rows["Cohen's kappa, primary label"][0] == f"{shown.agreement.kappa.value:.3f} {few}"
     # A was judged three times, of which one FAIL; B four times.
     assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
     assert rows["verdict FAIL"] == ["1", "0"]
@@ -57,7 +57,7 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     assert rows["traps that were taken"][0] == share(proportion(1, 1))
     assert rows["taken for Swm"][0] == "1"
     half = share(proportion(2, 4))
-    assert rows["right roots"] == [half, half, share(proportion(2, 2))]
+    assert rows["right labels"] == [half, half, share(proportion(2, 2))]
     assert rows["left out, no answer or decision"] == ["0", "0", "2"]
     # Of A's evaluated codes, the one refused is wrong, with a score of 40.
     assert rows["evaluated codes with gold"] == ["3", "4"]
@@ -84,8 +84,8 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
     # Swm against Sym .80 of .40: .32; Evo against Evo and Lrn .40 of .75: .30.
     assert "1. <bdi>4</bdi>" in first and "2. <bdi>2</bdi>" in second
     assert "distance 0.80, lower score 40; left to a person" in first
-    assert re.findall(r'class="root root-(\w+)( alone)?"', second) == [
-        ("Evo", ""), ("Evo", ""), ("Lrn", " alone"), ("Evo", ""), ("Evo", ""), ("Evo", ""),
+    assert re.findall(r'class="chip hue-(\d)( alone)?"', second) == [
+        ("1", ""), ("1", ""), ("0", " alone"), ("1", ""), ("1", ""), ("1", ""),
     ]  # fmt: skip
     text = Page(second).text
     assert "A system that does things." in text and "nearly" in text and "since" in text

@@ -187,10 +187,10 @@ def test_runs_stand_beside_each_other_with_their_changes(
     assert rows["january"][1] == rows["march (this run)"][1] == "10"
     shares = [cell.split()[0] for cell in rows["march (this run)"][2:5]]
     assert shares == ["0.0", "100.0", "0.0"] and rows["january"][4].startswith("100.0 %")
-    assert "right roots, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
+    assert "right labels, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
     change = ["january", "march", "10 of 10", "0 of 10", "10", "0", "1.08e-05*", "0.00195*"]
-    assert rows["right roots, A"] == [*change, "10 of 10", "-"]
-    assert rows["right roots, B"][6:] == ["1", "1", "0 of 10", "-"]
+    assert rows["right labels, A"] == [*change, "10 of 10", "-"]
+    assert rows["right labels, B"][6:] == ["1", "1", "0 of 10", "-"]
     # A run that is concluded again is compared with no later one.
     assert storage.conclude(january)[0].changes == ()
     capsys.readouterr()
@@ -204,7 +204,7 @@ def test_runs_stand_beside_each_other_with_their_changes(
     march = drift.runs[2]
     assert (march.passed_a, march.passed_b, march.exact) == (*passed, found.agreement.exact)
     printed = capsys.readouterr().out
-    assert "10 of 10" in printed and "alarm: right roots, A (m): 10 of 10" in printed
+    assert "10 of 10" in printed and "alarm: right labels, A (m): 10 of 10" in printed
     assert f"{storage.path}/drift.json" in printed
 
 

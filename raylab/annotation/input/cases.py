@@ -39,7 +39,7 @@ from pydantic import (
 
 from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook, Label
-from raylab.config.annotation import DEFAULT_CASES, CasesConfig
+from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED, Strict
 from raylab.errors import ConfigError, DataError, LabelError, RaylabError
 from raylab.files import REQUEST_BYTES, Place
@@ -361,8 +361,12 @@ def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
         return read_cases(config.path, codebook)
     if config.python:
         return python_cases(config.python)
-    sets = (config.packaged or DEFAULT_CASES).split("+")
-    return chain.from_iterable(read_cases(codebook.case_sets[name], codebook) for name in sets)
+    sets = codebook.case_sets
+    name = config.packaged or next(iter(sets), "")
+    if name not in sets:
+        way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
+        raise ConfigError(f"the codebook {codebook.name} has no packaged cases {name}: {way_out}")
+    return chain.from_iterable(read_cases(file, codebook) for file in sets[name])
 
 
 # Installed source code

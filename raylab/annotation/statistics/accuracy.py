@@ -63,16 +63,16 @@ class GoldReport(Part):
     cases: Annotated[int, Measure("cases", "count", None)]
     left_out: Annotated[int, Measure("left out, no answer or decision", "count", "lower")]
     """Cases with gold and no answer or decision."""
-    roots: Annotated[Estimate, Measure("right roots")]
-    """The right set of roots."""
+    labels: Annotated[Estimate, Measure("right labels")]
+    """The right set of labels."""
     exact: Annotated[Estimate, Measure("right composition")]
     """The right composition."""
-    primary: Annotated[Estimate, Measure("right primary root")]
-    """The right first root."""
+    primary: Annotated[Estimate, Measure("right primary label")]
+    """The right first label."""
     recall: Annotated[dict[str, Estimate], Measure("recall of")]
-    """Of the cases whose gold names a root, the share whose code does."""
+    """Of the cases whose gold names a label, the share whose code does."""
     precision: Annotated[dict[str, Estimate], Measure("precision of")]
-    """Of the cases whose code names a root, the share whose gold does."""
+    """Of the cases whose code names a label, the share whose gold does."""
 
 
 class ConfusionPanel(Part):
@@ -97,7 +97,7 @@ class Confusion(Part):
 class JudgeReport(Part):
     """The evaluator's reports on one annotator's codes, of the cases with held-out gold.
 
-    A code is right if it has the set of roots of gold. Answers without a code are left out: no
+    A code is right if it has the set of labels of gold. Answers without a code are left out: no
     evaluator was asked about them.
     """
 
@@ -116,7 +116,7 @@ class JudgeReport(Part):
 class AuditReport(Part):
     """The result of an audit of the cases that the protocol decided.
 
-    A code is right if it has the set of roots of the person's code.
+    A code is right if it has the set of labels of the person's code.
     """
 
     decided: int
@@ -144,11 +144,11 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     return GoldReport(
         cases=len(cases),
         left_out=int(tables.cases.held_out.sum()) - len(cases),
-        roots=share_of(tables.equal(codes, cases.gold_code, "categories")),
+        labels=share_of(tables.equal(codes, cases.gold_code, "categories")),
         exact=share_of(tables.equal(codes, cases.gold_code, "composition")),
         primary=share_of(tables.equal(codes, cases.gold_code, "primary")),
-        recall={root: _naming(sets, root) for root in tables.codebook.categories},
-        precision={root: _naming(swapped, root) for root in tables.codebook.categories},
+        recall={name: _naming(sets, name) for name in tables.codebook.categories},
+        precision={name: _naming(swapped, name) for name in tables.codebook.categories},
     )
 
 
@@ -292,12 +292,12 @@ def _panel(tables: Tables, rows: str, columns: str) -> ConfusionPanel:
     return ConfusionPanel(rows=NAMES.get(rows, rows), columns=NAMES[columns], sets=matrix)
 
 
-def _naming(sets: Mapping[tuple[Any, Any], int], root: str) -> Estimate:
-    """Returns the share of the pairs whose first set has a root in which the second does."""
+def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Estimate:
+    """Returns the share of the pairs whose first set has a category in which the second does."""
     named = Counter[bool]()
     for (first, second), cases in sets.items():
-        if root in (first or ()):
-            named[root in (second or ())] += cases
+        if category in (first or ()):
+            named[category in (second or ())] += cases
     return proportion(named[True], named.total())
 
 

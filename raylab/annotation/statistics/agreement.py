@@ -1,7 +1,7 @@
 """Two sides' codes of the same cases: agreement, confusion, and the cases to read first.
 
 Rows of a confusion matrix belong to one side (gold, or A), columns to the other (an annotator, or
-B). Both are in the order of the taxonomy's roots, followed by `none` for a case without a code.
+B). Both are in the order of the codebook's labels, followed by `none` for a case without a code.
 """
 
 import math
@@ -47,22 +47,22 @@ class AgreementReport(Part):
     both: int
     """Cases with two codes."""
     exact: Annotated[Estimate, Measure("equal composition (consensus)")]
-    """Both gave the same roots, joined in the same way."""
-    same_roots: Annotated[Estimate, Measure("equal set of roots")]
-    """Both named the same roots, joined in any way."""
-    kappa: Annotated[Estimate, Measure("Cohen's kappa, primary root", "number")]
-    """Agreement on the first root beyond what guessing at the same rates would give: 0 is chance,
+    """Both gave the same labels, joined in the same way."""
+    same_labels: Annotated[Estimate, Measure("equal set of labels")]
+    """Both named the same labels, joined in any way."""
+    kappa: Annotated[Estimate, Measure("Cohen's kappa, primary label", "number")]
+    """Agreement on the first label beyond what guessing at the same rates would give: 0 is chance,
     1 is full agreement, below 0 is worse than chance."""
     alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
-    """Agreement on the sets of roots beyond chance, where a near miss counts as less of a
+    """Agreement on the sets of labels beyond chance, where a near miss counts as less of a
     disagreement than a far one: 0 is chance, 1 is full agreement."""
     jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
-    """Roots that both named, as a share of all that either named; 1 is the same set."""
+    """Labels that both named, as a share of all that either named; 1 is the same set."""
     weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
-    """1 minus the distance between the two sets of roots, so that a near miss costs less than a far
-    one."""
+    """1 minus the distance between the two sets of labels, so that a near miss costs less than a
+    far one."""
     composition: Annotated[Estimate, Measure("composition", "number")]
-    """1 for the same code, 0.5 for the same roots joined differently, else 0."""
+    """1 for the same code, 0.5 for the same labels joined differently, else 0."""
     levenshtein: Annotated[Estimate, Measure("Levenshtein, edits", "number", "lower")]
     """Characters to change to turn one line, as written, into the other."""
     levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
@@ -74,7 +74,7 @@ class Disagreement(Part):
 
     case: str
     distance: float
-    """Distance of the two sets of roots, in [0, 1]."""
+    """Distance of the two sets of labels, in [0, 1]."""
     conviction: float
     """Lower of the evaluator's two scores, in [0, 1]."""
 
@@ -106,7 +106,7 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
         cases=len(tables.cases),
         both=len(both),
         exact=share_of(both.exact),
-        same_roots=share_of(tables.equal(both.code_a, both.code_b, "categories")),
+        same_labels=share_of(tables.equal(both.code_a, both.code_b, "categories")),
         kappa=cohen_kappa(primary, seed=seed),
         alpha=krippendorff_alpha(sets, distance, seed=seed),
         levenshtein=amount_mean(tally(both, EDITS)),
@@ -171,18 +171,18 @@ def krippendorff_alpha(
 
 
 def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[str]) -> Matrix:
-    """Returns the numbers of roots, for codes that may name several.
+    """Returns the numbers of labels, for codes that may name several.
 
-    A root that both name counts 1 on the diagonal. The roots that only one side names are matched
+    A label that both name counts 1 on the diagonal. The labels that only one side names are matched
     at random with those that only the other names, and the expectation is counted: with m and n
-    such roots each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
-    So a row sums to the cases whose row side names that root, a column to those whose column side
+    such labels each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
+    So a row sums to the cases whose row side names that label, a column to those whose column side
     does, and exchanging the sides transposes the matrix. A case without any code counts in the
     corner.
 
     Args:
         counts: Cases by the two sets, None or empty for a missing code.
-        categories: All N roots, in order; the matrix has N + 1 rows and columns.
+        categories: All N labels, in order; the matrix has N + 1 rows and columns.
     """
     places = {category: place for place, category in enumerate((*categories, None))}
     # The parts of a case are whole numbers, so that the sums are exact.
@@ -190,12 +190,12 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
     parts = np.zeros((len(places), len(places)), object)
     for (row, column), cases in counts.items():
         a, b = row or NOTHING, column or NOTHING
-        for root in a & b if a or b else {None}:
-            parts[places[root], places[root]] += unit * cases
+        for category in a & b if a or b else {None}:
+            parts[places[category], places[category]] += unit * cases
         longest = max(len(a - b), len(b - a))
         ours, theirs = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
         for pair in product(ours, theirs):
-            parts[tuple(places[root] for root in pair)] += unit // longest * cases
+            parts[tuple(places[category] for category in pair)] += unit // longest * cases
     return tuple(tuple(part / unit for part in line) for line in parts.tolist())
 
 

@@ -35,9 +35,9 @@ FACTS = {
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
-LABELS = {"roots": "right roots", "pass_rate": "passed", "exact": "equal composition"}
+LABELS = {"labels": "right labels", "pass_rate": "passed", "exact": "equal composition"}
 NO_SHARED_CASE = "the runs share no case, equal in id and description"
-MEASURES = (*product(("roots", "pass_rate"), zip(SIDES)), ("exact", SIDES))
+MEASURES = (*product(("labels", "pass_rate"), zip(SIDES)), ("exact", SIDES))
 """The measures of shared cases with their sides: one or both."""
 Sides = Sequence[Side]
 
@@ -67,7 +67,7 @@ class DriftChange(Part):
     """A measure of a run against an earlier run of the same models."""
 
     measure: str
-    """`roots`, the right set; `pass_rate`; or `exact`, the same composition."""
+    """`labels`, the right set; `pass_rate`; or `exact`, the same composition."""
     side: str
     models: tuple[str, ...]
     before: str
@@ -234,7 +234,7 @@ def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
     taxonomy = ["taxonomy"] if before.taxonomy != after.taxonomy else []
-    gold = " with gold" if name == "roots" else ""
+    gold = " with gold" if name == "labels" else ""
     missing = f"no shared case{gold} was answered anew in both: annotate with fresh=true"
     return DriftChange(
         measure=name,
@@ -281,7 +281,7 @@ def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
     if name == "exact":
         right = tables.equal(own.code, other.code, "composition")
         decided = own.code.notna() & other.code.notna()
-    elif name == "roots":
+    elif name == "labels":
         right = tables.equal(own.code, rows.gold_code, "categories")
         decided = own.format.notna() & rows.gold_code.notna()
     else:

@@ -21,7 +21,7 @@ from raylab.annotation.statistics.frame import (
     view,
 )
 from raylab.archive.records import UNCLEAR
-from raylab.codebook import Codebook
+from raylab.codebook import FORMAT, Codebook
 from raylab.runs.records import Measure, Part
 
 EXAMPLES = 200
@@ -89,13 +89,12 @@ class JudgementReport(Part):
     """PASS or WEAK_PASS, after the caps."""
     acceptable: Annotated[Estimate, Measure("acceptable")]
     """PASS or WEAK_PASS with a score that reaches the threshold."""
-    execution_issue: Annotated[Estimate, Measure("execution taken for a mechanism", better="lower")]
-    """Share of the codes for which an evaluator was asked."""
     contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
     """Share of the codes for which an evaluator was asked."""
     verdicts: Annotated[dict[Verdict, int], Measure("verdict", "count", None)]
     """The verdicts after the caps."""
-    issues: Annotated[dict[str, int], Measure("issue:", "count", "lower")]
+    issues: Annotated[dict[str, Estimate], Measure("issue:", better="lower")]
+    """Share of the codes for which an evaluator was asked; for `format`, of all codes."""
     mean_score: Annotated[float | None, Measure("mean score, 0 to 100", "number")]
     """From 0 to 100; None without an evaluation."""
 
@@ -112,11 +111,11 @@ class TrapReport(Part):
 
     answered: Annotated[int, Measure("answered", "count", None)]
     wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
-    """Share of codes with another set of roots than gold."""
+    """Share of codes with another set of labels than gold."""
     taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
-    """Share of codes with a root that the trap suggests and gold lacks."""
+    """Share of codes with a label that the trap suggests and gold lacks."""
     taken_for: Annotated[dict[str, int], Measure("taken for", "count", "lower")]
-    """Cases by that root."""
+    """Cases by that label."""
 
 
 class AdjudicationReport(Part):
@@ -250,21 +249,21 @@ def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
 
 def trap_report(tables: Tables, codes: str) -> TrapReport:
     """Returns the results of one column of codes on the traps with held-out gold and a code."""
-    cases, execution = tables.cases, tables.codebook.execution_bait
+    cases, codebook = tables.cases, tables.codebook
     answered = cases[cases.trap & cases.held_out & cases[codes].notna()]
-    taken, roots = 0, Counter[str]()
+    taken, names = 0, Counter[str]()
     for (gold, line, bait), count in tally(answered, "gold_code", codes, "bait").items():
         right, label = tables.label(gold), tables.label(line)
         assert right is not None and label is not None
-        suggested = frozenset(bait.split(SEPARATOR)) if bait else execution
+        suggested = frozenset(bait.split(SEPARATOR)) if bait else codebook.bait
         named = (label.categories - right.categories) & suggested
         taken += count * bool(named)
-        roots.update(dict.fromkeys(named, count))
+        names.update(dict.fromkeys(named, count))
     return TrapReport(
         answered=len(answered),
         wrong=share_of(~tables.equal(answered[codes], answered.gold_code, "categories")),
         taken=proportion(taken, len(answered)),
-        taken_for={root: roots[root] for root in tables.codebook.categories if roots[root]},
+        taken_for={name: names[name] for name in codebook.categories if names[name]},
     )
 
 
@@ -361,10 +360,12 @@ def _judgement(answers: Frame, codebook: Codebook) -> JudgementReport:
         evaluated=len(judged),
         pass_rate=share_of(judged.verdict.ne(Verdict.FAIL)),
         acceptable=share_of(judged.acceptable),
-        execution_issue=proportion(issues[codebook.execution_criterion], len(read)),
         contradictory=proportion(int(judged.contradictory.sum()), len(read)),
         verdicts={verdict: verdicts[verdict] for verdict in Verdict},
-        issues={criterion.name: issues[criterion.name] for criterion in codebook.criteria},
+        issues={
+            name: proportion(issues[name], len(judged if name == FORMAT.name else read))
+            for name in (criterion.name for criterion in codebook.criteria)
+        },
         mean_score=float(judged.score.mean()) if len(judged) else None,
     )
 

@@ -63,8 +63,8 @@ class BatchReport(Part):
     codes: dict[str, Estimate]
     """Share of the cases with a code by the composition of the code in force, people's decisions
     included, the most frequent first."""
-    roots: dict[str, Estimate]
-    """Share of the cases with a code that name each root; one may name several."""
+    labels: dict[str, Estimate]
+    """Share of the cases with a code that name each label; one may name several."""
     annotators: dict[Side, AnnotatorReport]
     agreement: AgreementReport
     gold: dict[str, GoldReport]
@@ -115,9 +115,9 @@ def batch_report(
             code: proportion(count, len(final))
             for code, count in ranked(Counter(label.composition for label in final))
         },
-        roots={
-            root: proportion(sum(root in label.categories for label in final), len(final))
-            for root in tables.codebook.categories
+        labels={
+            name: proportion(sum(name in label.categories for label in final), len(final))
+            for name in tables.codebook.categories
         },
         annotators={side: annotator_report(tables, side) for side in SIDES},
         agreement=measure_agreement(tables, seed),
@@ -149,7 +149,7 @@ class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     run: str
     run_id: str | None

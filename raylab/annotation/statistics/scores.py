@@ -1,7 +1,7 @@
-"""The score tree of a run: the accuracy of each annotator on the roots of gold.
+"""The score tree of a run: the accuracy of each annotator on the labels of gold.
 
-`<annotator>/<generation>/<root>.json` is the accuracy of one annotator on the cases of one
-generation whose gold code begins with that root. Where candidates are judged, they stand in place
+`<annotator>/<generation>/<label>.json` is the accuracy of one annotator on the cases of one
+generation whose gold code begins with that label. Where candidates are judged, they stand in place
 of the annotators, as `candidates`.
 """
 
@@ -70,8 +70,8 @@ def score_tree(
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
     """Returns the score tree of a run.
 
-    Accuracy is the share of answers with the right set of roots; an answer without a readable code
-    is wrong. A case is scored if its gold is held out and all answered. A root is in the tree if
+    Accuracy is the share of answers with the right set of labels; an answer without a readable code
+    is wrong. A case is scored if its gold is held out and all answered. A label is in the tree if
     every generation has such a case of it, so that all annotators and generations are scored on the
     same tasks.
 
@@ -83,7 +83,7 @@ def score_tree(
         created: Time in ISO 8601 with its zone.
 
     Returns:
-        The files by their paths below the tree's directory, of the same roots for every annotator
+        The files by their paths below the tree's directory, of the same labels for every annotator
         and generation, and the same in the report of the run; there may be none.
 
     Raises:
@@ -91,16 +91,16 @@ def score_tree(
     """
     categories, scored = tables.codebook.categories, _answered(tables, names)
     groups = list(_groups(scored, generations))
-    counts = {name: Counter(rows.root) for name, _, rows in groups}
-    kept = [root for root in categories if all(n[root] for n in counts.values())]
+    counts = {name: Counter(rows.task) for name, _, rows in groups}
+    kept = [name for name in categories if all(n[name] for n in counts.values())]
     logs = [
         EvalLog(
             model=names[side],
-            task=root,
+            task=task,
             created=created,
-            **_scored(tables, rows[rows.root == root], side, name, kind),
+            **_scored(tables, rows[rows.task == task], side, name, kind),
         )
-        for side, (name, kind, rows), root in product(names, groups, kept)
+        for side, (name, kind, rows), task in product(names, groups, kept)
     ]
     report = ScoreTreeReport(
         files=len(logs),
@@ -112,27 +112,27 @@ def score_tree(
 
 
 def score_answers(tables: Tables, names: Mapping[Side, str]) -> Iterator[tuple[Any, ...]]:
-    """Yields the score of each annotator on each case of the tree: 1 for the right set of roots.
+    """Yields the score of each annotator on each case of the tree: 1 for the right set of labels.
 
     A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
-    benchmark reads them: the annotator, the case, the primary root of its gold, its generation.
+    benchmark reads them: the annotator, the case, the primary label of its gold, its generation.
     """
     scored = _answered(tables, names)
     for side, name in names.items():
         labels = map(tables.label, scored[f"code_{side.lower()}"])
-        cases = zip(scored.case, scored.root, scored.generation, scored.gold, strict=True)
-        for label, (case, root, generation, gold) in zip(labels, cases, strict=True):
+        cases = zip(scored.case, scored.task, scored.generation, scored.gold, strict=True)
+        for label, (case, task, generation, gold) in zip(labels, cases, strict=True):
             right = label is not None and label.categories == gold.categories
-            yield name, case, root, generation, 1, float(right), 1.0
+            yield name, case, task, generation, 1, float(right), 1.0
 
 
 def _answered(tables: Tables, sides: Iterable[Side]) -> Frame:
-    """Returns the cases with held-out gold that all sides answered, with label and root of gold."""
+    """Returns the cases with held-out gold that all sides answered, with it and its first label."""
     cases = tables.cases
     answered = [cases[f"format_{side.lower()}"].notna() for side in sides]
     scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
     gold = scored.labels("gold_code")
-    return scored.cases.assign(gold=gold, root=[label.primary for label in gold])
+    return scored.cases.assign(gold=gold, task=[label.primary for label in gold])
 
 
 def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, str, Frame]]:
@@ -159,7 +159,7 @@ def _scored(tables: Tables, cases: Frame, side: Side, name: str, kind: str) -> d
             "annotator": side,
             "generation": name,
             "generation_kind": kind,
-            "accuracy_of": "set of roots",
+            "accuracy_of": "set of labels",
             "distance": codebook.distance.version,
             "unparsable": int(codes.isna().sum()),
         },
@@ -196,9 +196,9 @@ def _notes(groups: Sequence[tuple[str, str, Frame]]) -> Iterator[str]:
 
 
 def _left_out(categories: Iterable[str], counts: Mapping[str, Counter[str]]) -> Iterator[str]:
-    for root in categories:
-        if lacking := [generation for generation, roots in counts.items() if not roots[root]]:
-            yield f"{root}: no case with this primary root in gold in {', '.join(lacking)}"
+    for name in categories:
+        if lacking := [generation for generation, tasks in counts.items() if not tasks[name]]:
+            yield f"{name}: no case with this primary label in gold in {', '.join(lacking)}"
 
 
 def _unscored(cases: Frame, scored: Frame) -> Iterator[str]:

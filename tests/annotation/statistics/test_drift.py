@@ -42,7 +42,7 @@ def answered(right: int, judge: str = "m-1", **changes: Any) -> list[Outcome]:
     ]
 
 
-def compared(drift: Drift, measure: str = "roots", side: str = "A") -> DriftChange:
+def compared(drift: Drift, measure: str = "labels", side: str = "A") -> DriftChange:
     (row,) = [r for r in drift.comparisons if (r.measure, r.side) == (measure, side)]
     return row
 
@@ -57,7 +57,7 @@ def test_a_run_is_compared_with_the_one_before_it():
     ways = [math.comb(10, k) * math.comb(10, 12 - k) for k in range(2, 11)]
     p_value = sum(w for w in ways if w <= ways[3 - 2]) / sum(ways)
     assert row.tests["two_proportion"].p_value == pytest.approx(p_value)
-    # The two measures of roots have p, the other three 1; Holm takes 5 p and then 4 p, of which
+    # The two measures of labels have p, the other three 1; Holm takes 5 p and then 4 p, of which
     # none may be below the one before it. McNemar: six changed, all for the worse, 2 / 2 ** 6.
     for side in "AB":
         tests = compared(drift, side=side).tests
@@ -73,8 +73,8 @@ def test_a_change_that_is_no_chance_raises_an_alarm_whatever_comes_later():
     # Nine lost: 5 * 2 / 2 ** 9.
     assert compared(compare_runs(runs[:2])).tests["mcnemar"].holm == 5 / 256
     assert drift.alarms == (
-        "right roots, A (m): 10 of 10 shared cases in 1, 1 in 2 (two_proportion, mcnemar)",
-        "right roots, B (n): 10 of 10 shared cases in 1, 1 in 2 (two_proportion, mcnemar)",
+        "right labels, A (m): 10 of 10 shared cases in 1, 1 in 2 (two_proportion, mcnemar)",
+        "right labels, B (n): 10 of 10 shared cases in 1, 1 in 2 (two_proportion, mcnemar)",
     )
     assert drift.comparisons[:5] == compare_runs(runs[:2]).comparisons
     assert {(row.before, row.after) for row in drift.comparisons[5:]} == {("2", "3")}
@@ -114,7 +114,7 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
 def test_what_cannot_be_compared_says_why():
     copied = answered(9, cached=True)
     drift = compare_runs([run("1", 1, answered(9)), run("2", 2, copied), run("3", 3, answered(4))])
-    first, second = [r for r in drift.comparisons if (r.measure, r.side) == ("roots", "A")]
+    first, second = [r for r in drift.comparisons if (r.measure, r.side) == ("labels", "A")]
     assert first.tests == {}
     assert first.reason == (
         "no shared case with gold was answered anew in both: annotate with fresh=true"
@@ -140,7 +140,7 @@ def right(one: Outcome, measure: str, side: str, gold: Any) -> bool | None:
     if measure == "exact":
         a, b = labels if len(labels) == 2 and fresh else (None, None)
         return None if a is None or b is None else a.composition == b.composition
-    if measure == "roots":
+    if measure == "labels":
         same = [label.categories for label in labels] == [gold and gold.categories]
         return same if fresh and gold is not None else None
     judged = one.evaluation(sides[0])

@@ -97,7 +97,7 @@ def test_generations_are_told_for_what_they_are_and_a_root_that_one_lacks_is_in_
     assert "seed-1" in halves and "measures subsampling alone" in halves
     assert "new" in files and "case files of their own" in files
     assert {log.task for log in logs.values()} == {"Lrn", "Evo"}
-    assert report.left_out[0] == "Sym: no case with this primary root in gold in new"
+    assert report.left_out[0] == "Sym: no case with this primary label in gold in new"
     samples = {path: log.samples for path, log in logs.items()}
     assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
     half = [one for one in GOLD if one.case.startswith("Lrn") and in_generation(one.case, 1)]
