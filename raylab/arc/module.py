@@ -23,6 +23,7 @@ from raylab.arc.models import build_model
 from raylab.arc.optimisation import optimiser_of, schedule_of
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
+from raylab.arc.time_limit import Course
 from raylab.config.arc import Precision
 from raylab.config.jobs import TrainConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
@@ -30,6 +31,8 @@ from raylab.grid_metrics import LOSS
 from raylab.runs.run_record import config_hash
 
 LOSS_CHECK_STEPS = 32
+UNPLANNED_EPOCHS = 1_000
+"""Epochs that a training without a number of them expects before its speed is known."""
 
 
 class ArcModule(pl.LightningModule):
@@ -68,6 +71,7 @@ class ArcModule(pl.LightningModule):
         self.training_config = training = config.training
         torch.manual_seed(training.seed)
         self.task_ids, self.epoch_steps = sides.store.task_ids, epoch_steps
+        self.course = Course((training.epochs or UNPLANNED_EPOCHS) * epoch_steps)
         self.model = build_model(config.model)
         seen = sides.seen
         if start is not None:
@@ -101,11 +105,8 @@ class ArcModule(pl.LightningModule):
         # unscaled.
         fused = self.trainer.precision != Precision.FLOAT16
         optimiser = optimiser_of(self.model, config, fused=fused)
-        steps = config.epochs * self.epoch_steps
-        return {
-            "optimizer": optimiser,
-            "lr_scheduler": schedule_of(optimiser, config, steps=steps),
-        }
+        schedule = schedule_of(optimiser, config, lambda: self.course)
+        return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def configure_gradient_clipping(
         self,

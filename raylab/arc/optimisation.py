@@ -1,5 +1,6 @@
 """Optimisers, the course of the learning rate, early stopping, and averages of the weights."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -10,6 +11,7 @@ from torch.optim import Adam, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRScheduler
 
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE
+from raylab.arc.time_limit import Course, TimeLimit
 from raylab.config.arc import TrainingConfig
 from raylab.errors import ConfigError
 from raylab.grid_metrics import mode_of
@@ -96,19 +98,25 @@ class MuonAndAdamW(Optimizer):
             part.state, part.param_groups = self.state, [group]
 
 
-def schedule_of(optimiser: Optimizer, training: TrainingConfig, *, steps: int) -> dict[str, Any]:
-    """Returns the schedule as Lightning takes it, for a run of `steps` in all epochs."""
+def schedule_of(
+    optimiser: Optimizer, training: TrainingConfig, course: Callable[[], Course]
+) -> dict[str, Any]:
+    """Returns the schedule as Lightning takes it; `course` returns the present one."""
     schedule: LRScheduler
     if training.schedule == "cosine_restarts":
         schedule = CosineAnnealingWarmRestarts(
             optimiser, T_0=training.restart_epochs, eta_min=training.lr_min
         )
         return {"scheduler": schedule, "interval": "epoch"}
-    schedule = LambdaLR(optimiser, lambda step: wsd_factor(step, steps, training))
+
+    def factor(step: int) -> float:
+        return wsd_factor(course().place_at(step), course().steps, training)
+
+    schedule = LambdaLR(optimiser, factor)
     return {"scheduler": schedule, "interval": "step"}
 
 
-def wsd_factor(step: int, steps: int, training: TrainingConfig) -> float:
+def wsd_factor(step: float, steps: int, training: TrainingConfig) -> float:
     """Returns the learning rate of `step`, from 0, of `steps` as a share of `training.lr`.
 
     Warm-up, stable phase and decay (Hu et al. 2024, arXiv 2404.06395), both slopes linear. The
@@ -116,7 +124,7 @@ def wsd_factor(step: int, steps: int, training: TrainingConfig) -> float:
     """
     warmup, decay = (round(share * steps) for share in (training.warmup, training.decay))
     if step < warmup:
-        return (step + 1) / warmup
+        return min(1.0, (step + 1) / warmup)
     left = (steps - step) / decay if decay else 1.0
     floor = training.lr_min / training.lr
     return floor + (1 - floor) * min(1.0, max(0.0, left))
@@ -181,11 +189,13 @@ class PatienceAtRestarts(EarlyStopping):
 
 
 def callbacks_of(training: TrainingConfig) -> list[pl.Callback]:
-    """Returns the callbacks that stop a training early and average its weights, if it has any."""
+    """Returns the callbacks that end a training and average its weights, if it has any."""
     callbacks: list[pl.Callback] = []
-    if training.patience is not None:
-        stop = PatienceAtRestarts(training.monitor, training.patience, training.judged_every)
-        callbacks.append(stop)
+    if training.max_minutes is not None:
+        callbacks.append(TimeLimit(training.max_minutes))
+    cycle = training.judged_every
+    if training.patience is not None and cycle is not None:
+        callbacks.append(PatienceAtRestarts(training.monitor, training.patience, cycle))
     if training.ema is not None:
         callbacks.append(AveragedWeights(training.ema))
     return callbacks

@@ -42,6 +42,8 @@ class Epoch(Part):
     """Counted from 1."""
     step: int
     """Optimiser steps since the start."""
+    planned_steps: int
+    """Optimiser steps of the whole training, as planned when the epoch ended."""
     train_loss: float
     """Mean loss of the epoch."""
     learning_rate: float

@@ -98,14 +98,18 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
     The first rung is `grace_epochs`. With `training.judge_at_restarts` it is the next epoch where a
     cosine ends whatever `restart_epochs` a trial has drawn, which is a multiple of them all. Each
     further rung is `reduction_factor` times the one before (Li et al. 2020, arXiv 1810.05934), so
-    that cosines end there too. Without restarts all trials are in the same phase at equal epochs.
+    that cosines end there too. Without restarts all trials are in the same phase at equal epochs,
+    except where each has a schedule of its own speed, and so no rung.
     """
+    epochs = config.training.epochs
+    if epochs is None or config.training.max_minutes is not None:
+        return ()
     first = config.grace_epochs
     if config.training.judge_at_restarts and "cosine_restarts" in _values(config, "schedule"):
         cycle = math.lcm(*map(int, _values(config, "restart_epochs")))
         first = -(-first // cycle) * cycle
     stops: list[int] = []
-    while first < config.training.epochs:
+    while first < epochs:
         stops.append(first)
         first *= config.reduction_factor
     return tuple(stops)

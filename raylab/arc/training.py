@@ -160,7 +160,7 @@ class EpochRecorder(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Adds the epoch; of equally good epochs the latest is the best, as in Ray Train."""
         assert isinstance(pl_module, ArcModule)
-        before, epoch = self.metrics, self._epoch(trainer)
+        before, epoch = self.metrics, self._epoch(trainer, pl_module)
         if before is None or self._merit(epoch) >= self._merit(before.best):
             groups, path = pl_module.group_table, checkpoint_path(epoch.epoch)
             best = BestEpoch(**dict(epoch), groups=groups, checkpoint=path)
@@ -175,15 +175,17 @@ class EpochRecorder(pl.Callback):
             rules=self.rules,
         )
 
-    def _epoch(self, trainer: pl.Trainer) -> Epoch:
+    def _epoch(self, trainer: pl.Trainer, module: ArcModule) -> Epoch:
         start, trained, validated = self._clock
+        steps = trainer.global_step - (self.metrics.last.step if self.metrics else 0)
         return Epoch.of_row(
             {name: float(value) for name, value in trainer.callback_metrics.items()}
             | {
                 "epoch": trainer.current_epoch + 1,
                 "step": trainer.global_step,
+                "planned_steps": module.course.steps,
                 "learning_rate": self._learning_rate,
-                "samples_per_second": self.samples / (trained - start),
+                "samples_per_second": self.samples * steps / module.epoch_steps / (trained - start),
                 "train_seconds": trained - start,
                 "validation_seconds": validated - trained,
             }
@@ -206,7 +208,7 @@ def build_trainer(
     and progress are up to `callbacks`.
     """
     return pl.Trainer(
-        max_epochs=training.epochs,
+        max_epochs=training.epochs or -1,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
         callbacks=[*callbacks_of(training), *callbacks],

@@ -52,8 +52,8 @@ def scheduler_of(config: TuneConfig) -> TrialScheduler:
     """Returns the scheduler that the search of `config` needs."""
     epochs = config.training.epochs
     stops = rungs(config) if config.stop_early else ()
-    if not stops:
-        if config.stop_early:
+    if epochs is None or not stops:
+        if config.stop_early and config.training.max_minutes is None:
             log_line(
                 f"no trial is stopped early: the first rung would come after the {epochs} epochs; "
                 "lower grace_epochs, or judge within cosines (training.judge_at_restarts=false)"

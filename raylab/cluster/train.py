@@ -172,7 +172,7 @@ def _messages(
 def _listen(
     queue: Queue, config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> None:
-    with epoch_listeners(config.tracking, config.training.epochs, run) as own:
+    with epoch_listeners(config.tracking, run) as own:
         followers = own | _followers(config, run, meters, on_epoch)
         listeners = Listeners[TrainingMetrics](followers)
         while (message := _next(queue)) is not None:

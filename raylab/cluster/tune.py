@@ -191,7 +191,8 @@ def _trial(
         failure = TrialFailure(kind=type(error).__name__, message=str(error))
         Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
         score = worst(config.training.monitor)
-        ray.tune.report({SCORE: score, "epoch": config.training.epochs, FAILURE: str(error)})
+        epochs = config.training.epochs or 0
+        ray.tune.report({SCORE: score, "epoch": epochs, FAILURE: str(error)})
 
 
 @cache
@@ -239,8 +240,8 @@ class _Progress(ray.tune.Callback):
     """Callback on the driver that logs and records each epoch and the end of each trial."""
 
     def __init__(self, config: TuneConfig, run: str) -> None:
-        self.epochs, self.trials = config.training.epochs, config.trial_count
-        self.monitor, self.space = config.training.monitor, config.space
+        self.trials, self.space = config.trial_count, config.space
+        self.monitor = config.training.monitor
         self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -258,13 +259,7 @@ class _Progress(ray.tune.Callback):
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
         epoch, score = Epoch.of_row(result), result[SCORE]
-        log_line(
-            f"trial {name} {epoch_line(epoch, self.epochs)}",
-            trial=name,
-            epoch=epoch.epoch,
-            epochs=self.epochs,
-            score=score,
-        )
+        log_line(f"trial {name} {epoch_line(epoch)}", trial=name, epoch=epoch.epoch, score=score)
         # Tune stores the last results of this trial only after this call.
         best = max if mode_of(self.monitor) == "max" else min
         others = [other.last_result or {} for other in trials if other is not trial]

@@ -174,8 +174,11 @@ Demonstrations = Literal["first", "epoch", "batch"]
 class TrainingConfig(Strict):
     """The optimiser, its schedule, augmentation and stopping; by default the published recipe."""
 
-    epochs: PositiveInt = 100
-    """Most passes over the training pairs."""
+    epochs: PositiveInt | None = 100
+    """Most passes over the training pairs; null leaves the end to `max_minutes`."""
+    max_minutes: PositiveFloat | None = None
+    """Most minutes of steps and validations; the steps that fit, and the schedule, follow from the
+    speed of the first ones."""
     batch_size: PositiveInt = 32
     """Mean samples of a step over all workers; every target cell has the same weight."""
     optimiser: Literal["adam", "adamw", "muon"] = "adam"
@@ -235,12 +238,18 @@ class TrainingConfig(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_an_end(self) -> "TrainingConfig":
+        if self.epochs is None and self.max_minutes is None:
+            raise ValueError("epochs=null leaves the training without an end: set max_minutes")
+        return self
+
     @property
-    def judged_every(self) -> int:
-        """Epochs after each of which a training may be stopped early."""
+    def judged_every(self) -> int | None:
+        """Epochs after each of which a training may be stopped early; None if it never is."""
         if not self.judge_at_restarts:
             return 1
-        return self.restart_epochs if self.schedule == "cosine_restarts" else self.epochs
+        return self.restart_epochs if self.schedule == "cosine_restarts" else None
 
 
 ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]

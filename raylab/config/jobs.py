@@ -103,7 +103,8 @@ class TuneConfig(JobConfig):
     concurrent: PositiveInt | None = None
     """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
-    """Stop trials that fall behind at equal epochs (ASHA)."""
+    """Stop trials that fall behind at equal epochs (ASHA); none with `training.max_minutes`, which
+    ends trials at different epochs."""
     grace_epochs: PositiveInt = 5
     """Epochs before a trial may be stopped, or more: up to where the cosines of all trials end."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3

@@ -1,5 +1,6 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
@@ -160,14 +161,11 @@ def _change(before: TaskFigures, after: TaskFigures, key: str) -> str:
     return f"{percent(getattr(before, key))} → {percent(getattr(after, key))}"
 
 
-def epoch_line(epoch: Epoch, epochs: int) -> str:
-    """Returns the progress line of an epoch.
-
-    Args:
-        epoch: The epoch that ended.
-        epochs: Most epochs of the run; the ETA assumes that all are run.
-    """
-    left = (epochs - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
+def epoch_line(epoch: Epoch) -> str:
+    """Returns the progress line of an epoch; its ETA assumes that all planned steps are made."""
+    planned = epoch.epoch * epoch.planned_steps / epoch.step
+    left = (planned - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
+    epochs = math.ceil(planned)
     measured = epoch.validation
     return (
         f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}"

@@ -148,7 +148,9 @@ def _caveats(config: TrainConfig | PipelineConfig, models: Models, trees: Trees)
 
 
 def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> Iterator[str]:
-    planned, data = config.training.epochs, config.data
+    training, data = config.training, config.data
+    planned = training.epochs if training.max_minutes is None else None
+    planned = planned or max(len(model.history) for model in models.values())
     if planned < PUBLISHED_EPOCHS:
         yield (
             f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "

@@ -31,9 +31,7 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
 
 
 @contextmanager
-def epoch_listeners(
-    trackers: Sequence[Tracking], epochs: int, run: Run
-) -> Generator[dict[str, EpochListener]]:
+def epoch_listeners(trackers: Sequence[Tracking], run: Run) -> Generator[dict[str, EpochListener]]:
     """Returns what follows the record of each epoch, in order: the trackers, a line.
 
     Raises:
@@ -44,8 +42,7 @@ def epoch_listeners(
         return lambda metrics: tracker.log(metrics.last.epoch, _figures(metrics))
 
     def tell(metrics: TrainingMetrics) -> None:
-        line = epoch_line(metrics.last, epochs)
-        log_line(line, training=run.name, epochs=epochs, **metrics.last.row())
+        log_line(epoch_line(metrics.last), training=run.name, **metrics.last.row())
 
     with tracking(trackers, run) as opened:
         yield {**{name: follow(tracker) for name, tracker in opened.items()}, "progress": tell}

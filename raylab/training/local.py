@@ -74,7 +74,7 @@ def fit(
     def tell(message: str, fields: Mapping[str, Any]) -> None:
         log_line(message, training=run.name, **fields)
 
-    with epoch_listeners(config.tracking, config.training.epochs, run) as own, _interrupts():
+    with epoch_listeners(config.tracking, run) as own, _interrupts():
         return train_epochs(
             config.training,
             run,

@@ -53,7 +53,7 @@ class Heartbeat(pl.Callback):
         """Tells the step and its loss if it is time, and once the time that is left."""
         if trainer.global_rank:
             return
-        self._forecast(trainer)
+        self._forecast(trainer, pl_module)
         if time.monotonic() < self._last_sign + HEARTBEAT_SECONDS:
             return
         self._last_sign = time.monotonic()
@@ -66,7 +66,7 @@ class Heartbeat(pl.Callback):
         """Leaves the time that is left to the line of the epoch."""
         self._is_forecast = True
 
-    def _forecast(self, trainer: pl.Trainer) -> None:
+    def _forecast(self, trainer: pl.Trainer, module: Any) -> None:
         if self._is_forecast:
             return
         now, step = time.monotonic(), trainer.global_step
@@ -78,7 +78,7 @@ class Heartbeat(pl.Callback):
         if step - before < FIRST_STEPS or now - start < FIRST_SECONDS:
             return
         self._is_forecast = True
-        left = int(trainer.estimated_stepping_batches) - step
+        left = module.course.steps - step
         seconds = (now - start) / (step - before) * left
         message = f"  the {left:,} steps that are left take about {duration(seconds)} here"
         self._tell(f"{message}, without validation", {"steps": left, "eta_seconds": seconds})

@@ -13,6 +13,7 @@ def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
     """An epoch with some metrics of the validation."""
     fields = {
         "step": 10 * number,
+        "planned_steps": 10 * number,
         "train_loss": 0.5,
         "learning_rate": 0.001,
         "samples_per_second": 12.34,

@@ -21,6 +21,7 @@ from raylab.arc.optimisation import (
     schedule_of,
     wsd_factor,
 )
+from raylab.arc.time_limit import Course
 from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TuneConfig
 from raylab.errors import ConfigError
@@ -44,7 +45,7 @@ def test_wsd_is_stepped_by_step_and_the_cosine_by_epoch() -> None:
     def schedule(**training: Any) -> dict[str, Any]:
         config = TrainingConfig(**training)
         optimiser = optimiser_of(nn.Linear(2, 2), config, fused=True)
-        return schedule_of(optimiser, config, steps=10)
+        return schedule_of(optimiser, config, lambda: Course(10))
 
     assert schedule(schedule="wsd")["interval"] == "step"
     assert schedule()["interval"] == "epoch"
@@ -55,9 +56,15 @@ def test_shares_beyond_the_run_are_refused() -> None:
         TrainingConfig(warmup=0.5, decay=0.6)
 
 
+def test_a_training_without_an_end_is_refused() -> None:
+    TrainingConfig(epochs=None, max_minutes=5)
+    with pytest.raises(ValidationError, match="set max_minutes"):
+        TrainingConfig(epochs=None)
+
+
 def test_a_training_is_judged_where_its_learning_rate_is_low() -> None:
     assert TrainingConfig(restart_epochs=4).judged_every == 4
-    assert TrainingConfig(schedule="wsd", epochs=30).judged_every == 30
+    assert TrainingConfig(schedule="wsd").judged_every is None
     assert TrainingConfig(schedule="wsd", judge_at_restarts=False).judged_every == 1
 
 

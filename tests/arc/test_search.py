@@ -146,6 +146,8 @@ def sweep_of(restarts: object, **changes: object) -> TuneConfig:
         ({"integer": [7, 9]}, {}, ()),
         (None, {"training": {"judge_at_restarts": False}}, (5, 15, 45)),
         (None, {"training": {"judge_at_restarts": False, "epochs": 5}}, ()),
+        # Epochs of slow and fast trials are at different places of their schedules.
+        (None, {"training": {"judge_at_restarts": False, "max_minutes": 5}}, ()),
     ],
 )
 def test_trials_are_stopped_where_all_cosines_end(

@@ -228,6 +228,13 @@ def only_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         dist.destroy_process_group()
 
 
+def test_workers_agree_on_the_steps_of_a_given_time(tmp_path: Path):
+    training = {"epochs": None, "max_minutes": 0.05, "schedule": "wsd"}
+    metrics = run(config(tmp_path, "timed", workers=2, training=training))
+    # Workers that disagreed would wait for each other's gradients.
+    assert metrics.ended and metrics.last.step == metrics.last.planned_steps
+
+
 # DDP still takes broadcast_buffers, and warns of it.
 @pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated:FutureWarning")
 @pytest.mark.usefixtures("only_worker")

@@ -247,8 +247,9 @@ def test_epoch_line_counts_the_epochs_left():
     values = {"cell_accuracy": 0.5, "grid_accuracy": 0.125, "solve_rate": 0.1}
     speed = {"samples_per_second": 31.25, "train_seconds": 50.0, "validation_seconds": 10.0}
     measured = {"dense_grid_objective": 0.25, **values}
-    # 7 epochs of a minute each are left.
-    assert epoch_line(epoch(3, measured, train_loss=0.51234, **speed), 10) == (
+    # Of 94 steps, ten an epoch, 6.4 epochs of a minute each are left.
+    ended = epoch(3, measured, train_loss=0.51234, planned_steps=94, **speed)
+    assert epoch_line(ended) == (
         "epoch  3/10  loss 0.5123  solved 10.00 %  grid 12.50 %  cell 50.00 %  objective 0.2500"
-        "  31.2 samples/s  ETA 7 min"
+        "  31.2 samples/s  ETA 6 min"
     )

@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from pytorch_lightning import Trainer
 
+from raylab.arc import time_limit
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.inputs import read_inputs
+from raylab.arc.module import ArcModule
 from raylab.arc.records import TrainingMetrics
+from raylab.arc.time_limit import Course
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
@@ -107,12 +110,12 @@ def test_the_first_steps_tell_how_long_all_of_them_take(monkeypatch: pytest.Monk
     trainer: Any = SimpleNamespace(
         global_rank=0, global_step=0, current_epoch=0, num_training_batches=100
     )
-    trainer.estimated_stepping_batches = 10_000
+    module: Any = SimpleNamespace(course=Course(10_000))
     heartbeat = progress.Heartbeat(lambda *line: lines.append(line))
     for step in range(100):
         trainer.global_step = step + 1
         clock.append(60.0 + 3 * step)
-        heartbeat.on_train_batch_end(trainer, cast("Any", None), {"loss": 1.0}, None, step)
+        heartbeat.on_train_batch_end(trainer, module, {"loss": 1.0}, None, step)
     # 3 s a step, told after the sixth; the first, of 60 s, does not count.
     told = [line for line in lines if "left" in line[0]]
     assert told == [
@@ -179,6 +182,35 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
         not torch.equal(ours["state_dict"][name], tensor)
         for name, tensor in ours["current_model_state"].items()
     )
+
+
+@pytest.mark.parametrize("killed_at", [1, 4])
+def test_a_training_of_a_given_time_ends_within_an_epoch_and_resumes_to_the_bit(
+    tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    clock = [0.0]
+
+    def step(self: ArcModule, *arguments: Any) -> Any:
+        clock[0] += 6.0
+        return training_step(self, *arguments)
+
+    training_step = ArcModule.training_step
+    monkeypatch.setattr(ArcModule, "training_step", step)
+    monkeypatch.setattr(time_limit, "perf_counter", lambda: clock[0])
+    options = {"epochs": None, "max_minutes": 1.1, "schedule": "wsd", "ema": 0.9}
+    whole, expected = trained(config(tmp_path, "whole", **options), sides)
+    # Eleven steps of six seconds: four epochs of three steps, of which the last is cut.
+    assert [epoch.step for epoch in expected.history] == [3, 6, 9, 11]
+    assert expected.last.planned_steps == 11
+    samples = expected.last.samples_per_second * expected.last.train_seconds
+    assert samples == pytest.approx(2 / 3 * len(sides.train))
+    with pytest.raises(Killed):
+        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=killed_at))
+    clock[0] += 1_000.0
+    run, metrics = trained(config(tmp_path, **options), sides)
+    assert figures(metrics) == figures(expected)
+    theirs, ours = (read_checkpoint(of / checkpoint_path(4)).weights for of in (whole, run))
+    assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
 
 
 def test_a_run_killed_before_its_record_repeats_the_epoch(

@@ -1,0 +1,144 @@
+"""The length of a training, and the callback that fits it to a number of minutes."""
+
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+
+TOLERANCE = 0.05
+"""Share of the minutes by which a training may miss its end before it is planned anew."""
+LOOKS = 8
+"""Parts of the steps that are left, after one of which the speed is looked at again."""
+
+
+class Course(NamedTuple):
+    """The length of a training, and the place in its schedule from which it is followed."""
+
+    steps: int
+    """The step after which the training ends."""
+    since: int = 0
+    """The step from which on the schedule leads straight to its end."""
+    place: float = 0.0
+    """Place of that step in a schedule of `steps` steps."""
+
+    def place_at(self, step: int) -> float:
+        """Returns the place of a step, from 0, in a schedule of `steps` steps."""
+        left = max(1, self.steps - self.since)
+        return self.place + (self.steps - self.place) * (step - self.since) / left
+
+    def replanned(self, steps: int, step: int) -> "Course":
+        """Returns the course from `step` on of a training that ends after `steps`.
+
+        The share of the schedule that has passed stays, so that no learning rate jumps.
+        """
+        return Course(steps, step, self.place_at(step) * steps / self.steps)
+
+
+class TimeLimit(pl.Callback):
+    """Callback that ends a training after some minutes of steps and validations.
+
+    It measures the speed after 2, 4, 8, ... steps, then in ever shorter parts of what is left, and
+    after each validation. Where the training would miss its end by more than `TOLERANCE`, the rest
+    is planned anew. The first worker decides.
+    Each checkpoint holds the plan and the time that was used, with which a resumed training goes
+    on; the time between the two runs does not count.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        """Ends after `minutes`, or after the epochs of the configuration if they are over first."""
+        self._seconds = 60 * minutes
+        self._course = Course(0)
+        self._start = self._used = 0.0
+        self._validation_start = self._validation = 0.0
+        self._mark = (0, 0.0)
+        """A step, and the time at which it ended, since when the speed is measured."""
+        self._next_look = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the plan, the seconds used and those of a validation."""
+        used = perf_counter() - self._start
+        return {"course": [*self._course], "used": used, "validation": self._validation}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores the state of a checkpoint."""
+        self._course = Course(*state_dict["course"])
+        self._used, self._validation = state_dict["used"], state_dict["validation"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Starts the clock; a training that was killed after its last step stops at once."""
+        self._start = perf_counter() - self._used
+        self._mark = (0, 0.0)
+        self._follow(trainer, pl_module, self._course if self._course.steps else pl_module.course)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Plans the rest if it is time to."""
+        step = trainer.global_step
+        if not self._mark[0]:
+            # The first step warms up, and does not count.
+            self._measure_from(step, perf_counter(), pl_module.course)
+        elif step == self._next_look:
+            self._plan(trainer, pl_module, batch_idx + 1)
+        self._follow(trainer, pl_module, pl_module.course)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Starts the clock of the validation."""
+        self._validation_start = perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Plans the rest, now that the time of a validation is known."""
+        self._validation = perf_counter() - self._validation_start
+        step, time = self._mark
+        self._mark = (step, time + self._validation)
+        if trainer.global_step > step:
+            self._plan(trainer, pl_module, 0)
+
+    def _plan(self, trainer: pl.Trainer, pl_module: Any, batches: int) -> None:
+        """Plans the steps after the first `batches` of an epoch."""
+        step, now, course = trainer.global_step, perf_counter(), pl_module.course
+        if step >= course.steps:
+            return
+        pace = (now - self._mark[1]) / (step - self._mark[0])
+        left = self._seconds - (now - self._start)
+        steps = step + affordable_steps(
+            left, batches, pl_module.epoch_steps, pace, self._validation
+        )
+        if (epochs := pl_module.training_config.epochs) is not None:
+            steps = min(steps, epochs * pl_module.epoch_steps)
+        if abs(steps - course.steps) * pace > TOLERANCE * self._seconds:
+            course = course.replanned(steps, step)
+        course = Course(*trainer.strategy.broadcast(course))
+        self._measure_from(step, now, course)
+        self._follow(trainer, pl_module, course)
+
+    def _measure_from(self, step: int, now: float, course: Course) -> None:
+        """Starts to measure the speed, which is looked at after as many steps as there were.
+
+        Near the end of the course it is looked at sooner, since less time is left to correct it.
+        """
+        self._mark = (step, now)
+        self._next_look = step + max(1, min(step, (course.steps - step) // LOOKS))
+
+    def _follow(self, trainer: pl.Trainer, pl_module: Any, course: Course) -> None:
+        self._course = pl_module.course = course
+        if trainer.global_step >= course.steps:
+            trainer.should_stop = True
+
+
+def affordable_steps(
+    seconds: float, batches: int, epoch_steps: int, pace: float, validation: float
+) -> int:
+    """Returns how many more steps fit in `seconds`, the validations after them included.
+
+    Args:
+        seconds: Time left.
+        batches: Steps of the current epoch that are done.
+        epoch_steps: Steps of an epoch.
+        pace: Seconds of a step.
+        validation: Seconds of a validation, which follows each epoch and the last step.
+    """
+    seconds += batches * pace
+    epochs, rest = divmod(seconds, epoch_steps * pace + validation)
+    steps = int(epochs) * epoch_steps + max(0, int((rest - validation) / pace))
+    return max(0, steps - batches)
