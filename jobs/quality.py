@@ -21,12 +21,16 @@ from raylab.entrypoint import run_job
 
 def run(config: QualityConfig) -> None:
     from raylab.evaluation.diagnosis import with_example
-    from raylab.evaluation.quality import measure_and_diagnose, read_trees, write_quality
+    from raylab.evaluation.quality import (
+        find_configured_trees,
+        measure_and_diagnose,
+        write_quality,
+    )
     from raylab.runs.run import Run
 
     if config.example:
         config = with_example(config)
-    trees, run = read_trees(config), Run.locate(config)
+    trees, run = find_configured_trees(config), Run.locate(config)
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality, diagnosed = measure_and_diagnose(trees, config, workers)
     write_quality(config, quality, diagnosed)

@@ -14,8 +14,8 @@ from raylab.config.quality import Layout
 from raylab.doctor.readers.reading import read_responses
 from raylab.errors import DataError, RunError
 from raylab.files import Place
-from raylab.quality.reading import read_files
-from raylab.quality.trees import find_trees
+from raylab.quality.reading import read_accuracies
+from raylab.quality.trees import find_tree
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -75,14 +75,14 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     Raises:
         DataError: The tree is missing or has no directories of models.
     """
-    (read,) = find_trees(str(Place.at(tree)), (), layout)
-    if read.layout is Layout.NAMED:
+    found = find_tree(str(Place.at(tree)), layout=layout)
+    if found.layout is Layout.NAMED:
         raise DataError(f"{tree} has no directories of models: read it with frames.responses")
+    results = (*zip(found.logs, read_accuracies(found.logs), strict=True), *found.faults)
     rows = [
-        (unit.model, unit.generation, name, *((None, score) if failed else (score, None)))
-        for unit in read.units
-        for name, score in read_files(unit)
-        for failed in [isinstance(score, str)]
+        (*(file.model, file.generation, file.name), *((None, read) if failed else (read, None)))
+        for file, read in results
+        for failed in [isinstance(read, str)]
     ]
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
 
@@ -96,7 +96,7 @@ def responses(tree: str) -> pd.DataFrame:
     Raises:
         DataError: There is no response, or the tree cannot be read.
     """
-    return read_responses(str(Place.at(tree))).table
+    return read_responses(find_tree(str(Place.at(tree)))).table
 
 
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:

@@ -25,11 +25,10 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.seen import TaskSet
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
-from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.quality.reading import read_files
-from raylab.quality.trees import find_trees
+from raylab.quality.reading import read_accuracies
+from raylab.quality.trees import find_tree
 from tests.annotation.outcomes import CODEBOOK
 from tests.object_storage import ObjectStorage
 
@@ -172,8 +171,8 @@ def weights(location: str) -> list[Any]:
 
 
 def scores(location: str) -> list[Any]:
-    (tree,) = find_trees(location, [], Layout.AUTO)
-    return [row for unit in tree.units for row in read_files(unit)]
+    logs = find_tree(location).logs
+    return [*((log.name, log.model, log.generation) for log in logs), *read_accuracies(logs)]
 
 
 def write_inputs(root: Path) -> None:

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.doctor.figures import LEVEL, Finding, make_figure, missing_figure, points
+from raylab.doctor.figures import LEVEL, BenchmarkFigure, make_figure, missing_figure, points
 from raylab.doctor.items import center_items
 from raylab.doctor.responses import Array, Matrix
 from raylab.printable import pluralize
@@ -87,8 +87,8 @@ class Differences(Part):
     """Number of pairs of models."""
     apart: int
     """Number of pairs whose difference is real."""
-    share_apart: Finding
-    smallest: Finding
+    share_apart: BenchmarkFigure
+    smallest: BenchmarkFigure
     """The smallest difference that has a power of 80 % at `level`, with the median of the pairs'
     standard errors: (t(1 - level / 2) + t(0.8)) * error."""
     level: float
@@ -242,7 +242,7 @@ def _cluster(sums: Array, weights: Array, mean: Array, groups: Array) -> tuple[A
     return mean, error, freedom, stats.t.ppf(1 - LEVEL / 2, freedom)
 
 
-def _share(pairs: int, apart: int) -> Finding:
+def _share(pairs: int, apart: int) -> BenchmarkFigure:
     if not pairs:
         return missing_figure("The share of pairs told apart", "it needs two models")
     return make_figure(
@@ -253,7 +253,7 @@ def _share(pairs: int, apart: int) -> Finding:
     )
 
 
-def _smallest(table: pd.DataFrame, level: float) -> Finding:
+def _smallest(table: pd.DataFrame, level: float) -> BenchmarkFigure:
     name, usable = "The smallest difference that can be told", table.dropna(subset=["error"])
     if usable.empty:
         return missing_figure(name, "no pair has a standard error")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.doctor.figures import Finding, make_figure, missing_figure
+from raylab.doctor.figures import BenchmarkFigure, make_figure, missing_figure
 from raylab.runs.records import Part
 
 Vectors = NDArray[np.float64]
@@ -28,9 +28,9 @@ class PriorDistance(Part):
 
     name: str
     texts: int
-    proxy_a_distance: Finding
+    proxy_a_distance: BenchmarkFigure
     """In [-2, 2]: 2 if a linear classifier tells the two apart, 0 if it guesses."""
-    discrepancy: Finding
+    discrepancy: BenchmarkFigure
     """Squared maximum mean discrepancy, at least 0, by a polynomial kernel of degree 3."""
 
 
@@ -39,7 +39,7 @@ class Diversity(Part):
 
     model: str
     texts: int
-    distance_to_medoid: Finding
+    distance_to_medoid: BenchmarkFigure
     """Mean Euclidean distance of a text to the medoid of its cluster, at least 0."""
     priors: tuple[PriorDistance, ...]
 
@@ -76,7 +76,7 @@ def _compare(name: str, vectors: Vectors, prior: Vectors) -> PriorDistance:
     )
 
 
-def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> Finding:
+def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkFigure:
     title = f"The proxy A-distance from {name}"
     if min(len(vectors), len(prior)) < FEWEST_TEXTS:
         return missing_figure(title, f"each side needs {FEWEST_TEXTS} texts")
@@ -87,7 +87,7 @@ def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> Finding:
     return make_figure(distance, None, sentence, NO_INTERVAL)
 
 
-def _discrepancy(name: str, vectors: Vectors, prior: Vectors) -> Finding:
+def _discrepancy(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkFigure:
     title = f"The maximum mean discrepancy from {name}"
     if not len(prior):
         return missing_figure(title, "its logs hold no text")

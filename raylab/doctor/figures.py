@@ -1,35 +1,24 @@
-"""Figures of a diagnosis: a value with its interval, or the reason why there is none."""
+"""Figures of a diagnosis: a value with its interval and what it says."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.quality.record import QualityFigure
+from raylab.quality.record import BenchmarkFigure
 
 LEVEL = 0.05
 
 
-class Finding(QualityFigure):
-    """A figure and what it says."""
-
-    sentence: str
-    """A sentence or two for readers who do not know the statistics."""
-
-
 def make_figure(
     value: float, interval: tuple[float, float] | None, sentence: str, no_interval: str = ""
-) -> Finding:
-    """Returns a figure of a value and its 95 % interval, or the reason why it has no interval."""
-    return Finding(
-        value=value,
-        interval=interval,
-        no_interval=None if interval else no_interval,
-        sentence=sentence,
-    )
+) -> BenchmarkFigure:
+    """Returns a figure with its 95 % interval, or with the reason why it has none."""
+    reason = None if interval else no_interval
+    return BenchmarkFigure(value=value, interval=interval, reason=reason, sentence=sentence)
 
 
-def missing_figure(name: str, reason: str) -> Finding:
-    """Returns a figure that cannot be computed, for this reason."""
-    return Finding(reason=reason, sentence=f"{name} cannot be computed: {reason}.")
+def missing_figure(name: str, reason: str) -> BenchmarkFigure:
+    """Returns a figure that cannot be computed, with the reason."""
+    return BenchmarkFigure(reason=reason, sentence=f"{name} cannot be computed: {reason}.")
 
 
 def points(share: float) -> str:
@@ -40,7 +29,7 @@ def points(share: float) -> str:
 def interval_from_zero(draws: NDArray[np.float64]) -> tuple[float, float]:
     """Returns the 95 % interval of a value >= 0 from draws of its confidence distribution.
 
-    Draws may be negative. Nothing lies below a true 0, so that it has the whole level on one side
+    Draws may be negative. Nothing lies below a true 0, so there the whole level is on one side
     (after Feldman and Cousins, Phys. Rev. D 57, 1998).
     """
     low, whole, high = np.quantile(draws, (LEVEL / 2, LEVEL, 1 - LEVEL / 2)).tolist()

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.doctor.figures import Finding, interval_from_zero, make_figure, missing_figure, points
+from raylab.doctor.figures import (
+    BenchmarkFigure,
+    interval_from_zero,
+    make_figure,
+    missing_figure,
+    points,
+)
 from raylab.doctor.responses import Array, Responses
 from raylab.printable import join_names
 from raylab.runs.records import Part
@@ -71,7 +77,7 @@ class Component(Part):
     """The variance that one source adds to a score; a negative estimate counts as 0."""
 
     name: str
-    variance: Finding
+    variance: BenchmarkFigure
     share: float | None
     """Its share of the sum of all components, in [0, 1]."""
 
@@ -81,9 +87,9 @@ class Design(Part):
 
     name: str
     """`as it is`, or what there would be twice as much of."""
-    standard_error: Finding
+    standard_error: BenchmarkFigure
     """Standard error of a model's mean over benchmarks with new items and generations."""
-    reliability: Finding
+    reliability: BenchmarkFigure
     """Share of the variance of models' means that is due to the models: the generalizability
     coefficient, in [0, 1]."""
 
@@ -93,7 +99,7 @@ class Noise(Part):
 
     components: tuple[Component, ...]
     designs: tuple[Design, ...]
-    signal_to_noise: Finding
+    signal_to_noise: BenchmarkFigure
     """Standard deviation of the models over that of the noise of a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
     noise: tuple[str, ...]
@@ -151,7 +157,7 @@ class _Fit:
         noise = self.predict(more)
         return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
 
-    def figure(self, values: Array, sentence: str) -> Finding:
+    def figure(self, values: Array, sentence: str) -> BenchmarkFigure:
         """Returns a figure >= 0 of (1 + draws,) values; the sentence has a place for the first."""
         interval = interval_from_zero(values[1:]) if len(values) > 1 else None
         return make_figure(float(values[0]), interval, sentence.format(values[0]), FEW_MODELS)
@@ -370,7 +376,7 @@ def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
     return Component(name=name, variance=figure, share=share)
 
 
-def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Finding:
+def _signal_to_noise(fit: _Fit | None, cells: Cells) -> BenchmarkFigure:
     name = "The signal-to-noise ratio"
     if fit is None:
         return missing_figure(name, _why_missing("models", cells))

@@ -21,7 +21,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from raylab.annotation.statistics.estimates import proportion
-from raylab.doctor.figures import LEVEL, Finding, make_figure, missing_figure, points
+from raylab.doctor.figures import LEVEL, BenchmarkFigure, make_figure, missing_figure, points
 from raylab.doctor.items import agreement_with_rest
 from raylab.doctor.noise import estimate_components
 from raylab.doctor.responses import Array, Matrix
@@ -66,11 +66,11 @@ class TauPoint(Part):
 class ShortForm(Part):
     """The fewest items that rank one half of the models as all do, tried on the other half."""
 
-    size: Finding
+    size: BenchmarkFigure
     """Number of items, which keep Kendall's tau-b with the whole benchmark at 0.95 or more."""
-    tau: Finding
+    tau: BenchmarkFigure
     """Their tau on the models that they were not chosen on."""
-    random_tau: Finding
+    random_tau: BenchmarkFigure
     """Mean tau of random subsets of the same size on these models, and the range of 95 %."""
     items: tuple[str, ...]
     """Names, the most discriminating first; none if there is no short form."""
@@ -86,17 +86,17 @@ class ShortForm(Part):
 class Stability(Part):
     """The steadiness of the ranking, and the room that is left to measure."""
 
-    tau: Finding
+    tau: BenchmarkFigure
     """Expected Kendall's tau between the rankings by two halves of the items."""
     curve: tuple[TauPoint, ...]
     """Tau between two sets against the number of items in each; extrapolated beyond half."""
-    alpha: Finding
+    alpha: BenchmarkFigure
     """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
-    split_half: Finding
+    split_half: BenchmarkFigure
     """Mean correlation of random halves, stepped up to all items (Spearman and Brown)."""
-    saturated: Finding
+    saturated: BenchmarkFigure
     """Share of items whose mean score over models is 0.95 or more."""
-    headroom: Finding
+    headroom: BenchmarkFigure
     """1 less the mean of the best model."""
     short_form: ShortForm
 
@@ -112,7 +112,7 @@ class PriorAgreement(Part):
     name: str
     models: int
     """Number of models that both have."""
-    tau: Finding
+    tau: BenchmarkFigure
     """Kendall's tau-b between the rankings of these models."""
     common_items: int
     overlap: float
@@ -181,7 +181,7 @@ def _sample(matrix: Matrix) -> _Sample:
     return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)
 
 
-def _tau(matrix: Matrix, sample: _Sample) -> tuple[Finding, tuple[TauPoint, ...]]:
+def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoint, ...]]:
     name = "The steadiness of the ranking"
     first, second, errors = _pairs(sample)
     if len(matrix.models) < 2 or sample.reason or not len(errors):
@@ -280,7 +280,7 @@ def _means(matrix: Matrix, sets: Array) -> Array:
     return sums / np.where(totals > 0, totals, np.inf)
 
 
-def _alpha(matrix: Matrix) -> Finding:
+def _alpha(matrix: Matrix) -> BenchmarkFigure:
     name, present = "The reliability (alpha)", ~np.isnan(matrix.scores)
     models, items = present.shape
     if models < 2 or items < 2:
@@ -302,7 +302,7 @@ def _alpha(matrix: Matrix) -> Finding:
     return make_figure(1 - ratio, (float(low), float(high)), sentence)
 
 
-def _split_half(matrix: Matrix) -> Finding:
+def _split_half(matrix: Matrix) -> BenchmarkFigure:
     name, (models, items) = "The reliability (split halves)", matrix.scores.shape
     if models < 3 or items < 2:
         return missing_figure(name, "it needs three models and two items")
@@ -317,7 +317,7 @@ def _split_half(matrix: Matrix) -> Finding:
     return make_figure(value, None, sentence, "it estimates what alpha does, which has one")
 
 
-def _saturated(matrix: Matrix) -> Finding:
+def _saturated(matrix: Matrix) -> BenchmarkFigure:
     ease = np.nanmean(matrix.scores, axis=0)
     easy = int((ease >= NEARLY_ALL - TINY).sum())
     sentence = (
@@ -326,7 +326,7 @@ def _saturated(matrix: Matrix) -> Finding:
     return make_figure(easy / len(ease), proportion(easy, len(ease)).interval, sentence)
 
 
-def _headroom(matrix: Matrix, sample: _Sample) -> Finding:
+def _headroom(matrix: Matrix, sample: _Sample) -> BenchmarkFigure:
     best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
     sentence = f"The best model is {points(1 - best)} below the most that there is."
@@ -412,7 +412,7 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
     return tuple(agreements)
 
 
-def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> Finding:
+def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> BenchmarkFigure:
     if len(models) < 2:
         label = f"The agreement with {name}"
         return missing_figure(label, f"{pluralize(len(models), 'model')} in common")

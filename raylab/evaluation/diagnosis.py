@@ -17,7 +17,7 @@ from raylab.errors import ConfigError, DataError
 from raylab.files import Place
 from raylab.llm.embeddings import embed_texts
 from raylab.log import log_line
-from raylab.quality.trees import ScoreTree
+from raylab.quality.trees import ScoreTree, find_tree
 from raylab.report.diagnosis import write_diagnosis
 from raylab.report.work import watch
 from raylab.runs.run import Run
@@ -64,7 +64,7 @@ def diagnose_trees(
         DataError: A response cannot be used, and `strict` is set.
     """
     try:
-        read = [read_tree(number, trees, config, workers) for number in range(len(trees))]
+        read = [read_tree(tree, config, workers) for tree in trees]
     except DataError as error:
         if config.strict:
             raise
@@ -83,8 +83,7 @@ def diagnose_responses(
         EndpointError: The embedding model gives no vectors.
     """
     (tree, *priors), (responses, *others) = trees, read
-    models, units = set(responses.matrix.models), {as_name(unit.model) for unit in tree.units}
-    if tree.layout is not Layout.NAMED and not models <= units:
+    if tree.models and not {*responses.matrix.models} <= set(map(as_name, tree.models)):
         log_line(
             f"warning: the logs of {tree.location} name other models than its directories: the "
             "diagnosis is of those, the figures are of the directories; layout=named takes both "
@@ -122,25 +121,17 @@ def _draw_texts(responses: Responses) -> list[str]:
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())[:MOST_TEXTS]
 
 
-def read_tree(
-    number: int, trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
-) -> Responses:
-    """Reads the responses of one of several trees.
+def read_tree(tree: ScoreTree, config: QualityConfig, workers: Workers) -> Responses:
+    """Reads the responses of a tree.
 
     Raises:
         DataError: There is none, or `strict` refuses what would be left out.
     """
-    tree, settings = trees[number], config.quality_eval_cfg
+    settings = config.quality_eval_cfg
     metric = None if settings.metric == HEADER_METRIC else settings.metric
+    choice = Choice(metric, settings.scorer)
     try:
-        return read_responses(
-            tree.location,
-            Choice(metric, settings.scorer),
-            strict=config.strict,
-            others=[other.location for other in trees if other is not tree],
-            layout=tree.layout if tree.layout is Layout.NAMED else config.layout,
-            workers=workers,
-        )
+        return read_responses(tree, choice, strict=config.strict, workers=workers)
     except OSError as error:
         raise DataError(f"scores cannot be read, after retries: {error}") from error
 
@@ -155,5 +146,5 @@ def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
     """
     tree = run / subdir
     if len(tree.names()) > 1:
-        responses = read_responses(str(tree), layout=Layout.GENERATIONS, workers=workers)
-        write_diagnosis(run, diagnose(responses))
+        found = find_tree(str(tree), layout=Layout.GENERATIONS)
+        write_diagnosis(run, diagnose(read_responses(found, workers=workers)))

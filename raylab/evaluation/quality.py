@@ -1,65 +1,56 @@
 """Benchmark quality: trees are read in parts by `Workers`, and measured from what was read."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.doctor.diagnosis import Diagnosed
-from raylab.doctor.readers.reading import name_sources
 from raylab.doctor.responses import Responses
 from raylab.errors import DataError
-from raylab.evaluation.diagnosis import (
-    diagnose_responses,
-    diagnose_trees,
-    read_tree,
-)
-from raylab.files import Place
+from raylab.evaluation.diagnosis import diagnose_responses, diagnose_trees, read_tree
 from raylab.llm.endpoints import find_key
 from raylab.log import log_line
-from raylab.quality.measure import count_files, measure
-from raylab.quality.metrics import METRICS
-from raylab.quality.reading import UnitScores, read_unit, sum_responses
-from raylab.quality.record import QUALITY, Quality, QualityFigure, SkippedFile, TreeQuality
-from raylab.quality.trees import (
-    LISTING_THREADS,
-    TABLES,
-    ScoreTree,
-    Unit,
-    configured_trees,
-    score_files,
-)
+from raylab.quality.measure import measure
+from raylab.quality.reading import Scores, collect_scores, read_accuracies
+from raylab.quality.record import QUALITY, Quality, SkippedFile, TreeQuality
+from raylab.quality.trees import ScoreTree, Source, configured_trees
 from raylab.report.diagnosis import write_diagnosis
 from raylab.report.quality import log_quality
 from raylab.report.work import watch
-from raylab.runs.eval_logs import SUFFIXES
 from raylab.runs.run import Run
 from raylab.tracking import track
 from raylab.workers import Workers
 
 PARTS_PER_PLACE = 4
 """Enough for an even load, few enough that starting them costs little."""
-UNITS_PER_PART = 64
-"""Most units per part, so that large trees show progress."""
+FILES_PER_PART = 2000
+"""Most files per part, so that large trees show progress."""
 
 
-def read_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names; reports unusable ones before the slow part starts.
+def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
+    """Finds the trees that `config` names; reports unusable input before the slow part starts.
 
     Raises:
         DataError: A root is missing or holds no models, or a model holds no score file.
         ConfigError: No root is configured, no filesystem opens a URI, or the key of the embedding
             model is not in the environment.
-        RunError: The run of `config` cannot be started or gone on with.
+        RunError: The run of `config` can neither be started nor resumed.
     """
     Run.check(config)
     if config.embeddings is not None:
         find_key("embeddings", config.embeddings)
-    return [_settle(tree, config.layout) for tree in configured_trees(config)]
+    trees = configured_trees(config)
+    for tree in trees:
+        # Reading reports directories that cannot be listed, with the reason.
+        with_logs = {source.model for source in (*tree.logs, *(file for file, _ in tree.faults))}
+        if empty := sorted({*tree.models} - with_logs):
+            raise DataError(
+                f"model {empty[0]} of {tree.location} has no score file below it, neither .json "
+                "nor .eval: add its scores or remove the directory"
+            )
+    return trees
 
 
 def measure_and_diagnose(
@@ -73,7 +64,7 @@ def measure_and_diagnose(
     if not any(tree.layout is Layout.NAMED for tree in trees):
         quality = measure_trees(trees, config, workers)
         return quality, diagnose_trees(trees, config, workers) if config.diagnosis else None
-    read = [read_tree(number, trees, config, workers) for number in range(len(trees))]
+    read = [read_tree(tree, config, workers) for tree in trees]
     quality = measure_trees(trees, config, workers, read)
     return quality, diagnose_responses(trees, read, config) if config.diagnosis else None
 
@@ -104,12 +95,12 @@ def measure_trees(
     workers: Workers,
     responses: Sequence[Responses] = (),
 ) -> TreeQuality:
-    """Measures score trees; those whose files name their models by the responses to items.
+    """Measures score trees: by their logs, or by the responses to items where files name models.
 
     Args:
         trees: The tree of the benchmark, then those of its priors.
         config: Layout, bootstrap and refusals; its directories are not used.
-        workers: Where the trees are read and measured.
+        workers: Where the trees are read.
         responses: Those of each tree, where they were read.
 
     Raises:
@@ -118,113 +109,44 @@ def measure_trees(
     for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
         log_line(message, tree=tree.location, layout=tree.layout)
-    named = {n: tree for n, tree in enumerate(trees) if tree.layout is Layout.NAMED}
-    units = [unit for tree in trees for unit in tree.units if tree.layout is not Layout.NAMED]
+    logs = [source for tree in trees for source in tree.logs]
     try:
-        parts = _read_parts(units, config, workers) if units else []
+        accuracies = iter(_read_logs(logs, config, workers) if logs else ())
     except OSError as error:
         raise DataError(f"scores cannot be read, after retries: {error}") from error
-    for number, tree in named.items():
-        read = responses[number] if responses else read_tree(number, trees, config, workers)
-        parts.append(_sum_named(tree, number, read, config))
-    try:
-        ((_, quality),) = workers.run(measure, {"the trees": (trees, config, *parts)})
-    except DataError as error:
-        if 0 not in named or config.strict:
-            raise
-        return _without_figures(trees[0], parts[-len(named)], str(error))
-    return quality
+    scores = list[Scores]()
+    for number, tree in enumerate(trees):
+        if tree.layout is Layout.NAMED:
+            read = responses[number] if responses else read_tree(tree, config, workers)
+            scores.append(_scores_of_items(tree, read))
+        else:
+            scores.append(collect_scores(tree, [next(accuracies) for _ in tree.logs]))
+    return measure(scores, config)
 
 
-def _sum_named(
-    tree: ScoreTree, number: int, read: Responses, config: QualityConfig
-) -> list[UnitScores]:
+def _scores_of_items(tree: ScoreTree, read: Responses) -> Scores:
     left_out = [
         SkippedFile(path=read.examples.get(reason, tree.location), reason=f"{count:,} {reason}")
         for reason, count in read.left_out.items()
     ]
-    return sum_responses(tree, number, read.table, left_out, config.bootstrap)
+    return Scores(tree, read.table, {"": left_out})
 
 
-def _without_figures(tree: ScoreTree, units: Sequence[UnitScores], reason: str) -> TreeQuality:
-    """Returns the accuracies of models whose responses cannot be compared by the figures."""
-    means: dict[str, list[float]] = defaultdict(list)
-    for scores in units:
-        means[scores.unit.model].append(scores.total / scores.count)
-    return TreeQuality(
-        figures={name: QualityFigure(reason=reason) for name in METRICS},
-        models={model: sum(values) / len(values) for model, values in means.items()},
-        file_counts={},
-        generations={},
-        priors={},
-        layout=tree.layout,
-        layout_reason=tree.reason,
-        files=count_files(units),
-        skipped=units[0].skipped,
-        warnings=(f"no figures: {reason}",),
-    )
-
-
-def _read_parts(
-    units: Sequence[Unit], config: QualityConfig, workers: Workers
-) -> list[list[UnitScores]]:
-    count = min(
-        len(units), max(PARTS_PER_PLACE * workers.places, math.ceil(len(units) / UNITS_PER_PART))
-    )
-    calls = {part: (units[part::count], config) for part in range(count)}
-    parts: list[list[UnitScores]] = []
-    ends = workers.run(read_units, calls)
-    with watch(len(units), "directories", parts=count) as progress, closing(ends):
-        for _, scores in ends:
-            parts.append(scores)
-            for outcome, files in count_files(scores):
-                workers.count("files", files, outcome=outcome)
-            progress.end(len(scores))
-    return parts
-
-
-def _settle(tree: ScoreTree, layout: Layout) -> ScoreTree:
-    """Returns the tree, as a `NAMED` one where a model's directory has no logs but tables."""
-    if tree.layout is Layout.NAMED:
-        return tree
-    models: dict[str, list[Unit]] = defaultdict(list)
-    for unit in tree.units:
-        models[unit.model].append(unit)
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        kinds = dict(zip(models, pool.map(_find_kind, models.values()), strict=True))
-    for model, kind in kinds.items():
-        if kind == TABLES and layout is Layout.AUTO:
-            reason = f"{model} holds no logs but samples or tables, which name their models"
-            return replace(tree, layout=Layout.NAMED, reason=reason)
-        if kind != SUFFIXES:
-            raise DataError(
-                f"model {model} of {tree.location} has no score file below it, neither .json nor "
-                ".eval: add its scores or remove the directory"
-            )
-    return tree
-
-
-def _find_kind(units: Sequence[Unit]) -> tuple[str, ...]:
-    """Returns the endings of the logs, or else of the tables, that a model has; none is empty."""
-    kind: tuple[str, ...] = ()
-    for unit in units:
-        try:
-            names = score_files(unit, (*SUFFIXES, *TABLES))
-        except OSError:
-            return SUFFIXES
-        for source in name_sources(Place.at(unit.location), list(names)):
-            # Reading the unit reports directories that cannot be read, with the reason.
-            if not source.place.name.endswith(TABLES):
-                return SUFFIXES
-            kind = TABLES
-    return kind
-
-
-def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
-    """Reads some units.
-
-    Raises:
-        DataError: A directory is missing.
-        OSError: A file or directory cannot be read for the moment.
-    """
-    return [read_unit(unit, config) for unit in units]
+def _read_logs(
+    logs: Sequence[Source], config: QualityConfig, workers: Workers
+) -> list[float | str]:
+    """Returns the accuracy of each log, or the reason why it has none."""
+    settings = config.quality_eval_cfg
+    wanted = max(PARTS_PER_PLACE * workers.places, math.ceil(len(logs) / FILES_PER_PART))
+    count = min(len(logs), wanted)
+    calls = {part: (logs[part::count], settings.metric, settings.scorer) for part in range(count)}
+    accuracies: list[float | str] = [""] * len(logs)
+    ends = workers.run(read_accuracies, calls)
+    with watch(len(logs), "files", parts=count) as progress, closing(ends):
+        for part, read in ends:
+            accuracies[part::count] = read
+            skipped = sum(isinstance(accuracy, str) for accuracy in read)
+            workers.count("files", len(read), outcome="read")
+            workers.count("files", skipped, outcome="skipped")
+            progress.end(len(read))
+    return accuracies

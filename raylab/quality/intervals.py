@@ -7,8 +7,8 @@ which the measured figure is an ordinary one (Neyman's construction). The genera
 that were measured. `make coverage` measures how often the intervals are right.
 
 The bootstrap is Poisson's (Oza and Russell 2001; Chamandy et al. 2012, "Estimating uncertainty for
-massive data streams"): in each replicate the weight of a file is a Poisson(1) draw. The draw is a
-hash of the file's key, so that files with the same key get the same draw on any machine.
+massive data streams"): in each replicate the weight of an item is a Poisson(1) draw. The draw is a
+hash of the item's key, so that items with the same key get the same draw on any machine.
 
 Values are (models,) or (models, generations) measured ones, and their noise the (replicates, ...)
 deviations of the replicates from them.
@@ -17,7 +17,7 @@ deviations of the replicates from them.
 import functools
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,6 @@ STEPS = 12
 MOST_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
-REMEMBERED_CHUNKS = 16
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -56,17 +55,14 @@ class Estimated:
     corrected: float | None = None
 
 
-# Directories tend to hold files with the same names.
-@functools.lru_cache(maxsize=REMEMBERED_CHUNKS)
-def chunk_weights(keys: tuple[str, ...], replicates: int) -> tuple[Array, Array]:
-    """Returns the (keys, replicates) weights of files and their (replicates,) sums."""
+def draw_weights(keys: Sequence[str], replicates: int) -> Array:
+    """Returns the (keys, replicates) bootstrap weights of items."""
     digests = b"".join(
         hashlib.shake_128(key.encode(errors="surrogateescape")).digest(2 * replicates)
         for key in keys
     )
     draws = np.frombuffer(digests, "<u2").reshape(len(keys), replicates)
-    weights = _poisson_quantiles()[draws]
-    return weights, weights.sum(axis=0)
+    return _poisson_quantiles()[draws]
 
 
 @functools.cache

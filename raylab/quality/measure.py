@@ -1,15 +1,17 @@
-"""The metrics of a benchmark with their intervals, from the sums of its score tree."""
+"""The metrics of a benchmark with their intervals, from the scores of its tree."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raylab.config.jobs import QualityConfig
+from raylab.config.quality import Layout
 from raylab.errors import DataError
+from raylab.printable import pluralize
 from raylab.quality.intervals import Estimated, deviations
 from raylab.quality.metrics import (
     LEAST_TASKS,
@@ -19,8 +21,8 @@ from raylab.quality.metrics import (
     QualityMetric,
     model_difference,
 )
-from raylab.quality.reading import UnitScores
-from raylab.quality.record import FileCounts, QualityFigure, SkippedFile, TreeQuality
+from raylab.quality.reading import Scores, Sums, add_up
+from raylab.quality.record import BenchmarkFigure, FileCounts, SkippedFile, TreeQuality
 from raylab.quality.trees import ScoreTree
 
 LISTED_FILES = 1000
@@ -34,118 +36,151 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Table:
-    """The sums of a tree: for each model, those of the generations that all models have."""
+    """The models of a tree in the generations that all of them have.
+
+    Attributes:
+        tree: The tree.
+        models: Names, in order.
+        generations: Names, in order; one empty name without generations.
+        dropped: Names of the generations that some model lacks.
+        counts: (models, generations) numbers of items.
+        means: (models, generations) mean accuracies.
+        noise: (replicates, models, generations) deviations of the bootstrap's means.
+    """
 
     tree: ScoreTree
-    rows: Mapping[str, Sequence[UnitScores]]
+    models: Sequence[str]
     generations: Sequence[str]
-    """Names, in order; one empty name without generations."""
     dropped: Sequence[str]
-    """Names of the generations that some model lacks."""
+    counts: Array
+    means: Array
+    noise: Array
 
-    def array(self, value: Callable[[UnitScores], float | Array]) -> Array:
-        """Returns a (models, generations, ...) array of values, (...) the shape of each."""
-        return np.array([[value(scores) for scores in row] for row in self.rows.values()], float)
-
-    @property
-    def means(self) -> Array:
-        """(models, generations) mean accuracies."""
-        return self.array(lambda scores: scores.total / scores.count)
-
-    @property
-    def counts(self) -> Array:
-        """(models, generations) numbers of usable files."""
-        return self.array(lambda scores: scores.count)
-
-    def models(self, pooled: bool = False) -> dict[str, float]:
-        """Returns models' means over their generations' means, or over all files if pooled."""
+    def accuracies(self, pooled: bool = False) -> dict[str, float]:
+        """Returns models' means over their generations' means, or over all items if pooled."""
         means = np.average(self.means, axis=-1, weights=self.counts if pooled else None)
-        return dict(zip(self.rows, means.tolist(), strict=True))
+        return dict(zip(self.models, means.tolist(), strict=True))
 
+    @property
     def by_generation(self) -> dict[str, dict[str, float]]:
-        """Returns means by model and generation; none of a tree without generations."""
+        """Means by model and generation; none of a tree without generations."""
         if "" in self.generations:
             return {}
-        rows = zip(self.rows, self.means.tolist(), strict=True)
+        rows = zip(self.models, self.means.tolist(), strict=True)
         return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}
 
-    def noise(self) -> Array:
-        """Returns the (replicates, models, generations) deviations of the bootstrap's means."""
-        sums = self.array(lambda scores: scores.weighted), self.array(lambda scores: scores.weights)
-        weighted, weights = (np.ascontiguousarray(np.moveaxis(values, -1, 0)) for values in sums)
-        return deviations(weighted, weights, self.counts)
 
-
-def measure(
-    trees: Sequence[ScoreTree], config: QualityConfig, *groups: Sequence[UnitScores]
-) -> TreeQuality:
+def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
     """Computes every metric of a benchmark with its interval.
 
-    The accuracy of a model is the mean over its generations of the mean over files. Intervals are
+    The accuracy of a model is the mean over its generations of the mean over items. Intervals are
     those of `raylab.quality.intervals`.
 
     Args:
-        trees: The tree of the benchmark, then those of earlier ones, which novelty compares with.
-        config: Handling of missing generations and unusable files.
-        *groups: The sums of all units of the trees, in any order and grouping.
+        scores: Those of the benchmark, then those of earlier ones, which novelty compares with.
+        config: How missing generations and unusable files are handled.
 
     Raises:
         DataError: A model has no usable file, models or generations differ, or files are unusable
-            with `strict`.
+            with `strict`. Without `strict`, models of a `NAMED` tree that differ have no figures.
     """
-    units = sorted(
-        (scores for group in groups for scores in group),
-        key=lambda scores: (scores.unit.tree, scores.unit.model, scores.unit.generation),
-    )
-    if config.strict and any(scores.skipped for scores in units):
-        raise DataError(f"{_why_skipped(units)}; fix or remove them, or set strict=false")
-    tables = [
-        _table(tree, [scores for scores in units if scores.unit.tree == number], config)
-        for number, tree in enumerate(trees)
+    skipped = [file for each in scores for file in chain.from_iterable(each.skipped.values())]
+    if config.strict and skipped:
+        raise DataError(f"{_explain_skipped(skipped)}; fix or remove them, or set strict=false")
+    # Priors are not drawn anew: novelty, which alone reads them, has no interval.
+    sums = [
+        add_up(each.table, 0 if prior else config.bootstrap) for prior, each in enumerate(scores)
     ]
-    return _quality(tables, config, units)
-
-
-def _quality(
-    tables: Sequence[_Table], config: QualityConfig, units: Sequence[UnitScores]
-) -> TreeQuality:
+    usable = int(sum(each.counts.sum() for each in sums))
+    files = FileCounts(read=usable + len(skipped), skipped=len(skipped))
+    listed = tuple(skipped[:LISTED_FILES])
+    try:
+        tables = [_tabulate(each, total, config) for each, total in zip(scores, sums, strict=True)]
+        for prior in tables[1:]:
+            _refuse_other_models(tables[0], prior)
+    except DataError as error:
+        if scores[0].tree.layout is not Layout.NAMED or config.strict:
+            raise
+        return _describe_means(scores[0].tree, sums[0], files, listed, str(error))
     table, *priors = tables
-    for prior in priors:
-        _refuse_other_models(table, prior)
-    accuracies_on = {prior.tree.location: prior.models(_pooled(config)) for prior in priors}
+    on_priors = {prior.tree.location: prior.accuracies(_is_pooled(config)) for prior in priors}
     accuracies = MeanAccuracies(
         table.means,
-        [np.array(list(models.values())) for models in accuracies_on.values()],
+        [np.array(list(models.values())) for models in on_priors.values()],
         table.generations,
         int(table.counts.min()),
     )
     return TreeQuality(
-        figures=dict(_figures(config, accuracies, table.noise())),
-        models=table.models(),
-        file_counts=dict(zip(table.rows, table.counts.sum(axis=-1).astype(int), strict=True)),
-        generations=table.by_generation(),
-        priors=accuracies_on,
+        figures=dict(_figures(config, accuracies, table.noise)),
+        models=table.accuracies(),
+        file_counts=dict(zip(table.models, table.counts.sum(axis=-1).astype(int), strict=True)),
+        generations=table.by_generation,
+        priors=on_priors,
         layout=table.tree.layout,
         layout_reason=table.tree.reason,
-        files=count_files(units),
-        skipped=tuple(islice(_skipped(units), LISTED_FILES)),
+        files=files,
+        skipped=listed,
         warnings=tuple(_warnings(tables, accuracies)),
     )
 
 
-def _pooled(config: QualityConfig) -> bool:
+def _is_pooled(config: QualityConfig) -> bool:
     means = config.quality_eval_cfg.prior_means
     return means == "files" or (means is None and bool(config.reference_datasets))
 
 
-def count_files(units: Sequence[UnitScores]) -> FileCounts:
-    """Adds up the files of units."""
-    skipped = sum(len(scores.skipped) for scores in units)
-    return FileCounts(read=sum(scores.read for scores in units), skipped=skipped)
+def _describe_means(
+    tree: ScoreTree, sums: Sums, files: FileCounts, skipped: tuple[SkippedFile, ...], reason: str
+) -> TreeQuality:
+    """Returns the accuracies of models that the figures cannot compare, for a reason."""
+    means: dict[str, list[float]] = {}
+    for (model, _), mean in zip(sums.units, sums.means.tolist(), strict=True):
+        means.setdefault(model, []).append(mean)
+    return TreeQuality(
+        figures={name: BenchmarkFigure(reason=reason) for name in METRICS},
+        models={model: sum(values) / len(values) for model, values in means.items()},
+        file_counts={},
+        generations={},
+        priors={},
+        layout=tree.layout,
+        layout_reason=tree.reason,
+        files=files,
+        skipped=skipped,
+        warnings=(f"no figures: {reason}",),
+    )
+
+
+def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:
+    """Arranges the sums of a tree by model and the generations that all models have."""
+    tree, usable = scores.tree, dict[str, set[str]]()
+    for model, generation in sums.units:
+        usable.setdefault(model, set()).add(generation)
+    for model in tree.models:
+        if model not in usable:
+            raise DataError(
+                f"model {model} of {tree.location} has no usable score file: "
+                f"{_explain_skipped(scores.skipped[model])}; add its scores or remove the directory"
+            )
+    every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
+    if common != every and (config.on_missing_generation == "error" or not common):
+        raise _different_generations(scores, usable)
+    models, generations = sorted(usable), sorted(common)
+    present = every | {source.generation for source in tree.logs}
+    units = [(model, generation) for model in models for generation in generations]
+    places = sums.units.get_indexer(units).reshape(len(models), len(generations))
+    return _Table(
+        tree=tree,
+        models=models,
+        generations=generations,
+        dropped=sorted(present - common),
+        counts=sums.counts[places],
+        means=sums.means[places],
+        noise=deviations(sums.weighted[:, places], sums.weights[:, places], sums.counts[places]),
+    )
 
 
 def _refuse_other_models(table: _Table, prior: _Table) -> None:
-    if difference := model_difference(table.rows, prior.rows):
+    if difference := model_difference(table.models, prior.models):
         raise DataError(
             f"prior {prior.tree.location} has other models than {table.tree.location}: "
             f"{difference}; novelty needs the same models everywhere: add their scores, or take "
@@ -153,62 +188,40 @@ def _refuse_other_models(table: _Table, prior: _Table) -> None:
         )
 
 
-def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) -> _Table:
-    by_model: dict[str, dict[str, UnitScores]] = {}
-    for scores in units:
-        by_model.setdefault(scores.unit.model, {})[scores.unit.generation] = scores
-    usable = {
-        model: {name for name, scores in members.items() if scores.count}
-        for model, members in by_model.items()
-    }
-    for model, members in by_model.items():
-        if not usable[model]:
-            raise DataError(
-                f"model {model} of {tree.location} has no usable score file: "
-                f"{_why_skipped(list(members.values()))}; add its scores or remove the directory"
-            )
-    every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
-    if common != every and (config.on_missing_generation == "error" or not common):
-        raise _different_generations(tree, units, usable)
-    generations = sorted(common)
-    rows = {model: [members[g] for g in generations] for model, members in by_model.items()}
-    present = {scores.unit.generation for scores in units}
-    return _Table(tree, rows, generations, sorted(present - common))
-
-
-def _different_generations(
-    tree: ScoreTree, units: Sequence[UnitScores], usable: Mapping[str, set[str]]
-) -> DataError:
+def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> DataError:
     every, common = set[str]().union(*usable.values()), len(set.intersection(*usable.values()))
     lacking = [
         f"model {model} has {len(names)} of {len(every)}, without usable scores in "
-        f"{_first(sorted(every - names))}"
+        f"{_join_first(sorted(every - names))}"
         for model, names in usable.items()
         if names != every
     ]
+    skipped = list(chain.from_iterable(scores.skipped.values()))
     return DataError(
-        f"the models of {tree.location} have different generations: {_first(lacking, '; ')}. "
-        f"{_why_skipped(units)}. Add scores, set on_missing_generation=drop to use the {common} "
-        "that every model has, layout=flat if the directories are no generations, or layout=named "
-        "if the logs name their models"
+        f"the models of {scores.tree.location} have different generations: "
+        f"{_join_first(lacking, '; ')}. {_explain_skipped(skipped)}. Add scores, set "
+        f"on_missing_generation=drop to use the {common} that every model has, layout=flat if the "
+        "directories are no generations, or layout=named if the logs name their models"
     )
 
 
 def _figures(
     config: QualityConfig, accuracies: MeanAccuracies, noise: Array
-) -> Iterator[tuple[str, QualityFigure]]:
+) -> Iterator[tuple[str, BenchmarkFigure]]:
     wanted = config.metrics_to_compute or tuple(METRICS)
     for name, metric in METRICS.items():
         if name in wanted:
-            yield name, figure_of(metric, accuracies, noise)
+            yield name, compute_figure(metric, accuracies, noise)
         else:
-            yield name, QualityFigure(reason=NOT_WANTED)
+            yield name, BenchmarkFigure(reason=NOT_WANTED, sentence=metric.meaning)
     for name in wanted:
         if name not in METRICS:
-            yield name, QualityFigure(reason=NO_METRIC)
+            yield name, BenchmarkFigure(reason=NO_METRIC)
 
 
-def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> QualityFigure:
+def compute_figure(
+    metric: QualityMetric, accuracies: MeanAccuracies, noise: Array
+) -> BenchmarkFigure:
     """Computes a figure with its interval.
 
     Args:
@@ -217,13 +230,18 @@ def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
         noise: (replicates, models, generations) deviations of the replicates from them.
     """
     if reason := metric.why_not(accuracies):
-        return QualityFigure(reason=reason)
+        return BenchmarkFigure(reason=reason, sentence=metric.meaning)
     value = metric.compute(accuracies)
     estimated = _estimate(metric, accuracies, noise)
     if isinstance(estimated, str):
-        return QualityFigure(value=value, no_interval=estimated)
+        return BenchmarkFigure(value=value, reason=estimated, sentence=metric.meaning)
     low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
-    return QualityFigure(value=value, corrected=estimated.corrected, interval=(low, high))
+    return BenchmarkFigure(
+        value=value,
+        corrected=estimated.corrected,
+        interval=(low, high),
+        sentence=metric.meaning,
+    )
 
 
 def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
@@ -242,36 +260,31 @@ def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
     return metric.estimate(accuracies, noise)
 
 
-def _skipped(units: Iterable[UnitScores]) -> Iterator[SkippedFile]:
-    for scores in units:
-        yield from scores.skipped
-
-
-def _why_skipped(units: Sequence[UnitScores]) -> str:
+def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
     """Returns the number of files that cannot be used, with the commonest reasons and examples."""
-    reasons = Counter(file.reason.partition(":")[0] for file in _skipped(units))
+    reasons = Counter(file.reason.partition(":")[0] for file in skipped)
     counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(NAMED))
-    lines = [f"\n  {file.path}: {file.reason}" for file in islice(_skipped(units), NAMED)]
+    lines = [f"\n  {file.path}: {file.reason}" for file in islice(skipped, NAMED)]
     examples = f" ({counts}), for example{''.join(lines)}\n" if lines else ""
-    return f"{reasons.total()} score files cannot be used{examples}"
+    return f"{pluralize(len(skipped), 'score file')} cannot be used{examples}"
 
 
-def _first(names: Sequence[str], mark: str = ", ") -> str:
+def _join_first(names: Sequence[str], mark: str = ", ") -> str:
     return mark.join((*names[:NAMED], *(["..."] if len(names) > NAMED else [])))
 
 
 def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[str]:
     for table in tables:
         location = table.tree.location
-        if table.tree.beside:
+        if count := table.tree.beside:
             yield (
-                f"{table.tree.beside} score files of {location} lie directly under a model beside "
-                "its generations and are not counted; layout=flat counts them"
+                f"left out of {location}: {pluralize(count, 'score file')} directly under a model, "
+                "beside its generations; layout=flat counts such files"
             )
         if table.dropped:
             yield (
                 f"generations of {location} left out, because not every model has usable scores in "
-                f"them: {_first(table.dropped)}"
+                f"them: {_join_first(table.dropped)}"
             )
     for metric in METRICS.values():
         if not metric.why_not(accuracies) and (warning := metric.warning(accuracies)):

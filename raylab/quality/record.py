@@ -4,24 +4,19 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from raylab.config.quality import Layout
-from raylab.runs.records import Part, Record
+from raylab.runs.records import Figure, Part, Record
 
 QUALITY = "quality.json"
 
 
-class QualityFigure(Part):
-    """One metric of a benchmark."""
+class BenchmarkFigure(Figure):
+    """A figure of a benchmark and what it says."""
 
-    value: float | None = None
     corrected: float | None = None
-    """The figure without what the chance of the tasks drawn adds to it, where that is known."""
-    interval: tuple[float, float] | None = None
-    """Ends of its 95 % interval over tasks. It is around the corrected figure and may leave the
-    value out."""
-    reason: str | None = None
-    """The reason why it was not computed; None if it was."""
-    no_interval: str | None = None
-    """The reason why it has no interval; None if it has one or was not computed."""
+    """The value without the bias from the choice of tasks, where that is known. The interval lies
+    around it and may exclude the value."""
+    sentence: str = ""
+    """What the figure says, for readers who do not know the statistics."""
 
 
 class FileCounts(Part):
@@ -41,7 +36,7 @@ class SkippedFile(Part):
 class TreeQuality(Part):
     """The quality of the benchmark of a score tree; accuracies are in [0, 1]."""
 
-    figures: Mapping[str, QualityFigure]
+    figures: Mapping[str, BenchmarkFigure]
     """By metric, in the order of `raylab.quality.metrics.METRICS`."""
     models: Mapping[str, float]
     """Accuracy of each model, the mean over its generations."""

@@ -26,12 +26,12 @@ from raylab.files import places_of
 from raylab.grid_metrics import RuleMetrics, label_of
 from raylab.log import log_line
 from raylab.printable import join_names, pluralize
-from raylab.quality.record import Quality, QualityFigure
+from raylab.quality.record import BenchmarkFigure, Quality
 from raylab.report.annotation import compare_annotations
 from raylab.report.models import comparison_tables, find_leader, rule_label
 from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
-from raylab.report.table import Column, Figure, Table, figure_cell, print_tables, shorten
-from raylab.runs.records import Measure, Part, Record
+from raylab.report.table import Column, Table, figure_cell, print_tables, shorten
+from raylab.runs.records import Figure, Measure, Part, Record
 from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
 
@@ -76,7 +76,7 @@ class ComparisonReport(Record):
     """The reported figures of each trained model, by its run, or run and name."""
     scores: Mapping[str, Mapping[str, float]]
     """Mean accuracies, in [0, 1], by run and model, then metric and generation."""
-    benchmarks: Mapping[str, Mapping[str, QualityFigure]]
+    benchmarks: Mapping[str, Mapping[str, BenchmarkFigure]]
     """Quality of score trees by run and metric."""
     differences: Mapping[str, Values]
     """By job of two runs or more: values of the keys of the configuration that differ."""

@@ -11,12 +11,11 @@ from matplotlib.ticker import PercentFormatter
 from raylab.doctor.diagnosis import ITEMS, Diagnosed, Diagnosis
 from raylab.doctor.differences import Difference, Differences
 from raylab.doctor.embeddings import Diversity
-from raylab.doctor.figures import Finding
 from raylab.doctor.noise import Noise
 from raylab.doctor.stability import Stability
 from raylab.log import log_line
 from raylab.printable import pluralize
-from raylab.quality.record import Quality
+from raylab.quality.record import BenchmarkFigure, Quality
 from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.report.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.report.quality import quality_section
@@ -113,7 +112,7 @@ def _size(diagnosis: Diagnosis) -> str:
     return f"{models} on {items}, {pluralize(diagnosis.responses, 'response')}"
 
 
-def _figures(title: str, figures: Mapping[str, Finding]) -> Table:
+def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
     """Returns a table of figures with their intervals and sentences."""
     return Table(
         title,
@@ -122,11 +121,11 @@ def _figures(title: str, figures: Mapping[str, Finding]) -> Table:
     )
 
 
-def _figure_cells(figure: Finding) -> Row:
+def _figure_cells(figure: BenchmarkFigure) -> Row:
     if figure.value is None:
         return [Cell("-", look=MISSING), ""]
     if figure.interval is None:
-        return [f"{figure.value:.3f}", Cell("-", small=figure.no_interval or "")]
+        return [f"{figure.value:.3f}", Cell("-", small=figure.reason or "")]
     low, high = figure.interval
     return [f"{figure.value:.3f}", f"{low:.3f} to {high:.3f}"]
 

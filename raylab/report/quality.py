@@ -8,7 +8,7 @@ from raylab.config.quality import Layout
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.quality.metrics import METRICS
-from raylab.quality.record import QUALITY, QualityFigure, TreeQuality
+from raylab.quality.record import QUALITY, BenchmarkFigure, TreeQuality
 from raylab.report.page import Block, Section, block
 from raylab.report.table import (
     MISSING,
@@ -108,7 +108,7 @@ def quality_section(
     return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
 
 
-def _figure_cells(figure: QualityFigure) -> Row:
+def _figure_cells(figure: BenchmarkFigure) -> Row:
     between = Cell("-")
     if figure.interval is not None:
         low, high = figure.interval
@@ -118,7 +118,7 @@ def _figure_cells(figure: QualityFigure) -> Row:
     if figure.value is None:
         reason = Cell(figure.reason or "no reason was given", look=MISSING)
         return [Cell("not computed", look=MISSING), number(figure.corrected), between, reason]
-    return [number(figure.value), number(figure.corrected), between, figure.no_interval or ""]
+    return [number(figure.value), number(figure.corrected), between, figure.reason or ""]
 
 
 def _explain(metric: str) -> Row:

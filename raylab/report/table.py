@@ -6,14 +6,14 @@ Also the forms in which figures stand in them, on pages and in sentences.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from raylab.log import log_tables
 from raylab.printable import printable
-from raylab.runs.records import Measure
+from raylab.runs.records import Figure, Measure
 
 MISSING, BEST = "missing", "best"
 """Looks of a cell: a problem, and the best of its kind."""
@@ -28,19 +28,6 @@ DARK = 0.5
 def hues(labels: Iterable[str]) -> Mapping[str, str]:
     """Returns the look of each label of a codebook, by its place; none of other texts."""
     return defaultdict(str, {name: f"hue-{n % HUES}" for n, name in enumerate(labels)})
-
-
-class Figure(Protocol):
-    """A figure, its 95 % interval, and the reason why one of them is missing."""
-
-    @property
-    def value(self) -> float | None: ...
-
-    @property
-    def interval(self) -> tuple[float, float] | None: ...
-
-    @property
-    def reason(self) -> str | None: ...
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,17 @@ class Record(Part):
             raise ValueError(f"{place}: {first['msg']}") from error
 
 
+class Figure(Part):
+    """A figure with its 95 % interval, or the reason why one of them is missing."""
+
+    value: float | None = None
+    """None if it is undefined."""
+    interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval; None if there is none."""
+    reason: str | None = None
+    """The reason why the value, or else the interval, is missing; None if both are there."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """A figure that is shown to people.

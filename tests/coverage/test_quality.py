@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
 
-from raylab.quality.intervals import chunk_weights, deviations
-from raylab.quality.measure import figure_of
+from raylab.quality.intervals import deviations, draw_weights
+from raylab.quality.measure import compute_figure
 from raylab.quality.metrics import METRICS, MeanAccuracies
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
@@ -78,7 +78,8 @@ def test_intervals_of_quality_hold_the_truth(
 ) -> None:
     """A model solves a task with a chance whose logit is the model's plus the task's ease."""
     draw = generator(lie, models, generations, tasks)
-    weights, sums = chunk_weights(tuple(f"0/{n}.json" for n in range(tasks)), REPLICATES)
+    weights = draw_weights([f"0/{n}.json" for n in range(tasks)], REPLICATES)
+    sums = weights.sum(axis=0)
     names = [""] if generations == 1 else [str(n) for n in range(generations)]
     counts = np.full((models, generations), tasks, float)
 
@@ -91,7 +92,7 @@ def test_intervals_of_quality_hold_the_truth(
         measured = MeanAccuracies(solved.mean(axis=0), (), names, tasks)
         true = MeanAccuracies(true_accuracies(means), (), names)
         return {
-            name: (figure_of(metric, measured, noise).interval, float(metric.compute(true)))
+            name: (compute_figure(metric, measured, noise).interval, float(metric.compute(true)))
             for name, metric in ((name, METRICS[name]) for name in FIGURES)
             if not metric.why_not(true)
         }

@@ -30,6 +30,7 @@ from raylab.doctor.readers.rows import (
 )
 from raylab.doctor.responses import COLUMNS, Responses
 from raylab.errors import DataError
+from raylab.quality.trees import find_tree
 from raylab.workers import WorkersHere
 from tests.doctor.eval_logs import (
     every_eval_ever_files,
@@ -38,6 +39,10 @@ from tests.doctor.eval_logs import (
     lm_eval_files,
     sample,
 )
+
+
+def read_from(path: Path, *choice: Choice, **how: Any) -> Responses:
+    return read_responses(find_tree(str(path)), *choice, **how)
 
 
 def cells(responses: Responses) -> dict[tuple[str, ...], float]:
@@ -66,22 +71,22 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", ["eval", "json"])
 def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -> None:
-    name, logs = "mockllm/model", str(evaluated / kind / "2")
-    read = read_responses(logs)
+    name, logs = "mockllm/model", evaluated / kind / "2"
+    read = read_from(logs)
     assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
     assert read.left_out == {UNSCORED: 2, ERRORED: 2}
     assert read.examples[ERRORED].endswith(f".{kind}: failed")
     item = read.items["a"]
     assert (item.text, item.target, item.answers) == ("What is a?", "A", {name: "A1"})
-    tone = read_responses(logs, Choice(scorer="tone"))
-    length = read_responses(logs, Choice(scorer="style", metric="length"))
+    tone = read_from(logs, Choice(scorer="tone"))
+    length = read_from(logs, Choice(scorer="style", metric="length"))
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
     assert len(tone.table) == 4
-    reduced = read_responses(logs, Choice(reducer="mean"))
+    reduced = read_from(logs, Choice(reducer="mean"))
     assert cells(reduced) == {(name, "a"): 0.5} and reduced.left_out == {UNSCORED: 1}
     with pytest.raises(DataError, match="no scores of the reducer mode"):
-        read_responses(logs, Choice(reducer="mode"))
-    cancelled = read_responses(str(evaluated / kind / "1"))
+        read_from(logs, Choice(reducer="mode"))
+    cancelled = read_from(evaluated / kind / "1")
     assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
 
 
@@ -113,7 +118,7 @@ def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, s
     samples = [sample(name, {"match": value}) for name, value in VALUES.items()]
     missing = sample("missing", {"other": "C"})
     inspect_file(tmp_path / f"log.{suffix}", "m", [*samples, error, missing])
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert cells(read) == {
         ("m", name): score
         for name, score in {
@@ -129,7 +134,7 @@ def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, s
     }
     assert read.left_out == {NO_NUMBER: 2, OUTSIDE: 1, UNSCORED: 2, CANCELLED: 1}
     with pytest.raises(DataError, match=r"2 scores that are no numbers.*set strict=false"):
-        read_responses(str(tmp_path), strict=True)
+        read_from(tmp_path, strict=True)
 
 
 @pytest.mark.parametrize("suffix", ["json", "eval"])
@@ -137,7 +142,7 @@ def test_invalidated_samples_are_left_out(tmp_path: Path, suffix: str) -> None:
     provenance = inspect_log.ProvenanceData(author="me", reason="leak")
     samples = [sample("a", {"match": "C"}), sample("b", {"match": "C"}, invalidation=provenance)]
     inspect_file(tmp_path / f"log.{suffix}", "m", samples, invalidated=True)
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert cells(read) == {("m", "a"): 1.0} and read.left_out == {INVALIDATED: 1}
 
 
@@ -149,7 +154,7 @@ def test_a_picture_is_the_same_text_in_a_sample_and_its_summary(tmp_path: Path) 
     inspect_file(tmp_path / "log.json", "m", samples)
     inspect_file(tmp_path / "log.eval", "n", samples)
     inspect_file(tmp_path / "other.eval", "o", [sample("a", {"match": "C"})])
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert read.matrix.models == ("m", "n") and read.items["a"].text == "(Image)\nWhat?"
     assert list(read.left_out.values()) == [1]
 
@@ -165,11 +170,11 @@ def without(path: Path, *names: str) -> None:
 def test_samples_are_read_where_a_log_has_no_summaries(tmp_path: Path) -> None:
     path = inspect_file(tmp_path / "log.eval", "m", [sample("a/b", {"match": "C"}), sample(7, {})])
     without(path, "summaries.json")
-    read = read_responses(str(path))
+    read = read_from(path)
     assert cells(read) == {("m", "a/b"): 1.0} and read.left_out == {UNSCORED: 1}
     without(path, "header.json")
     with pytest.raises(DataError, match=r"1 files .unfinished: the log has no header\.json"):
-        read_responses(str(path))
+        read_from(path)
 
 
 def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
@@ -177,10 +182,10 @@ def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
     inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
     newer = "2026-01-01T02:00:00+02:00"
     inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=newer)
-    assert cells(read_responses(str(tmp_path)))["m", "a"] in (0.0, 1.0)
+    assert cells(read_from(tmp_path))["m", "a"] in (0.0, 1.0)
     later = "2026-01-01T00:00:01+00:00"
     inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=later)
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert cells(read) == {("m", "a"): 1.0, ("m", "b"): 1.0}
     assert reasons(read) == {"responses that were repeated": 1}
 
@@ -189,10 +194,10 @@ def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     for task in ("sums", "words"):
         for model in ("m", "n"):
             inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
-    table = read_responses(str(tmp_path)).table
+    table = read_from(tmp_path).table
     assert set(table["item"]) == {"sums/1", "words/1"} and set(table["group"]) == {"sums", "words"}
     inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
-    assert len(read_responses(str(tmp_path)).table) == 5
+    assert len(read_from(tmp_path).table) == 5
 
 
 # Trees with a directory per model
@@ -204,7 +209,7 @@ def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
         inspect_file(path, "openai/x", None)
     broken = tmp_path / "m0" / "g1" / "deep" / "i2.json"
     broken.write_text("{")
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert read.table.shape == (11, len(COLUMNS))
     assert cells(read)["m1", "deep/i2", "g0"] == 0.25
     assert ("m0", "deep/i2", "g1") not in cells(read)
@@ -213,14 +218,14 @@ def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
     frame = frames.responses(str(tmp_path))
     pd.testing.assert_frame_equal(frame, read.table)
     flat = tmp_path / "m0" / "g0" / "deep"
-    assert cells(read_responses(str(flat))) == {("openai/x", "quiz"): 0.25}
+    assert cells(read_from(flat)) == {("openai/x", "quiz"): 0.25}
 
 
 def test_the_samples_of_a_unit_are_items_and_its_files_tasks(tmp_path: Path) -> None:
     for model, file in np.ndindex(2, 2):
         path = tmp_path / f"m{model}" / f"sums{file}.json"
         inspect_file(path, "x", [sample(n, {"match": "C"}) for n in range(60)], "same")
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert read.matrix.scores.shape == (2, 120) and not read.left_out
     assert read.matrix.items[0] == "sums0/0" and read.items["sums1/59"].answers == dict(
         m0="B", m1="B"
@@ -231,7 +236,7 @@ def test_models_are_those_of_logs_in_directories_of_another_meaning(tmp_path: Pa
     for model, run in np.ndindex(2, 2):
         path = tmp_path / f"run{run}" / f"log{model}.eval"
         inspect_file(path, f"m{model}", [sample(run, {"match": 1})])
-    assert read_responses(str(tmp_path)).matrix.models == ("m0", "m1")
+    assert read_from(tmp_path).matrix.models == ("m0", "m1")
 
 
 # Other formats
@@ -240,7 +245,7 @@ def test_models_are_those_of_logs_in_directories_of_another_meaning(tmp_path: Pa
 def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     lm_eval_files(tmp_path, "org/m", {0: 1.0, 1: 0.0, 2: None, 3: float("nan")})
     lm_eval_files(tmp_path, "org/n", {0: 0.0, 1: 1.0})
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert cells(read) == {
         ("org/m", "0"): 1.0,
         ("org/m", "1"): 0.0,
@@ -251,23 +256,23 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     item = read.items["1"]
     assert (item.text, item.target) == ("What is 1?", "4")
     assert item.answers == {"org/m": "4", "org/n": "4"}
-    loose = read_responses(str(tmp_path), Choice(filter="flexible-extract"))
+    loose = read_from(tmp_path, Choice(filter="flexible-extract"))
     assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
-    assert set(read_responses(str(tmp_path), Choice(metric="f1")).table["score"]) == {0.75}
+    assert set(read_from(tmp_path, Choice(metric="f1")).table["score"]) == {0.75}
     with pytest.raises(DataError, match="no scores of the filter none"):
-        read_responses(str(tmp_path), Choice(filter="none"))
+        read_from(tmp_path, Choice(filter="none"))
 
 
 def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
     for number in range(3):
         lm_eval_files(tmp_path, f"m{number}", {0: 1, 1: 1}, hashes={1: "x"} if number == 1 else {})
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert ("m1", "0") in cells(read) and ("m1", "1") not in cells(read)
     assert len(read.table) == 5 and list(read.left_out.values()) == [1]
     (example,) = read.examples.values()
     assert "/m1/" in example and example.endswith("jsonl: 1")
     assert set(read.items["1"].answers) == {"m0", "m2"}
-    assert len(read_responses(str(tmp_path), match_text=False).table) == 6
+    assert len(read_from(tmp_path, match_text=False).table) == 6
 
 
 def result(name: str, metric: str) -> dict[str, Any]:
@@ -295,14 +300,14 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
     ]
     results = [result("quiz", "accuracy"), result("quiz", "f1")]
     every_eval_ever_files(tmp_path, "org/m", rows, results)
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
     assert cells(read) == scores
     assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
     assert read.items["a"].target == "A; a" and read.items["a"].answers == {"org/m": "A"}
-    assert cells(read_responses(str(tmp_path), Choice(metric="f1")))["org/m", "a"] == 0.5
+    assert cells(read_from(tmp_path, Choice(metric="f1")))["org/m", "a"] == 0.5
     with pytest.raises(DataError, match="no result has the metric bleu"):
-        read_responses(str(tmp_path), Choice(metric="bleu"))
+        read_from(tmp_path, Choice(metric="bleu"))
 
 
 ROWS = {
@@ -329,7 +334,7 @@ def write_table(path: Path, rows: dict[str, Any]) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_a_long_table(tmp_path: Path, suffix: str) -> None:
     write_table(tmp_path / f"t.{suffix}", ROWS)
-    read = read_responses(str(tmp_path / f"t.{suffix}"))
+    read = read_from(tmp_path / f"t.{suffix}")
     assert cells(read) == {("m", "007", "a"): 1.0, ("m", "1", "a"): 0.5, ("n", "1", "b"): 0.25}
     assert reasons(read) == {
         UNSCORED: 1,
@@ -339,10 +344,10 @@ def test_a_long_table(tmp_path: Path, suffix: str) -> None:
     assert read.table["weight"].tolist() == [2.0, 1.0, 1.0]
     assert set(read.table["group"]) == {"g"}
     write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "item": [1], "score": ["C"]})
-    assert cells(read_responses(str(tmp_path))) == {("m", "1"): 1.0}
+    assert cells(read_from(tmp_path)) == {("m", "1"): 1.0}
     write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "score": [1]})
     with pytest.raises(DataError, match="without"):
-        read_responses(str(tmp_path))
+        read_from(tmp_path)
 
 
 def test_a_tree_mixes_formats_whose_ids_and_hashes_differ(tmp_path: Path) -> None:
@@ -354,7 +359,7 @@ def test_a_tree_mixes_formats_whose_ids_and_hashes_differ(tmp_path: Path) -> Non
     (tmp_path / "tables").mkdir()
     write_table(tmp_path / "tables" / "t.jsonl", {"model": ["m5"], "item": [7], "score": [0.25]})
     (tmp_path / "logs" / "eval-set.json").write_text("{}")
-    read = read_responses(str(tmp_path), strict=True, workers=WorkersHere(ClusterConfig()))
+    read = read_from(tmp_path, strict=True, workers=WorkersHere(ClusterConfig()))
     scores = {"m1": 1.0, "m2": 0.0, "org/m3": 1.0, "org/m4": 0.5, "m5": 0.25}
     assert cells(read) == {(model, "7"): score for model, score in scores.items()}
 
@@ -368,7 +373,7 @@ def test_a_log_that_is_written_counts_and_an_id_counts_once(tmp_path: Path, suff
         inspect_file(tmp_path / f"{name}.{suffix}", f"org/{name}", twice[2:])
     inspect_file(tmp_path / f"changed.{suffix}", "o", changed)
     inspect_file(tmp_path / f"more.{suffix}", "p", [sample(1, {"match": "C"})])
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     assert len(read.matrix.models) == 5 and cells(read)["m", "1"] in (0.0, 1.0)
     assert ("o", "1") not in cells(read) and ("o", "2") in cells(read)
     # Inspect itself keeps one of both in a zip.
@@ -430,7 +435,7 @@ def test_hostile_files_are_left_out_with_their_reasons(
     (tmp_path / "a\nb\x1b[31m.json").write_text("{")
     (tmp_path / "t.jsonl").write_text('{"model": "\\ud800", "item": "a", "score": 1}')
     write_table(tmp_path / "t.csv", {"model": ["m\x1b[2J"], "item": ["x" * 500], "score": [1]})
-    read = read_responses(str(tmp_path))
+    read = read_from(tmp_path)
     ((model, item), surrogate) = cells(read)
     assert surrogate == (r"\ud800", "a") and model == "m\\x1b[2J" and len(item) < 250
     assert sum(read.left_out.values()) == len(HOSTILE) + 2, read.examples
@@ -439,7 +444,7 @@ def test_hostile_files_are_left_out_with_their_reasons(
 
 def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is missing"):
-        read_responses(str(tmp_path / "absent"))
+        read_from(tmp_path / "absent")
     (tmp_path / "log.json").write_text("{}")
     with pytest.raises(DataError, match=r"no response .*\(1 files \(not an Inspect eval log"):
-        read_responses(str(tmp_path))
+        read_from(tmp_path)

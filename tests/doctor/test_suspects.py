@@ -14,6 +14,7 @@ from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Item
 from raylab.doctor.suspects import LIKELY, Fault, Suspect, find_suspects
 from raylab.doctor.wrong_keys import estimate_abilities, wrong_key_chances
+from raylab.quality.trees import find_tree
 from tests.doctor.simulation import Array, as_matrix
 
 ITEMS, CHOICES = 500, 4
@@ -127,7 +128,7 @@ def test_reasons_are_told_worst_first() -> None:
 
 def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
     planted = write_example(tmp_path / "a", seed=3)
-    responses = read_responses(str(tmp_path / "a"))
+    responses = read_responses(find_tree(str(tmp_path / "a")))
     matrix = responses.matrix
     assert matrix.scores.shape == (12, 300)
     assert len(set(responses.table["generation"])) == 2

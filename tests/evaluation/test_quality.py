@@ -63,20 +63,21 @@ def test_a_tree_that_is_slow_to_read_is_tried_again_and_its_progress_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(work, "LINE_SECONDS", 0.01)
-    read_unit, failures = quality_module.read_unit, [OSError("timed out")] * 3
+    monkeypatch.setattr(quality_module, "FILES_PER_PART", 3)
+    read_accuracies, failures = quality_module.read_accuracies, [OSError("timed out")] * 3
 
     def read(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
         time.sleep(0.05)
-        return read_unit(*arguments)
+        return read_accuracies(*arguments)
 
-    monkeypatch.setattr(quality_module, "read_unit", read)
+    monkeypatch.setattr(quality_module, "read_accuracies", read)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     trees, workers = find_trees(str(root), [], Layout.AUTO), WorkersHere(ClusterConfig())
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
         measure_trees(trees, QualityConfig(bootstrap=0), workers)
-    assert re.search(r"^  [1-4] of 5 directories after .*, ETA ", capsys.readouterr().out, re.M)
+    assert re.search(r"^  \d of 9 files after .*, ETA ", capsys.readouterr().out, re.M)
     failures += [OSError("timed out")] * 4
     with pytest.raises(DataError, match=r"scores cannot be read, after retries: timed out"):
         measure_trees(trees, QualityConfig(bootstrap=0), workers)
@@ -104,7 +105,7 @@ def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (None, None, {"run_id": "r"}, "BASE_ARTIFACTS_DIR is not set"),
         ("/data", None, {}, "run_id is not set"),
         (None, "missing", {}, "missing is no directory of scores"),
-        (None, "scores", {"strict": True}, "1 score files cannot be used"),
+        (None, "scores", {"strict": True}, "1 score file cannot be used"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_and_leaves_no_run(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from raylab.config.quality import Layout
-from raylab.quality.record import FileCounts, Quality, QualityFigure, SkippedFile
+from raylab.quality.record import BenchmarkFigure, FileCounts, Quality, SkippedFile
 
 
 def figure(
@@ -11,8 +11,8 @@ def figure(
     interval: tuple[float, float] | None = None,
     reason: str | None = None,
     **more: Any,
-) -> QualityFigure:
-    return QualityFigure(value=value, interval=interval, reason=reason, **more)
+) -> BenchmarkFigure:
+    return BenchmarkFigure(value=value, interval=interval, reason=reason, **more)
 
 
 def quality(**more: Any) -> Quality:
@@ -21,7 +21,7 @@ def quality(**more: Any) -> Quality:
     whole = Quality(
         figures={
             "difficulty": figure(0.1415, (0.1111, 0.1818)),
-            "separability": figure(0.0213, no_interval="bootstrap=0"),
+            "separability": figure(0.0213, reason="bootstrap=0"),
             "consistency": figure(0.9911, (0.99, 1.0), corrected=0.9987),
             "novelty": figure(None, reason="no prior benchmark was given"),
         },

@@ -9,7 +9,7 @@ import pytest
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
 from raylab.quality.measure import measure
-from raylab.quality.reading import read_unit
+from raylab.quality.reading import collect_scores, read_accuracies
 from raylab.quality.record import SkippedFile, TreeQuality
 from raylab.quality.trees import find_trees
 from tests.quality.test_trees import write
@@ -34,10 +34,7 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
         write_tree(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
-    units = [unit for tree in trees for unit in tree.units]
-    # Ray reads them in groups, in any order.
-    groups = [[read_unit(unit, config) for unit in units[start::3]] for start in range(3)]
-    return measure(trees, config, *reversed(groups))
+    return measure([collect_scores(tree, read_accuracies(tree.logs)) for tree in trees], config)
 
 
 def values(measured: TreeQuality) -> dict[str, float | None]:
@@ -66,7 +63,7 @@ def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
     }
     assert "prior_datasets" in (measured.figures["novelty"].reason or "")
     (beside,) = measured.warnings
-    assert measured.layout == "generations" and beside.startswith("2 score files")
+    assert measured.layout == "generations" and "2 score files directly under a model" in beside
 
 
 def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
@@ -90,7 +87,7 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}
     measured = quality(tmp_path, current, prior)
     assert values(measured)["novelty"] == exactly(0.5)
-    assert "steps" in (measured.figures["novelty"].no_interval or "")
+    assert "steps" in (measured.figures["novelty"].reason or "")
     assert measured.priors == {
         str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
     }
@@ -126,8 +123,13 @@ def test_missing_generations_are_dropped(tmp_path: Path):
         ({"m1": [0.5], "m2": [None, None]}, [], {}, r"m2 .*no usable .* 2 score .*\(2 status is"),
         ({"m1": [0.5], "m2": []}, [], {}, "model m2 .*no usable"),
         ({"a": [0.5], "b": [0.5]}, [{"b": [0.1], "z": [0.2]}], {}, "missing a; extra z"),
-        ({"a": [0.5, None]}, [], {"strict": True}, r"1 score files(?s:.*)task1.json: status is"),
-        (MISSING, [], {}, r"m2 has 2 of 3, .* in g3. 1 score files cannot be used \(1 status"),
+        (
+            {"a": [0.5, None]},
+            [],
+            {"strict": True},
+            r"1 score file c(?s:.*)task1.json: status is",
+        ),
+        (MISSING, [], {}, r"m2 has 2 of 3, .* in g3. 1 score file cannot be used \(1 status"),
         (
             {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}},
             [],
@@ -198,7 +200,7 @@ def test_why_there_is_no_interval(
 ):
     figure = quality(tmp_path, scores, bootstrap=replicates).figures[metric]
     assert figure.interval is None and figure.corrected is None
-    assert re.search(reason, figure.no_interval or "")
+    assert re.search(reason, figure.reason or "")
 
 
 def test_figures_that_are_not_wanted_or_not_there_say_so(tmp_path: Path):

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import DataError
 from raylab.quality import reading
-from raylab.quality.reading import UnitScores, read_unit
+from raylab.quality.reading import COLUMNS, Scores, add_up, collect_scores, read_accuracies
 from raylab.quality.record import SkippedFile
-from raylab.quality.trees import ScoreTree, find_trees
+from raylab.quality.trees import ScoreTree, find_tree, find_trees
 
 
 def write(path: Path, accuracy: float | None) -> Path:
@@ -30,17 +30,13 @@ def write(path: Path, accuracy: float | None) -> Path:
     return path
 
 
-def tree(root: Path, layout: Layout = Layout.AUTO) -> ScoreTree:
-    return find_trees(str(root), [], layout)[0]
+def units(tree: ScoreTree) -> list[str]:
+    return sorted({f"{source.model}/{source.generation}" for source in tree.logs})
 
 
-def units(tree: ScoreTree) -> list[tuple[str, str]]:
-    return [(unit.model, unit.generation) for unit in tree.units]
-
-
-def read(root: Path, replicates: int = 0) -> list[UnitScores]:
-    config = QualityConfig(bootstrap=replicates)
-    return [read_unit(unit, config) for unit in tree(root).units]
+def read(root: Path) -> Scores:
+    tree = find_tree(str(root))
+    return collect_scores(tree, read_accuracies(tree.logs))
 
 
 @pytest.mark.parametrize(
@@ -60,46 +56,50 @@ def test_the_layout_is_told_from_the_directories(
     (tmp_path / ".hidden" / "g1").mkdir(parents=True)
     (tmp_path / "m1" / ".cache").mkdir()
     (tmp_path / "notes.txt").touch()
-    auto, flat = tree(tmp_path), tree(tmp_path, Layout.FLAT)
-    assert ["/".join(unit) for unit in units(auto)] == expected.split()
+    auto, flat = find_tree(str(tmp_path)), find_tree(str(tmp_path), layout=Layout.FLAT)
+    assert units(auto) == expected.split()
     assert auto.reason.startswith(reason)
     assert auto.beside == ("m1" in files.split())
-    assert (units(flat), flat.reason) == ([("m1", ""), ("m2", "")], "as configured")
+    assert (units(flat), flat.reason) == (["m1/", "m2/"], "as configured")
     if auto.layout is Layout.FLAT:
-        assert [scores.count for scores in read(tmp_path)] == [1, 1]
         with pytest.raises(DataError, match=r"model m2 .* no generation directories"):
-            tree(tmp_path, Layout.GENERATIONS)
+            find_tree(str(tmp_path), layout=Layout.GENERATIONS)
 
 
 def test_a_directory_that_is_or_holds_a_prior_is_no_model(tmp_path: Path):
     for path in ("m1/g1", "prior/m1/g1", "earlier/2024/m1/g1", "prior-like/g1"):
         write(tmp_path / path / "t.json", 0.5)
     priors = [str(tmp_path / "prior"), str(tmp_path / "earlier" / "2024")]
-    trees = find_trees(str(tmp_path), priors, Layout.AUTO)
-    assert units(trees[0]) == [("m1", "g1"), ("prior-like", "g1")]
-    assert [units(prior) for prior in trees[1:]] == [[("m1", "g1")], [("m1", "g1")]]
-    assert [tree.units[0].tree for tree in trees] == [0, 1, 2]
+    own, *others = find_trees(str(tmp_path), priors, Layout.AUTO)
+    assert units(own) == ["m1/g1", "prior-like/g1"]
+    assert [units(prior) for prior in others] == [["m1/g1"], ["m1/g1"]]
 
 
 def test_a_root_without_directories_is_one_of_files_that_name_their_models(tmp_path: Path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(DataError, match=f"{tmp_path} holds no model directories"):
-        tree(tmp_path)
+        find_tree(str(tmp_path))
     file = write(tmp_path / "t.json", 0.5)
     for root in (tmp_path, file):
-        assert tree(root) == ScoreTree(str(root), Layout.NAMED, tree(root).reason, ())
+        tree = find_tree(str(root))
+        assert (tree.layout, tree.models, tree.logs) == (Layout.NAMED, (), [])
+        assert [source.place.path for source in tree.sources] == [str(file)]
 
 
-def test_files_at_any_depth_are_summed(tmp_path: Path):
+def test_files_at_any_depth_are_read(tmp_path: Path):
     directory = tmp_path / "m" / "g"
     write(directory / "a.json", 0.1)
     write(directory / "deep" / "x.json" / "b.json", 0.2)
     write(directory / ".hidden.json", 0.9)
     write(directory / ".hidden" / "d.json", 0.9)
+    # Inspect leaves it beside logs.
+    write(directory / "eval-set.json", None)
     (directory / "notes.txt").touch()
     (directory / "loop").symlink_to(directory)
-    (scores,) = read(tmp_path)
-    assert (scores.count, scores.read, scores.total) == (2, 2, math.fsum([0.1, 0.2]))
+    scores = read(tmp_path)
+    rows = [("m", "g", "a.json", 0.1, 1.0), ("m", "g", "deep/x.json/b.json", 0.2, 1.0)]
+    assert list(scores.table.itertuples(index=False, name=None)) == rows
+    assert scores.skipped == {"m": []}
 
 
 def put(content: bytes) -> Callable[[Path], Any]:
@@ -121,9 +121,9 @@ def test_a_broken_file_is_left_out_with_its_reason(
 ):
     write(tmp_path / "m" / "g" / "good.json", 0.5)
     make(tmp_path / "m" / "g" / name)
-    (scores,) = read(tmp_path)
-    (skipped,) = scores.skipped
-    assert (scores.count, scores.total, scores.read) == (1, 0.5, 2)
+    scores = read(tmp_path)
+    ((skipped,),) = scores.skipped.values()
+    assert scores.table["score"].tolist() == [0.5]
     shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     assert skipped.path == f"{tmp_path}/m/g/{shown}" and skipped.reason.startswith(reason)
 
@@ -148,7 +148,6 @@ def test_a_directory_that_cannot_be_read_is_left_out_with_its_reason(
     for model in "mn":
         write(tmp_path / model / "g" / "good.json", 0.5)
         write(tmp_path / model / "g" / "deep" / "lost.json", 0.5)
-    generations = tree(tmp_path).units
     refused = f"{tmp_path}/n/g/{name}".rstrip("/")
     walk = os.walk
 
@@ -159,19 +158,18 @@ def test_a_directory_that_cannot_be_read_is_left_out_with_its_reason(
         return walk(path, **more)
 
     monkeypatch.setattr(os, "walk", refuse)
-    m, n = (read_unit(unit, QualityConfig()) for unit in generations)
-    assert (m.count, m.skipped) == (2, ())
-    assert n.count == (1 if name else 0)
-    reason = "cannot be read (Permission denied)"
-    assert n.skipped == (SkippedFile(path=f"{tmp_path}/n/g/{name}", reason=reason),)
+    scores = read(tmp_path)
+    assert scores.table["model"].tolist() == ["m", "m", *(["n"] if name else [])]
+    lost = SkippedFile(path=f"{tmp_path}/n/g/{name}", reason="cannot be read (Permission denied)")
+    assert scores.skipped == {"m": [], "n": [lost]}
 
 
 def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     write(tmp_path / "m" / "g" / "t.json", 0.5)
-    (unit,) = tree(tmp_path).units
+    tree = find_tree(str(tmp_path))
     shutil.rmtree(tmp_path / "m" / "g")
-    with pytest.raises(DataError, match=str(tmp_path / "m" / "g")):
-        read_unit(unit, QualityConfig())
+    with pytest.raises(DataError, match=f"{tmp_path}/m/g is missing on"):
+        read_accuracies(tree.logs)
 
 
 def poisson(key: str, replicates: int) -> list[int]:
@@ -188,22 +186,22 @@ def poisson(key: str, replicates: int) -> list[int]:
     return drawn
 
 
-def test_weights_are_hashed_poisson_draws_of_the_path_below_the_unit(tmp_path: Path):
-    write(tmp_path / "m" / "g" / "a.json", 0.25)
-    write(tmp_path / "m" / "g" / "deep" / "b.json", 0.5)
-    write(tmp_path / "m" / "g" / "c.json", None)
-    (scores,) = read(tmp_path, replicates=300)
-    a, b = poisson("0/a.json", 300), poisson("0/deep/b.json", 300)
-    assert scores.weights.tolist() == [x + y for x, y in zip(a, b, strict=True)]
-    assert scores.weighted.tolist() == [0.25 * x + 0.5 * y for x, y in zip(a, b, strict=True)]
-
-
-def test_a_task_is_drawn_jointly_and_priors_are_not_drawn(tmp_path: Path):
-    for path in ("root/m/g", "root/n/h", "prior/m/g"):
-        for number in range(300):
-            write(tmp_path / path / f"{number}.json", 0.5)
-    trees = find_trees(str(tmp_path / "root"), [str(tmp_path / "prior")], Layout.AUTO)
-    config = QualityConfig(bootstrap=200)
-    m, n, prior = [read_unit(unit, config) for tree in trees for unit in tree.units]
-    assert np.array_equal(m.weights, n.weights)
-    assert (len(prior.weights), len(prior.weighted), prior.total) == (0, 0, 150.0)
+def test_items_are_drawn_by_hashed_poisson_weights_together_for_all_models(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(reading, "CHUNK", 2)
+    rows = [
+        ("m", "g", "a", 0.0, 1.0),
+        ("m", "g", "a", 0.5, 1.0),
+        ("m", "g", "b", 0.5, 2.0),
+        ("n", "g", "b", 1.0, 2.0),
+        ("n", "h", "c", 0.25, 1.0),
+    ]
+    sums = add_up(pd.DataFrame(rows, columns=list(COLUMNS)), replicates=300)
+    assert [*sums.units] == [("m", "g"), ("n", "g"), ("n", "h")]
+    assert sums.counts.tolist() == [2, 1, 1]
+    # Epochs of a are averaged to .25, and b counts twice.
+    assert sums.means.tolist() == [pytest.approx((0.25 + 2 * 0.5) / 3), 1.0, 0.25]
+    a, b, c = (np.array(poisson(f"0/{item}", 300)) for item in "abc")
+    np.testing.assert_array_equal(sums.weights.T, [a + 2 * b, 2 * b, c])
+    np.testing.assert_array_equal(sums.weighted.T, [0.25 * a + b, 2 * b, 0.25 * c])

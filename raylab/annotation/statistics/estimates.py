@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.runs.records import Part
+from raylab.runs.records import Figure
 
 DRAWS = 1000
 """Draws from a posterior."""
@@ -25,21 +25,15 @@ CHUNK = 1 << 20
 Array = NDArray[np.float64]
 
 
-class Estimate(Part):
+class Estimate(Figure):
     """An estimate from cases.
 
     Proportions have Wilson intervals, agreement and means in [0, 1] those of a posterior, means of
     amounts Student's with a correction. Missing values are left out and do not count as zero.
     """
 
-    value: float | None
-    """None if it is undefined."""
-    interval: tuple[float, float] | None
-    """95 % interval; None if there is none."""
     count: int
     """Number of cases."""
-    reason: str | None
-    """The reason why the value or the interval is undefined; None if both are there."""
 
     @property
     def cases(self) -> int:

@@ -25,10 +25,10 @@ from raylab.doctor.readers.rows import (
     Choice,
     Origin,
     Row,
-    Source,
     read_time,
 )
 from raylab.errors import DataError
+from raylab.quality.trees import Source
 from raylab.runs.eval_logs import A_LOG, Header, read_json_header, read_score, read_zip_header
 from raylab.runs.eval_logs import Score as Heading
 

@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, cast
 import pyarrow.parquet as pq
 
 from raylab.bounded import decode, lines, over
-from raylab.doctor.readers.rows import UNNAMED, Choice, Origin, Row, Source
+from raylab.doctor.readers.rows import UNNAMED, Choice, Origin, Row
 from raylab.doctor.readers.sample_lines import OBJECT
 from raylab.errors import DataError
+from raylab.quality.trees import Source
 
 FORM = "long table"
 REQUIRED = frozenset({"model", "item", "score"})

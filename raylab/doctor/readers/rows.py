@@ -1,6 +1,7 @@
 """Rows: what files of all formats say of responses, collected in columns and joined."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -14,8 +15,8 @@ import pandas as pd
 
 from raylab.bounded import over
 from raylab.doctor.responses import COLUMNS, Item, Responses, make_responses
-from raylab.files import Place
 from raylab.printable import printable
+from raylab.quality.trees import Source
 
 LONGEST_NAME = 200
 LONGEST_TEXT = 1000
@@ -68,18 +69,6 @@ class Choice(NamedTuple):
     """Inspect's reducer whose scores over epochs are read; None reads each epoch."""
     filter: str | None = None
     """The filter of lm-evaluation-harness."""
-
-
-class Source(NamedTuple):
-    """A file to read."""
-
-    place: Place
-    directory: str = ""
-    """The tree's directory of a model that it lies in."""
-    part: str = ""
-    """Likewise of a generation."""
-    path: str = ""
-    """Its path below these, without its last ending."""
 
 
 class Origin(NamedTuple):
@@ -238,8 +227,10 @@ def _leave_out(table: Table, rows: Rows, match_text: bool) -> Table:
 
 def _resolve(sources: Sequence[tuple[Source, Origin]]) -> Table:
     """Returns origins with the models, tasks and generations that the tree as a whole tells."""
-    columns = [*Source._fields, *Origin._fields]
-    table: Table = pd.DataFrame([(*source, *origin) for source, origin in sources], columns=columns)
+    columns = ["directory", "part", "path", *Origin._fields]
+    table: Table = pd.DataFrame(
+        [(*_names_of(source), *origin) for source, origin in sources], columns=columns
+    )
     logs = table["form"] == INSPECT
     named = table[logs].groupby("directory")["model"].nunique()
     if len(named) and "" not in named.index and named.max() == 1:
@@ -255,6 +246,12 @@ def _resolve(sources: Sequence[tuple[Source, Origin]]) -> Table:
     table["age"] = np.argsort(np.lexsort((table["path"], table["time"])))
     names = ["form", "model", "task", "generation", "tasks", "prefix"]
     return table[[*names, "sampled", "age"]].astype(dict.fromkeys(names, "category"))
+
+
+def _names_of(source: Source) -> tuple[str, str, str]:
+    """Returns the directories of a file's model and generation, and its path without ending."""
+    stem = os.path.splitext(source.name)[0]
+    return as_name(source.model), as_name(source.generation), as_name(stem)
 
 
 def _paths_of_tasks(logs: Table) -> list[str]:

@@ -15,13 +15,12 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from raylab.bounded import decode, lines
-from raylab.doctor.readers.rows import ERRORED, UNSCORED, Choice, Origin, Row, Source, read_time
+from raylab.doctor.readers.rows import ERRORED, UNSCORED, Choice, Origin, Row, read_time
 from raylab.errors import DataError
 from raylab.files import Place
+from raylab.quality.trees import EVER_ENDING, HARNESS_NAME, Source
 
 HARNESS, EVER = "lm-evaluation-harness", "Every Eval Ever"
-HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
-EVER_ENDING = "_samples.jsonl"
 BESIDE_BYTES = 1 << 28
 """Longest file of results."""
 QUESTIONS = ("question", "query", "problem", "prompt", "text", "input", "ctx", "sentence", "goal")

@@ -11,8 +11,8 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.opt.code import Root
 from raylab.quality.measure import measure
-from raylab.quality.reading import read_unit
-from raylab.quality.trees import find_trees
+from raylab.quality.reading import collect_scores, read_accuracies
+from raylab.quality.trees import find_tree
 from raylab.runs.eval_logs import EvalLog
 from tests.annotation.outcomes import answer, outcome, tables
 
@@ -55,9 +55,9 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(log.content()))
-    config = QualityConfig(bootstrap=200)
-    (read,) = find_trees(str(tmp_path), [], config.layout)
-    measured = measure([read], config, [read_unit(unit, config) for unit in read.units])
+    found = find_tree(str(tmp_path))
+    scores = collect_scores(found, read_accuracies(found.logs))
+    measured = measure([scores], QualityConfig(bootstrap=200))
     assert set(measured.generations["good"]) == {"published", "seed-1", "seed-2"}
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
     assert measured.models["good"] == 1.0
