@@ -2,6 +2,8 @@
 
 A decision is archived at once. The evaluator confirms or refuses its code in the next run of
 `jobs/annotate.py` with `resume=true`, unless the person insists or says that no code is right.
+Where two people judge each case, both see the description alone. If they agree, the second
+judgement is the decision; if not, a third person decides, who sees everything.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,11 +16,13 @@ from raylab.annotation.settings import Settings
 from raylab.archive.records import (
     ACCEPTED,
     AUDIT,
+    DECIDE,
     DECISION,
-    DRAW,
     HUMAN,
+    JUDGE,
     UNCLEAR,
     UNCONFIRMED,
+    UNDO,
     DecisionRow,
 )
 from raylab.archive.run import RunArchive
@@ -43,10 +47,18 @@ class DecidedCase(Case):
     place: int = field(kw_only=True)
 
 
-def decision_row(decision: HumanDecision, kind: str = DECISION) -> DecisionRow:
-    """Returns the archived form of a decision, with the status that its case has from then on."""
+def decision_row(
+    decision: HumanDecision, kind: str = DECISION, *, decides: bool = True
+) -> DecisionRow:
+    """Returns the archived form of a decision, with the status that its case has from then on.
+
+    Args:
+        decision: The decision.
+        kind: `DECISION` or `AUDIT`.
+        decides: False for a judgement that the case has no equal one of.
+    """
     report = decision.confirmation
-    if decision.choice is None:
+    if decision.choice is None or not decides:
         status = HUMAN
     elif decision.choice == "unclear":
         status = UNCLEAR
@@ -56,7 +68,7 @@ def decision_row(decision: HumanDecision, kind: str = DECISION) -> DecisionRow:
         status = UNCONFIRMED
     else:
         status = ACCEPTED if report.acceptable else HUMAN
-    action = "undo" if decision.choice is None else "decide"
+    action = UNDO if decision.choice is None else JUDGE if decision.independent else DECIDE
     body = decision.model_dump(mode="json")
     return DecisionRow(decision.case, action, decision.reviewer, status, body, kind)
 
@@ -98,15 +110,28 @@ async def confirm_decision(case: DecidedCase, chat: Chat, settings: Settings) ->
     return decision_row(decision.model_copy(update={"confirmation": report}))
 
 
+def agree(a: HumanDecision, b: HumanDecision) -> bool:
+    """Returns whether two judgements say the same; attributes of a code do not count."""
+    if a.label is None or b.label is None:
+        return a.choice == b.choice
+    return a.label.composition == b.label.composition
+
+
+def without_lone_judgements(rows: Iterable[DecisionRow]) -> Iterator[DecisionRow]:
+    """Yields the rows that decide a case or take a decision back."""
+    for row in rows:
+        if row.action != JUDGE or row.status != HUMAN or row.body["confirmation"] is not None:
+            yield row
+
+
 def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[str, Label | None]:
-    """Returns each case that is drawn for the audit with its code; None if it has none.
+    """Returns each case that is drawn for the audit with its code; None while it waits for one.
 
     Args:
         entries: The rows of the audit, in the order in which they were archived.
         codebook: That of the run.
     """
-    codes: dict[str, Label | None] = {}
-    for entry in entries:
-        drawn = entry.action == DRAW
-        codes[entry.case] = None if drawn else read_decision(entry.body, codebook).label
-    return codes
+    return {
+        entry.case: None if entry.status == HUMAN else read_decision(entry.body, codebook).label
+        for entry in entries
+    }

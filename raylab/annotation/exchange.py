@@ -112,7 +112,7 @@ def write_rows(path: Path, reviews: Reviews, kind: str = "") -> int:
 
 def _row(opened: Opened, seed: int) -> ReviewRow:
     case, outcome = opened.case, opened.outcome
-    if opened.blind:
+    if opened.hides():
         return ReviewRow(case=case.case, queue="audit", description=case.description)
     adjudication = outcome.adjudication
     return ReviewRow(
@@ -250,7 +250,7 @@ def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, Hu
 
 def _check_case(row: ReviewRow, opened: Opened) -> None:
     """Refuses a row that is not about the case as it was exported."""
-    if not opened.blind and opened.case.status != HUMAN:
+    if not opened.hides() and opened.case.status != HUMAN:
         raise DataError(
             f"case {row.case} is {opened.case.status}, no person was asked: remove the row"
         )

@@ -223,6 +223,8 @@ class HumanDecision(Strict):
     """None takes the decision before it back."""
     label: LabelField | None = None
     """The label that is right; None if the choice is None or unclear."""
+    independent: bool = False
+    """True for one of two judgements by people who see the description alone."""
     insisted: bool = False
     """True if the person decides over the evaluator, which is not asked then."""
     justification: str

@@ -1,17 +1,19 @@
 """The work of reviewers on a run: the queues, an opened case, and what is decided on it.
 
 Open cases wait for a decision. Cases drawn for the audit wait for a code of somebody who sees the
-description alone.
+description alone. Where two people judge each case, both queues wait for two such judgements first,
+and then for a third person where they differ.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from raylab.annotation.decisions import decision_row
+from raylab.annotation.decisions import agree, decision_row
 from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
 from raylab.annotation.statistics.accuracy import DECIDED
@@ -20,11 +22,14 @@ from raylab.archive.records import (
     DECISION,
     DRAW,
     HUMAN,
+    JUDGE,
     UNCONFIRMED,
     CaseRow,
     CurrentCase,
     DecisionRow,
     Lease,
+    person,
+    standing_judgements,
 )
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook, Label, clean
@@ -38,6 +43,11 @@ EXCERPT = 160
 LISTED = 100
 """Latest decisions of a reviewer that are listed."""
 TAKEN_BACK = "Taken back by its reviewer."
+Chosen = Choice | Literal["first", "second"]
+"""What a form says: a choice, or one of the two judgements that differ."""
+TAKEN = ("first", "second")
+SETTLE = "settle"
+"""The reason why a case waits whose two judgements differ; before that it is `JUDGE`."""
 
 
 class UndecidedError(DataError):
@@ -59,7 +69,7 @@ class UndecidedError(DataError):
 class Typed(Strict):
     """The form of a case as a reviewer has filled it in."""
 
-    choice: Choice | Literal["undo"] | None = None
+    choice: Chosen | Literal["undo"] | None = None
     code: str = ""
     """The line of an own code."""
     justification: str = ""
@@ -75,8 +85,9 @@ class Waiting:
         sequence: its place in the run.
         case: its id.
         kind: the reason why it is open, in a word such as one-acceptable; `audit` if it is drawn.
-        reason: the same in full; empty if it is drawn.
+        reason: the same in full; empty if it is drawn or waits for judgements.
         excerpt: the beginning of its description.
+        judgements: number of judgements of it.
     """
 
     sequence: int
@@ -84,6 +95,22 @@ class Waiting:
     kind: str
     reason: str
     excerpt: str
+    judgements: int = 0
+
+
+@dataclass(frozen=True)
+class ReviewProgress:
+    """The judgements of all people on the cases of a queue.
+
+    Attributes:
+        once: number of cases with one judgement.
+        twice: number of cases with two.
+        people: number of judgements by reviewer, the most first.
+    """
+
+    once: int
+    twice: int
+    people: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -110,11 +137,12 @@ class Made:
     @property
     def refused(self) -> bool:
         """True if the evaluator refused it, and its case is open again."""
-        return self.latest and self.status == HUMAN and self.decision.choice is not None
+        return self.latest and self.status == HUMAN and self.decision.confirmation is not None
 
     def can_be_undone_by(self, reviewer: str) -> bool:
         """Returns whether it holds and is this reviewer's."""
-        return self.latest and self.status != HUMAN and self.decision.reviewer == reviewer
+        holds = self.latest and self.decision.choice is not None and not self.refused
+        return holds and person(self.decision.reviewer) == person(reviewer)
 
 
 @dataclass(frozen=True)
@@ -124,20 +152,52 @@ class Opened(CurrentCase):
     Attributes:
         outcome: its outcome at the end of the run.
         made: what people decided on it, or their codes for the audit, the latest last.
+        people: number of people who judge it independently; 1 decides at once.
     """
 
     outcome: Outcome
     made: tuple[Made, ...]
+    people: int = 1
 
     @property
-    def blind(self) -> bool:
-        """True if it is drawn for the audit: its reviewer sees the description alone."""
-        return self.queue == AUDIT
+    def judgements(self) -> tuple[HumanDecision, ...]:
+        """The independent judgements that stand."""
+        places = {row.sequence for row in standing_judgements(self.decisions).values()}
+        rows = [row for row in self.decisions if row.action != DRAW]
+        return tuple(
+            made.decision
+            for row, made in zip(rows, self.made, strict=True)
+            if row.sequence in places
+        )
+
+    @property
+    def judging(self) -> bool:
+        """True while it waits for an independent judgement."""
+        return self.waits and self.people > 1 and len(self.judgements) < self.people
+
+    @property
+    def settling(self) -> bool:
+        """True while it waits for somebody to settle a disagreement of two people."""
+        return self.waits and self.people > 1 and not self.judging
+
+    def waits_for(self, reviewer: str) -> bool:
+        """Returns whether it waits for a person, and this one has not judged it."""
+        judges = (judgement.reviewer for judgement in self.judgements)
+        return self.waits and person(reviewer) not in map(person, judges)
+
+    def hides(self, reviewer: str = "") -> bool:
+        """Returns whether the reviewer may see the description alone, and none of the answers."""
+        judged = self.waits and not self.waits_for(reviewer)
+        return self.queue == AUDIT or self.judging or judged
 
     @property
     def kind(self) -> str:
         """The reason why it is open, or `audit`, as in the queue."""
-        return AUDIT if self.blind else kind_of(self.outcome.path)
+        if self.queue == AUDIT:
+            return AUDIT
+        if self.judging or self.settling:
+            return JUDGE if self.judging else SETTLE
+        return kind_of(self.outcome.path)
 
     @property
     def waits(self) -> bool:
@@ -172,6 +232,7 @@ class Reviews:
         run: The archived run.
         codebook: Its codebook.
         seed: That of the protocol, which draws the order of two answers.
+        people: Number of people who judge each case independently, 1 or 2.
         lease: Time for which a case stays with a reviewer whose tab has stopped its heartbeats.
         now: Returns the time, with its zone.
 
@@ -185,19 +246,21 @@ class Reviews:
         codebook: Codebook,
         seed: int,
         lease: timedelta,
+        people: int = 1,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.run, self.codebook, self.seed, self.lease = run.name, codebook, seed, lease
-        self.run_id, self.archived = run.row().uid, run.reviews()
+        self.run_id, self.archived, self.people = run.row().uid, run.reviews(), people
         self._run, self._now = run, now
         self._summaries: dict[int, Waiting] = {}
         self._summarising = threading.Lock()
 
-    def queue(self, kind: str = "") -> list[Waiting]:
+    def queue(self, kind: str = "", reviewer: str = "") -> list[Waiting]:
         """Returns the cases that wait, in the order in which they are worked on.
 
         Args:
             kind: Only open cases with this reason; `audit` for the drawn ones.
+            reviewer: Only cases that this reviewer has not judged.
         """
         places = self.archived.waiting(AUDIT if kind == AUDIT else DECISION)
         with self._summarising:
@@ -206,9 +269,31 @@ class Reviews:
             for current in self._run.cases(places=new):
                 self._summaries[current.case.sequence] = _summarise(current.case)
         waiting = [self._summaries[place] for place in places]
+        if self.people > 1:
+            waiting = list(self._for_judges(waiting, kind, reviewer))
         if kind == AUDIT:
             return [replace(case, kind=AUDIT, reason="") for case in waiting]
         return [case for case in waiting if kind in ("", case.kind)]
+
+    def _for_judges(
+        self, waiting: Sequence[Waiting], kind: str, reviewer: str
+    ) -> Iterator[Waiting]:
+        """Yields the cases that wait for a reviewer, without what only a settler may see."""
+        judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
+        for case in waiting:
+            people = judges.get(case.sequence, {})
+            if person(reviewer) not in people:
+                step = JUDGE if len(people) < self.people else SETTLE
+                yield replace(case, kind=step, reason="", judgements=len(people))
+
+    def progress(self, kind: str = "") -> ReviewProgress:
+        """Returns the judgements on all open cases, or with `audit` on all that are drawn."""
+        judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
+        numbers = Counter(map(len, judges.values()))
+        names = {key: name for people in judges.values() for key, name in people.items()}
+        people = Counter(key for people in judges.values() for key in people)
+        shown = tuple((names[key], number) for key, number in people.most_common())
+        return ReviewProgress(numbers[1], numbers[2], shown)
 
     def leases(self) -> dict[int, Lease]:
         """Returns the leases that hold now, by the sequence of their case."""
@@ -225,9 +310,9 @@ class Reviews:
         Returns:
             Its sequence; None if there is none.
         """
-        if not kind:
+        if not kind and self.people == 1:
             return self._take(None, reviewer, after)
-        places = [case.sequence for case in self.queue(kind)]
+        places = [case.sequence for case in self.queue(kind, reviewer)]
         if kind == AUDIT:
             start = places.index(after) + 1 if after in places else 0
         else:
@@ -261,7 +346,7 @@ class Reviews:
         rows = [row for row in stored.decisions if row.action != DRAW]
         made = tuple(self._made(place, row, row is rows[-1]) for row in rows)
         outcome = read_outcome(stored.case.body, self.codebook)
-        return Opened(stored.case, stored.decisions, outcome, made, lease=stored.lease)
+        return Opened(stored.case, stored.decisions, outcome, made, self.people, lease=stored.lease)
 
     def submit(self, case: int, reviewer: str, typed: Typed) -> None:
         """Archives a decision, or the code of a drawn case. The same one sent twice is one.
@@ -277,12 +362,13 @@ class Reviews:
             return
         if opened.lease is None:
             self._take([case], reviewer)
-        self.archived.add(decision_row(decision, opened.queue), leased=True)
+        self._add(opened, decision, leased=True)
 
     def decide(self, opened: Opened, reviewer: str, typed: Typed) -> HumanDecision:
         """Returns the decision that a form stands for, which nothing archives yet.
 
-        An audit takes a code alone; it needs no justification, nor does taking back a decision.
+        An audit takes a code alone. What is said of the description alone needs no justification,
+        nor does taking back a decision.
 
         Raises:
             UndecidedError: Something is missing, too long or cannot be read.
@@ -293,18 +379,25 @@ class Reviews:
         make = partial(HumanDecision, case=opened.case.case, reviewer=reviewer, decided=self._now())
         if typed.choice == "undo":
             return make(choice=None, justification=justification or TAKEN_BACK)
-        choice = "own" if opened.blind else typed.choice
+        choice, blind, label = _choice(opened, typed), opened.hides(), None
         try:
             label = self._label(opened, choice, typed.code.strip())
         except LabelError as error:
-            label = None
             problems["code" if choice == "own" else "choice"] = str(error)
-        if problem := _check_justification(justification, needed=not opened.blind):
+        if choice in TAKEN:
+            choice = "own" if label else "unclear"
+        if problem := _check_justification(justification, needed=not blind):
             problems["justification"] = problem
         if problems:
             raise UndecidedError(problems)
-        insisted = typed.insist and choice != "unclear" and not opened.blind
-        return make(choice=choice, label=label, justification=justification, insisted=insisted)
+        insisted = typed.insist and choice != "unclear" and not blind
+        return make(
+            choice=choice,
+            label=label,
+            justification=justification,
+            insisted=insisted,
+            independent=opened.judging,
+        )
 
     def archive(self, opened: Opened, decision: HumanDecision) -> None:
         """Archives a decision on a case that nobody has touched since it was opened.
@@ -313,8 +406,7 @@ class Reviews:
             LeaseError: A later decision followed.
             ArchiveError: The archive fails.
         """
-        after = opened.decisions[-1].sequence if opened.decisions else 0
-        self.archived.add(decision_row(decision, opened.queue), after=after)
+        self._add(opened, decision)
 
     def undo(self, case: int, reviewer: str) -> None:
         """Takes the reviewer's own decision back, by a new record; the case is open again.
@@ -333,6 +425,12 @@ class Reviews:
         made = self.archived.made_by(reviewer, kind, LISTED)
         return [self._made(place, row, latest) for place, row, latest in made]
 
+    def _add(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> None:
+        after = opened.decisions[-1].sequence if opened.decisions else 0
+        agreed = any(agree(decision, other) for other in opened.judgements)
+        row = decision_row(decision, opened.queue, decides=agreed or not decision.independent)
+        self.archived.add(row, after=after, leased=leased)
+
     def _take(self, cases: Sequence[int] | None, reviewer: str, after: int = 0) -> int | None:
         now = self._now()
         return self.archived.take(cases, reviewer, now, now + self.lease, after)
@@ -340,9 +438,11 @@ class Reviews:
     def _made(self, place: int, row: DecisionRow, latest: bool) -> Made:
         return Made(place, row.status, read_decision(row.body, self.codebook), latest)
 
-    def _label(self, opened: Opened, choice: Choice | None, code: str) -> Label | None:
+    def _label(self, opened: Opened, choice: Chosen | None, code: str) -> Label | None:
         """Returns the label that a choice stands for; nothing is repaired."""
-        if choice is None:
+        if choice in TAKEN and opened.settling:
+            return opened.judgements[TAKEN.index(choice)].label
+        if choice is None or choice in TAKEN:
             raise LabelError("Choose A or B, compose a code, or say that none is right.")
         if choice == "unclear":
             return None
@@ -379,6 +479,14 @@ def _summarise(case: CaseRow) -> Waiting:
     start = " ".join(case.description[: 2 * EXCERPT].split())
     excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
     return Waiting(case.sequence, case.case, kind, reason, excerpt)
+
+
+def _choice(opened: Opened, typed: Typed) -> Any:
+    """Returns what a form may say of a case: a code where its reviewer sees no other."""
+    if opened.settling and typed.choice in TAKEN:
+        return typed.choice
+    own = opened.queue == AUDIT or (opened.judging and typed.choice != "unclear")
+    return "own" if own else typed.choice
 
 
 def _check_justification(text: str, needed: bool) -> str | None:

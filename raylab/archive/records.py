@@ -1,10 +1,11 @@
 """The records of an archive, independent of how a database holds them."""
 
 import operator
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 Body = dict[str, Any]
 """The content of a record as JSON values, opaque to the archive."""
@@ -19,8 +20,9 @@ UNCLEAR = "unclear"
 """The status of a case for which a person finds no code right."""
 DECISION, AUDIT = "decision", "audit"
 """The kinds of what people say of a case."""
-DRAW = "draw"
-"""The action by which an audit begins: a case is drawn."""
+DRAW, JUDGE, DECIDE, UNDO = "draw", "judge", "decide", "undo"
+"""The actions on a case: its draw for the audit, one of two independent judgements, a decision, and
+the withdrawal of the reviewer's judgement or decision."""
 
 Prompts = Mapping[str, tuple[str, str, str]]
 """Prompts by hash: name, version, text."""
@@ -130,7 +132,7 @@ class DecisionRow(ArchivedRow):
 
     Attributes:
         case: id of the case.
-        action: decide or undo; draw for the draw of a case.
+        action: `DRAW`, `JUDGE`, `DECIDE` or `UNDO`.
         reviewer: name of the reviewer; empty for a draw.
         status: status of the case from then on, or that of its audit: human while it waits for a
             person, unconfirmed, accepted or unclear.
@@ -144,6 +146,29 @@ class DecisionRow(ArchivedRow):
     status: str
     body: Body
     kind: str = DECISION
+
+
+A = TypeVar("A", bound=Any)
+
+
+def person(reviewer: str) -> str:
+    """Returns what identifies a reviewer: the name without differences in case and white space."""
+    return unicodedata.normalize("NFKC", " ".join(reviewer.split())).casefold()
+
+
+def standing_judgements(rows: Iterable[A]) -> dict[str, A]:
+    """Returns the judgements on a case that nobody withdrew, by person.
+
+    Args:
+        rows: The actions on the case in order, each with `action` and `reviewer`.
+    """
+    standing: dict[str, A] = {}
+    for row in rows:
+        if row.action == JUDGE:
+            standing[person(row.reviewer)] = row
+        elif row.action == UNDO:
+            standing.pop(person(row.reviewer), None)
+    return standing
 
 
 class CaseHead(NamedTuple):

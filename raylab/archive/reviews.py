@@ -2,8 +2,8 @@
 
 The two kinds of decisions lie in one table. Those of kind `DECISION` settle the cases that the run
 left open; those of kind `AUDIT` draw settled cases and classify them anew. A case waits while its
-latest row of a kind has the status `HUMAN`. Every change locks the run, so that any number of
-processes may serve reviewers.
+latest row of a kind has the status `HUMAN`, but not for those whose judgement of it stands. Every
+change locks the run, so that any number of processes may serve reviewers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +32,17 @@ from raylab.archive.records import (
     DECISION,
     DRAW,
     HUMAN,
+    JUDGE,
     UNCONFIRMED,
+    UNDO,
     Body,
     CaseHead,
     CaseRow,
     CurrentCase,
     DecisionRow,
     Lease,
+    person,
+    standing_judgements,
 )
 from raylab.archive.tables import (
     CASES,
@@ -86,6 +90,19 @@ class RunReviews:
         """Returns the number of cases that are drawn for the audit."""
         return len(self._database.rows(self._drawn()))
 
+    def judges(self, kind: str) -> dict[int, dict[str, str]]:
+        """Returns who has judged each case of a kind, by its sequence: names by person."""
+        acted = (DECISIONS.c.kind == kind) & DECISIONS.c.action.in_((JUDGE, UNDO))
+        columns = select(CASES.c.sequence, DECISIONS.c.action, DECISIONS.c.reviewer)
+        statement = columns.join(CASES, _SAME_CASE).where(self._mine(DECISIONS), acted)
+        rows: dict[int, list[AnyRow]] = {}
+        for row in self._database.rows(statement.order_by(DECISIONS.c.sequence)):
+            rows.setdefault(row[0], []).append(row)
+        return {
+            place: {key: row.reviewer for key, row in standing_judgements(acts).items()}
+            for place, acts in rows.items()
+        }
+
     def leases(self, now: datetime) -> dict[int, Lease]:
         """Returns the unexpired leases, by the sequence of their case."""
         return self._database.read(lambda connection: self._leases(connection, now))
@@ -117,7 +134,7 @@ class RunReviews:
         until: datetime,
         after: int = 0,
     ) -> int | None:
-        """Takes or renews the lease on the first case that waits and is free.
+        """Takes or renews the lease on the first case that waits for the reviewer and is free.
 
         Args:
             cases: Sequences of the cases, the preferred ones first; None for all open cases in the
@@ -164,16 +181,20 @@ class RunReviews:
             leased: Require that the case waits and that the reviewer holds its lease.
 
         Raises:
-            LeaseError: A requirement is not met. Nothing is written.
+            LeaseError: A requirement is not met, or the reviewer's judgement stands on the case and
+                the row does not withdraw it. Nothing is written.
         """
         now = self._database.now()
 
         def work(connection: Connection) -> None:
             run = self._lock(connection)
             case = find_heads(connection, run, [row.case])[row.case]
-            last = self._last(connection, row.case, row.kind)
+            rows = self._on_kind(connection, row.case, row.kind)
+            last = rows[-1] if rows else None
             if last is not None and _say_same(last, row):
                 return
+            if row.action != UNDO and person(row.reviewer) in standing_judgements(rows):
+                raise LeaseError(f"you have judged case {row.case}: it waits for somebody else")
             if after is not None and after != (last.sequence if last else 0):
                 raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
             lease = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case.sequence)
@@ -198,8 +219,8 @@ class RunReviews:
 
         def work(connection: Connection) -> bool:
             self._lock(connection)
-            last = self._last(connection, row.case, DECISION)
-            if last is None or (last.sequence, last.status) != (sequence, UNCONFIRMED):
+            last = self._on_kind(connection, row.case, DECISION)[-1]
+            if (last.sequence, last.status) != (sequence, UNCONFIRMED):
                 return False
             judged = seal(replace(row, sequence=sequence, created=last.created))
             here = (self._mine(DECISIONS)) & (DECISIONS.c.sequence == sequence)
@@ -260,8 +281,13 @@ class RunReviews:
             turn = (connection.scalar(query, values) for query in following)
         else:
             others = set(connection.scalars(held, values))
-            free = (case for case in cases if case not in others)
-            turn = (connection.scalar(waiting, {"place": case}) for case in free)
+            turn = (
+                case
+                for case in cases
+                if case not in others
+                and connection.scalar(waiting, {"place": case})
+                and not self._has_judged(connection, case, values["reviewer"])
+            )
         return next(filter(None, turn), None)
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
@@ -283,9 +309,13 @@ class RunReviews:
         on_it = select(DECISIONS).where(self._mine(DECISIONS), DECISIONS.c.case == case)
         return on_it.order_by(DECISIONS.c.sequence)
 
-    def _last(self, connection: Connection, case: str, kind: str) -> AnyRow | None:
-        of_kind = [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
-        return of_kind[-1] if of_kind else None
+    def _on_kind(self, connection: Connection, case: str, kind: str) -> list[AnyRow]:
+        return [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
+
+    def _has_judged(self, connection: Connection, place: int, reviewer: str) -> bool:
+        here = select(CASES.c.case).where(self._mine(CASES), CASES.c.sequence == place)
+        on_it = connection.execute(self._on_case(connection.scalars(here).one()))
+        return person(reviewer) in standing_judgements(on_it)
 
     @cached_property
     def _turns(self) -> tuple[Select[int], Select[int], tuple[Select[int], Select[int]]]:

@@ -117,3 +117,11 @@ class ProtocolConfig(Strict):
     """JSON file of distances between labels; null takes those of the codebook."""
     seed: Seed = 307
     """Seed of the order in which the adjudicator sees A and B, and of the intervals."""
+
+
+class PeopleConfig(Strict):
+    """How people review the run."""
+
+    people: Literal[1, 2] = 1
+    """Who decides a case: one person, or two who judge it independently by the description alone,
+    and a third where they differ."""

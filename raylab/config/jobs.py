@@ -18,6 +18,7 @@ from raylab.config.annotation import (
     ROLES,
     CasesConfig,
     LlmConfig,
+    PeopleConfig,
     ProtocolConfig,
     idle_roles,
 )
@@ -324,6 +325,7 @@ class AnnotateConfig(JobConfig):
     llm: LlmConfig
     cases: CasesConfig = CasesConfig()
     protocol: ProtocolConfig = ProtocolConfig()
+    review: PeopleConfig = PeopleConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of the score tree: `published` (all gold cases), seeds of halves, whose
     consistency measures subsampling alone, or case files."""

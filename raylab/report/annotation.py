@@ -54,6 +54,8 @@ KINDS = {
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",
     "audit": "Audit",
+    "judge": "Waits for a judgement",
+    "settle": "Two people differ",
 }
 """Names for people of the reasons why a case waits."""
 CHOICES = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from raylab.annotation.decisions import audited_codes
+from raylab.annotation.decisions import audited_codes, without_lone_judgements
 from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
@@ -124,7 +124,10 @@ def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
     uncertain, warnings = archived.cost().uncertain, annotation.settings.warnings
     return batch_report(
         tables,
-        [read_decision(row.body, codebook) for row in archived.decisions()],
+        [
+            read_decision(row.body, codebook)
+            for row in without_lone_judgements(archived.decisions())
+        ],
         audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
         uncertain=UncertainUsage(
             attempts=uncertain.attempts,
@@ -145,7 +148,8 @@ def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[Ful
     places = [head.sequence for head in archived.find_heads(ids).values()]
     cases: dict[str, FullCase] = {}
     for current in archived.cases(places=places):
-        latest = read_decision(current.decisions[-1].body, codebook) if current.decisions else None
+        made = [*without_lone_judgements(current.decisions)]
+        latest = read_decision(made[-1].body, codebook) if made else None
         outcome = read_outcome(current.case.body, codebook)
         cases[current.case.case] = FullCase(outcome, current.case.description, latest)
     return [cases[case] for case in ids]

@@ -136,7 +136,8 @@ class _Page:
         self, request: Request, reviewer: Reviewer, kind: Kind = "", page: int = 1
     ) -> Response:
         """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
-        waiting = self._reviews.queue(AUDIT if kind == AUDIT else "")
+        queue = AUDIT if kind == AUDIT else ""
+        waiting = self._reviews.queue(queue, reviewer)
         chosen = [case for case in waiting if kind in ("", case.kind)]
         pages = max(1, -(-len(chosen) // PAGE_LENGTH))
         page = min(max(page, 1), pages)
@@ -153,7 +154,8 @@ class _Page:
             pages=pages,
             leases=self._reviews.leases(),
             unconfirmed=sum(decision.waits for decision in made),
-            refused=[decision for decision in made if decision.refused],
+            refused=[one for one in made if one.refused and not one.decision.independent],
+            progress=self._reviews.progress(queue) if self._reviews.people > 1 else None,
         )
 
     def next_case(
@@ -244,7 +246,8 @@ class _Page:
         done: int = 0,
     ) -> Response:
         outcome, source = opened.outcome, is_source(opened.outcome.meta)
-        order = () if opened.blind else draw_order(self._reviews.seed, opened.case.case)
+        blind = opened.hides(reviewer := request.session["reviewer"])
+        order = () if blind else draw_order(self._reviews.seed, opened.case.case)
         return _render(
             request,
             "case.html",
@@ -253,7 +256,9 @@ class _Page:
             source=source,
             sides=[side for side in order if side in outcome.answers],
             seconds=self._reviews.lease.total_seconds(),
-            kind=AUDIT if opened.blind else kind,
+            kind=AUDIT if opened.queue == AUDIT else kind,
+            blind=blind,
+            waits=opened.waits_for(reviewer),
             problems=problems or {},
             lost=lost,
             done=done,
@@ -263,7 +268,7 @@ class _Page:
     def _state(self, opened: Opened, typed: Typed) -> dict[str, Any]:
         """Returns the part of a case's page that changes while a reviewer types."""
         label, misread = None, ""
-        if typed.code.strip() and (opened.blind or typed.choice == "own"):
+        if typed.code.strip() and (opened.hides() or typed.choice == "own"):
             try:
                 label = self._reviews.codebook.parse_own(typed.code.strip())
             except LabelError as error:

@@ -50,7 +50,8 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
             drawn = draw_audit(annotation.archived, config.audit, seed)
             log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
         lease = timedelta(minutes=config.lease_minutes)
-        yield Reviews(annotation.archived, annotation.codebook, seed, lease), annotation
+        people = made.review.people
+        yield Reviews(annotation.archived, annotation.codebook, seed, lease, people), annotation
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:

@@ -43,3 +43,10 @@ def office(made: Path, tmp_path: Path, chat: str) -> Generator[Office]:
     storage = shutil.copytree(made, tmp_path / "runs")
     with Archive.open(storage / "archive.db", create=False) as archive:
         yield Office(archive, annotation(storage, chat))
+
+
+@pytest.fixture
+def pair(office: Office, chat: str) -> Office:
+    """The office where two people judge each case."""
+    storage = Path(office.config.storage)
+    return Office(office.archive, annotation(storage, chat, "review.people=2"))

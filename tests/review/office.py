@@ -128,8 +128,8 @@ class Office:
 
     def browser(self, name: str = "", access: Access | None = None) -> "Browser":
         """A browser with a session of its own, of a reviewer who has signed in if one is named."""
-        seed = self.config.protocol.seed
-        reviews = Reviews(self.run, CODEBOOK, seed, LEASE, now=lambda: self.time)
+        seed, people = self.config.protocol.seed, self.config.review.people
+        reviews = Reviews(self.run, CODEBOOK, seed, LEASE, people, now=lambda: self.time)
         browser = Browser(reviews, access or access_of(ReviewConfig(name="systems")))
         if name:
             assert browser.post("/sign-in", name=name).status_code == 303
