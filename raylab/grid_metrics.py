@@ -55,9 +55,10 @@ class Count(IntEnum):
     COPIES = auto()
     SOLVED = auto()
     CORRECT_SHAPES = auto()
+    SHAPES_BY_RULE = auto()
 
 
-FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES}
+FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES, Count.SHAPES_BY_RULE}
 """Counts of free-running answers; all others are counted under teacher forcing."""
 
 
@@ -91,6 +92,9 @@ C = Count
 GRID_METRICS = {
     "solve_rate": GridMetric("solve rate (free-running)", (C.SOLVED,)),
     "shape_accuracy": GridMetric("shape accuracy", (C.CORRECT_SHAPES,)),
+    "shapes_by_rule": GridMetric(
+        "shapes by the size rule", (C.SHAPES_BY_RULE,), higher_is_better=False
+    ),
     OBJECTIVE: GridMetric("dense grid objective"),
     "grid_accuracy": GridMetric("grid accuracy", (C.EXACT,)),
     "grid_tol_0p95": GridMetric("grids with >= 95 % right", (C.TOL_95,)),

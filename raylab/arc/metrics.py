@@ -202,6 +202,7 @@ def grid_counts(
     *,
     solved: Tensor,
     shape_correct: Tensor,
+    shape_by_rule: Tensor,
     free_running: bool = False,
 ) -> Tensor:
     """Returns the counts of B grids, (B, counts) int64 in the order of `Count`.
@@ -211,14 +212,19 @@ def grid_counts(
         target: (B, H, W), likewise.
         prediction: (B, H, W); `PAD` where nothing is predicted.
         solved: (B,) bool, True where free-running decoding gave the exact grid.
-        shape_correct: (B,) bool, True where the predicted height and width are both right.
+        shape_correct: (B,) bool, True where height and width of the answer are both right.
+        shape_by_rule: (B,) bool, True where the size rule gave them.
         free_running: True if the predictions are answers, exact only in the right size.
     """
     counts = count_grids(prediction, target, PAD)
     if free_running:
         counts[Count.EXACT] *= shape_correct
     counts |= count_changes(source, target, prediction, PAD)
-    counts |= {Count.SOLVED: solved.long(), Count.CORRECT_SHAPES: shape_correct.long()}
+    counts |= {
+        Count.SOLVED: solved.long(),
+        Count.CORRECT_SHAPES: shape_correct.long(),
+        Count.SHAPES_BY_RULE: shape_by_rule.long(),
+    }
     return torch.stack([counts[count] for count in Count], dim=1)
 
 

@@ -255,6 +255,8 @@ class PrizeScore(AttemptScore):
     """The score by the number of views, up to all; none of a rule."""
     seconds: float | None = None
     """Mean time of a task's answers, without training; None of a rule and a submission."""
+    sizes_by_rule: float | None = None
+    """Share of the views' answers in the size of the size rule; None of a rule and a submission."""
     trained: TrainedScore | None = None
     """What training on each task's demonstrations cost and changed; None without any."""
 

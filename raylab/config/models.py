@@ -51,6 +51,9 @@ class AnyModelConfig(Strict):
     """The keys that all models share."""
 
     colour_relabelling: ColourRelabelling
+    size_rule: Annotated[bool, TRAINING_ONLY] = True
+    """Answer in the size that the demonstrations agree on, such as that of the input or a fixed
+    ratio of it; where they agree on none, or none is shown, in the size that the model predicts."""
 
     @property
     def context_pairs(self) -> int:

@@ -64,7 +64,7 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
         f"Mean share of a task's test outputs that is solved{_seen_tasks(metrics)}",
-        [*columns, "answers, s a task"],
+        [*columns, "sizes by rule", "answers, s a task"],
         [[*names, *_cells(score, trained)] for *names, score in [*scores, *_flatten(rules)]],
         "Mean over tasks of the share of a task's test outputs that is solved, ± its standard "
         "error over the tasks. Demonstrations are the context, and no test output is read before "
@@ -86,7 +86,11 @@ def _cells(score: PrizeScore, trained: bool) -> Row:
         cells += [*map(percent, shares), f"{training.steps:.0f}", f"{training.seconds:.1f}"]
     elif trained:
         cells += ["-"] * 4
-    return [*cells, "-" if score.seconds is None else f"{score.seconds:.2f}"]
+    return [
+        *cells,
+        percent(score.sizes_by_rule),
+        "-" if score.seconds is None else f"{score.seconds:.2f}",
+    ]
 
 
 def _with_error(value: float, error: float | None) -> str:

@@ -60,7 +60,7 @@ def empty_grid(height: int, width: int) -> Grids:
 @torch.no_grad()
 def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
     """The output for a batch of one query: the whole forward pass again for every cell."""
-    height, width = (int(side) + 1 for side in model(batch).sizes[0].argmax(dim=1))
+    height, width = model.choose_sizes(batch, model(batch).sizes).sides[0].tolist()
     target = empty_grid(height, width)
     for t in range(height * width):
         logits = model(batch._replace(target=target)).cells
@@ -143,7 +143,7 @@ def candidates_of(model: GridModel, batch: Batch) -> Tensor:
     """Which samples teacher forcing gets right, cells and size."""
     prediction, target = model(batch), batch.target
     right = (prediction.cells.argmax(dim=-1) == target.cells) | (target.cells == PAD)
-    sizes = prediction.sizes.argmax(dim=-1) + 1
+    sizes = model.choose_sizes(batch, prediction.sizes).sides
     return right.all(dim=1) & (sizes == target.sizes).all(dim=1)
 
 

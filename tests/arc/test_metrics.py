@@ -209,6 +209,7 @@ def looped_metrics(samples: list[Sample]) -> dict[str, float]:
         "dense_grid_objective": 0.8 * n["t95"] / grids + 0.2 * n["exact"] / grids,
         "solve_rate": sum(sample[4] for sample in samples) / grids,
         "shape_accuracy": sum(sample[5] for sample in samples) / grids,
+        "shapes_by_rule": sum(sample[4] ^ sample[5] for sample in samples) / grids,
     }
 
 
@@ -227,6 +228,7 @@ def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
         *(padded([sample[part] for sample in samples], extra) for part in range(3)),
         solved=torch.tensor([sample[4] for sample in samples]),
         shape_correct=torch.tensor([sample[5] for sample in samples]),
+        shape_by_rule=torch.tensor([sample[4] ^ sample[5] for sample in samples]),
     )
     metrics.update(counts, torch.tensor([sample[3] for sample in samples]))
 

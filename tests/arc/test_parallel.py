@@ -44,6 +44,8 @@ EXAMPLE = re.search(r"```python\n(.*?)```", GUIDE, re.S)
 class Certain(ParallelModel):
     """Answers a grid of `height` x `width` whose cell (row, col) has colour row + 2 col."""
 
+    size_rule = False
+
     def __init__(self, height: int = 2, width: int = 3) -> None:
         super().__init__()
         self.size = (height, width)
@@ -131,7 +133,7 @@ def test_an_answer_of_another_size_is_not_exact_and_unpainted_cells_are_no_chang
     painted = torch.full((1, 2, 2), PAD)
     painted[0, 0, 0] = 1
     wrong = torch.tensor([False])
-    how = {"solved": wrong, "shape_correct": wrong, "free_running": True}
+    how = {"solved": wrong, "shape_correct": wrong, "shape_by_rule": wrong, "free_running": True}
     smaller = metric_values(grid_counts(source, target, painted, **how).sum(0))
     assert smaller["change_recall"] == 0.25 and smaller["change_precision"] == 1.0
     assert smaller["copy_rate"] == 0.0 and smaller["cell_accuracy"] == 0.25

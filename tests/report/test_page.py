@@ -86,6 +86,7 @@ def prize(storage: Path) -> content_of.Page:
         errors=AttemptScore(first_attempt=0.1, two_attempts=0.2),
         curve=tuple(VotesScore(views=n, first_attempt=0.1, two_attempts=0.2) for n in (1, 2)),
         seconds=1.5,
+        sizes_by_rule=0.75,
         trained=TrainedScore(
             before=AttemptScore(first_attempt=0.0, two_attempts=0.25), steps=8, seconds=2
         ),
@@ -124,7 +125,7 @@ def test_foreign_text_is_escaped_and_printable(html: str):
 def test_the_scores_of_prize_pages_have_errors_and_what_training_changed(tmp_path: Path):
     page = Page(render(prize(tmp_path)))
     row = next(row for row in page.rows if row[2:4] == ["2", "3"])
-    before = ["0.00 %", "25.00 %", "8", "2.0", "1.50"]
+    before = ["0.00 %", "25.00 %", "8", "2.0", "75.00 %", "1.50"]
     assert row[4:] == ["25.00 % ± 10.00", "50.00 % ± 20.00", *before]
     assert "Before training on the demonstrations it was 25.00 %." in page.text
 

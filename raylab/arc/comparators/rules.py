@@ -8,25 +8,34 @@ the true cells before.
   first cell.
 - *Copy, else previous* copies inside the source and repeats the true cell before outside it.
 
-Free-running, a rule writes a grid of the source's size. *Previous cell* then repeats its own cells,
-a grid of one colour, and *copy, else previous* never leaves the source: it is *copy the source*.
+Free-running, a rule writes in the size that the size rule reads off `DEMONSTRATIONS`, or else in
+the source's. *Previous cell* then repeats its own cells, a grid of one colour.
 """
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch, BatchPlan
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import PAD, Grid
+from raylab.arc.data.batching import (
+    Batch,
+    BatchPlan,
+    Draw,
+    Grids,
+    build_batch,
+    demonstration_table,
+)
+from raylab.arc.data.store import Indices, PairStore, store_pairs
+from raylab.arc.data.tasks import PAD, Grid, Task
 from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
-from raylab.arc.models.base import exact_matches
+from raylab.arc.models.base import canvas, exact_matches, inside, overlay
+from raylab.arc.models.size_rule import demonstrated_sizes
 from raylab.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
 
 BATCH_SIZE = 256
+DEMONSTRATIONS = 2
+"""Demonstrations of a query whose sizes are read, as many as models read by default."""
 
 RuleCounts = Mapping[str, Tensor]
 """(N, counts) int64 by rule: the counts of N pairs, in the order of `Count`."""
@@ -37,14 +46,19 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     counts = {
         rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
     }
-    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0)
+    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=DEMONSTRATIONS)
     for batch in plan.batches():
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
-        shaped = (batch.source.sizes == batch.target.sizes).all(dim=1)
-        solved = _solved(batch)
+        by_rule = demonstrated_sizes(batch.posed)[:, 0] > 0
+        answers = free_answers(batch.posed)
         for rule, prediction in forced_answers(batch).items():
             counts[rule][batch.pairs] = grid_counts(
-                source, target, prediction, solved=solved[rule], shape_correct=shaped
+                source,
+                target,
+                prediction,
+                solved=exact_matches(answers[rule], batch.target),
+                shape_correct=(answers[rule].sizes == batch.target.sizes).all(dim=1),
+                shape_by_rule=by_rule,
             )
     return {rule: own[torch.tensor(pairs)] for rule, own in counts.items()}
 
@@ -84,27 +98,29 @@ def forced_answers(batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def rule_attempts(source: Grid) -> dict[str, tuple[Grid, Grid]]:
-    """Returns the two free-running attempts of every rule at an input.
-
-    The first is its own answer, the second that of the other rule: together they are the two.
-    """
-    flat = np.full_like(source, source[0, 0])
-    return {
-        COPY_SOURCE: (source, flat),
-        PREVIOUS_CELL: (flat, source),
-        COPY_ELSE_PREVIOUS: (source, flat),
-    }
-
-
-def _solved(batch: Batch) -> dict[str, Tensor]:
-    """Returns (B,) bool by rule, True where its free-running answer is the exact target."""
-    source = batch.source
-    inside = source.cells != PAD
-    repeated = source._replace(cells=torch.where(inside, source.cells[:, :1], PAD))
-    copied = exact_matches(source, batch.target)
-    return {
+def free_answers(batch: Batch) -> dict[str, Grids]:
+    """Returns the free-running answers of every rule to a batch; `PAD` inside stands for none."""
+    source, sizes = batch.source, demonstrated_sizes(batch)
+    blank = canvas(torch.where(sizes > 0, sizes, source.sizes))
+    within, copied = inside(blank), overlay(source, blank)
+    last = torch.where(copied != PAD, torch.arange(copied.shape[1]), 0).cummax(dim=1).values
+    answers = {
         COPY_SOURCE: copied,
-        PREVIOUS_CELL: exact_matches(repeated, batch.target),
-        COPY_ELSE_PREVIOUS: copied,
+        PREVIOUS_CELL: source.cells[:, :1].expand_as(copied),
+        COPY_ELSE_PREVIOUS: copied.gather(1, last),
     }
+    return {rule: blank._replace(cells=own.where(within, PAD)) for rule, own in answers.items()}
+
+
+def rule_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
+    """Returns the two free-running attempts of every rule at each question of a task, one or more.
+
+    The first is its own answer, the second that of another rule.
+    """
+    store = store_pairs([task.posed])
+    questions = store.pairs[len(task.demonstrations) :]
+    shown = demonstration_table(store, questions, DEMONSTRATIONS, None)
+    grids = free_answers(build_batch(store, Draw(questions, shown)))
+    answers = {rule: [*own.unpadded()] for rule, own in grids.items()}
+    second = dict.fromkeys(RULES, PREVIOUS_CELL) | {PREVIOUS_CELL: COPY_ELSE_PREVIOUS}
+    return {rule: [*zip(answers[rule], answers[second[rule]], strict=True)] for rule in RULES}

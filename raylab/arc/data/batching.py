@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import PAD
+from raylab.arc.data.tasks import PAD, Grid
 from raylab.errors import ConfigError
 
 MISSING = -1
@@ -43,6 +43,12 @@ class Grids(NamedTuple):
         flat = torch.where(inside, self.rows * width + self.cols, height * width)
         images.scatter_(1, flat, torch.where(inside, values, PAD))
         return images[:, :-1].view(len(values), height, width)
+
+    def unpadded(self) -> Iterator[Grid]:
+        """Yields each grid."""
+        cells = self.cells.cpu().numpy().astype(np.uint8)
+        for row, (height, width) in zip(cells, self.sizes.tolist(), strict=True):
+            yield row[: height * width].reshape(height, width)
 
     def select(self, index: Tensor) -> "Grids":
         """Returns the grids at (N,) `index`."""

@@ -24,6 +24,12 @@ def build_model(config: ModelConfig) -> GridModel:
     Raises:
         ConfigError: There is no such class of models, or it does not take the options.
     """
+    model = _network(config)
+    model.size_rule = config.size_rule
+    return model
+
+
+def _network(config: ModelConfig) -> GridModel:
     match config:
         case ChampionConfig() | EncoderDecoderConfig():
             return EncoderDecoder(config)

@@ -2,7 +2,7 @@
 
 They start from a start token, and predict the height and width of the output from what is known
 before the first cell. Every token of the output then carries the height and width that it is
-written in: the true ones under teacher forcing, the predicted ones free-running. The token at step
+written in: the true ones under teacher forcing, the chosen ones free-running. The token at step
 t also carries the colour of cell t - 1 and the coordinates of cell t, the cell to predict.
 """
 
@@ -76,14 +76,14 @@ class AutoregressiveModel(GridModel):
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:
-        """Writes each output cell by cell, always the likeliest colour, in the predicted size."""
+        """Writes each output cell by cell, always the likeliest colour, in the chosen size."""
         decoding = self.start(batch)
-        sizes = decoding.sizes.argmax(dim=-1) + 1
-        likelihoods = likeliest(decoding.sizes).sum(dim=1)
-        code = self.size_code(sizes)[:, None]
-        grids = canvas(sizes)
+        sizes = self.choose_sizes(batch, decoding.sizes)
+        likelihoods = sizes.log_likelihoods
+        code = self.size_code(sizes.sides)[:, None]
+        grids = canvas(sizes.sides)
         within = inside(grids)
-        before = torch.full_like(sizes[:, :1], START)
+        before = torch.full_like(sizes.sides[:, :1], START)
         for t in range(grids.cells.shape[1]):
             at = slice(t, t + 1)
             x = self.embed(before, grids.rows[:, at], grids.cols[:, at], t) + code
@@ -92,9 +92,9 @@ class AutoregressiveModel(GridModel):
             logits = self.step(decoding, x, positions, (places <= positions)[:, None, None])
             before = logits.argmax(dim=-1)
             grids.cells[:, at] = before
-            likelihoods += likeliest(logits)[:, 0].where(within[:, t], 0.0)
+            likelihoods = likelihoods + likeliest(logits)[:, 0].where(within[:, t], 0.0)
         cells = grids.cells.masked_fill(~within, PAD)
-        return Answers(grids._replace(cells=cells), likelihoods)
+        return Answers(grids._replace(cells=cells), likelihoods, sizes.by_rule)
 
 
 def shift_right(target: Grids) -> Tensor:

@@ -1,6 +1,7 @@
 """The interface of every architecture: a batch in, cells and sizes out.
 
 A model predicts the height and width of the output from source and demonstrations, and its cells.
+When it answers, a rule that the demonstrations agree on decides the size before the prediction.
 `AutoregressiveModel` writes cell by cell and is scored under teacher forcing, as published;
 `ParallelModel` writes all cells at once, in the size that it has predicted. Logits are over the ten
 colours: padding is never an answer.
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import MAX_SIDE, PAD
+from raylab.arc.models.size_rule import demonstrated_sizes
 
 
 class Logits(NamedTuple):
@@ -33,7 +35,20 @@ class Answers(NamedTuple):
     grids: Grids
     """B grids of their own predicted sizes."""
     log_likelihoods: Tensor
-    """(B,) float32, at most 0: log-probability of height, width and all cells of each answer."""
+    """(B,) float32, at most 0: log-probability of all cells and, if predicted, of the size."""
+    by_rule: Tensor
+    """(B,) bool: the size is that of the size rule."""
+
+
+class Sizes(NamedTuple):
+    """The sizes that B queries are answered in."""
+
+    sides: Tensor
+    """(B, 2) int64: height and width."""
+    log_likelihoods: Tensor
+    """(B,) float32: log-probability of height and width; 0 of the size rule."""
+    by_rule: Tensor
+    """(B,) bool: the size is that of the size rule."""
 
 
 class SizeCode(nn.Module):
@@ -63,6 +78,9 @@ class GridModel(nn.Module, ABC):
     Its cells are scored with the true ones before them, any other's as it answers.
     """
 
+    size_rule: bool = True
+    """True to answer in the size that `demonstrated_sizes` implies, where it implies one."""
+
     @abstractmethod
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell; the model is told the output's true size."""
@@ -74,6 +92,19 @@ class GridModel(nn.Module, ABC):
     @abstractmethod
     def answers(self, batch: Batch) -> Answers:
         """Returns answers from source and demonstrations; scoring hands it `Batch.posed` alone."""
+
+    def choose_sizes(self, batch: Batch, logits: Tensor) -> Sizes:
+        """Returns the sizes to answer in: by the size rule, or else the likeliest.
+
+        Args:
+            batch: B queries.
+            logits: (B, 2, 30) of height - 1 and width - 1.
+        """
+        sides = logits.argmax(dim=-1) + 1
+        implied = demonstrated_sizes(batch) if self.size_rule else torch.zeros_like(sides)
+        by_rule = implied[:, 0] > 0
+        sides = torch.where(by_rule[:, None], implied, sides)
+        return Sizes(sides, likeliest(logits).sum(dim=1).masked_fill(by_rule, 0.0), by_rule)
 
 
 def likeliest(logits: Tensor) -> Tensor:
@@ -95,6 +126,14 @@ def inside(grids: Grids) -> Tensor:
     """Returns (B, L) bool, True for the cells of each grid, blank ones too."""
     places = torch.arange(grids.cells.shape[1], device=grids.cells.device)
     return places < grids.sizes.prod(dim=1)[:, None]
+
+
+def overlay(grids: Grids, canvas: Grids) -> Tensor:
+    """Returns the (B, T) colours of grids at the cells of B others; `PAD` outside either."""
+    height, width = grids.sizes.unbind(1)
+    covered = (canvas.rows < height[:, None]) & (canvas.cols < width[:, None]) & inside(canvas)
+    places = torch.where(covered, canvas.rows * width[:, None] + canvas.cols, 0)
+    return grids.cells.gather(1, places).where(covered, PAD)
 
 
 def exact_matches(predicted: Grids, target: Grids) -> Tensor:

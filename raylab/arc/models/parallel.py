@@ -1,4 +1,4 @@
-"""Models that write all cells of an output at once, on a canvas of the predicted size."""
+"""Models that write all cells of an output at once, on a canvas of the output's size."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from raylab.arc.models.base import (
 class ParallelModel(GridModel):
     """A model that writes all cells at once. A subclass defines `read` and `paint`.
 
-    In training the canvas has the output's true size; when it answers, the size that `read` finds
-    the likeliest. No true cell is ever told, so that all of its figures are free-running.
+    In training the canvas has the output's true size; when it answers, that of `choose_sizes`. No
+    true cell is ever told, so that all of its figures are free-running.
     """
 
     teacher_forced: ClassVar[bool] = False
@@ -60,12 +60,12 @@ class ParallelModel(GridModel):
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:
-        """Takes the likeliest size, and on a canvas of it the likeliest colours."""
-        sizes, encoded = self.read(batch)
-        blank = canvas(sizes.argmax(dim=-1) + 1)
+        """Chooses the size, and on a canvas of it the likeliest colours."""
+        logits, encoded = self.read(batch)
+        sizes = self.choose_sizes(batch, logits)
+        blank = canvas(sizes.sides)
         logits = self.paint(batch, blank, encoded)[-1]
         cells = inside(blank)
-        likelihoods = likeliest(sizes).sum(dim=1)
-        likelihoods += likeliest(logits).where(cells, 0.0).sum(dim=1)
+        likelihoods = sizes.log_likelihoods + likeliest(logits).where(cells, 0.0).sum(dim=1)
         colours = logits.argmax(dim=-1).where(cells, PAD)
-        return Answers(blank._replace(cells=colours), likelihoods)
+        return Answers(blank._replace(cells=colours), likelihoods, sizes.by_rule)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.batching import Batch, BatchPlan, Grids
+from raylab.arc.data.batching import Batch, BatchPlan
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Grid, Task
+from raylab.arc.data.tasks import Task
 from raylab.arc.device import use_share
 from raylab.arc.models.base import Answers
 from raylab.arc.models.custom import import_model_classes
@@ -158,25 +158,27 @@ def _parts(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
 def _answer_part(
     answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
-    start, answered = time.monotonic(), dict[int, tuple[GridRows, float]]()
+    start, answered = time.monotonic(), dict[int, tuple[GridRows, float, bool]]()
     views, queries = _pose_views(posed, scoring.votes)
     store = store_pairs(views)
     sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
     for batch in BatchPlan(store, np.array([*queries]), **sizes).batches() if queries else ():
-        grids, likelihoods = answer(batch)
-        for pair, grid, likelihood in zip(
-            batch.pairs.tolist(), _grids(grids), likelihoods.tolist(), strict=True
+        answers = answer(batch)
+        columns = batch.pairs, answers.log_likelihoods, answers.by_rule
+        for grid, pair, likelihood, by_rule in zip(
+            answers.grids.unpadded(), *(column.tolist() for column in columns), strict=True
         ):
             *_, view = queries[pair]
-            answered[pair] = as_rows(view.inverse.apply(grid)), likelihood
-    answers: defaultdict[tuple[str, int], list[tuple[GridRows, float]]] = defaultdict(list)
+            answered[pair] = as_rows(view.inverse.apply(grid)), likelihood, by_rule
+    by_question: defaultdict[tuple[str, int], list[tuple[GridRows, float, bool]]]
+    by_question = defaultdict(list)
     for pair, (id_, at, _) in queries.items():
-        answers[id_, at].append(answered[pair])
+        by_question[id_, at].append(answered[pair])
     seconds = (time.monotonic() - start) / len(posed)
     return [
         TaskAnswers(
             task=id_,
-            questions=tuple(QuestionAnswers.of(answers[id_, at]) for at in range(count)),
+            questions=tuple(QuestionAnswers.of(by_question[id_, at]) for at in range(count)),
             seconds=seconds,
         )
         for id_, count in ((task.id, len(task.questions)) for task in posed)
@@ -197,13 +199,6 @@ def _pose_views(
             queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
             pairs += len(task.pairs)
     return views, queries
-
-
-def _grids(grids: Grids) -> Iterator[Grid]:
-    """Yields the grids of a batch."""
-    cells = grids.cells.cpu().numpy().astype(np.uint8)
-    for row, (height, width) in zip(cells, grids.sizes.tolist(), strict=True):
-        yield row[: height * width].reshape(height, width)
 
 
 def picture_tasks(

@@ -70,6 +70,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
                 for count, scores in by_views.items()
             ),
             "seconds": statistics.fmean(own.seconds for own in answered),
+            "sizes_by_rule": _sizes_by_rule(answered, views),
             "trained": _trained(answered, solutions, views),
         }
     )
@@ -80,10 +81,9 @@ def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeS
     scores: dict[str, list[TaskScore]] = {rule: [] for rule in RULES}
     for task in tasks:
         if task.id in solutions:
-            attempts = [rule_attempts(pair.input) for pair in task.questions]
-            for rule, of_rule in scores.items():
-                rows = [(as_rows(both[rule][0]), as_rows(both[rule][1])) for both in attempts]
-                of_rule.append(score_task(rows, solutions[task.id]))
+            for rule, attempts in rule_attempts(task).items():
+                rows = [(as_rows(first), as_rows(second)) for first, second in attempts]
+                scores[rule].append(score_task(rows, solutions[task.id]))
     return {rule: _total(of_rule) for rule, of_rule in scores.items()}
 
 
@@ -135,6 +135,18 @@ def _of_both(
         first_attempt=figure(score.first_attempt for score in scores),
         two_attempts=figure(score.two_attempts for score in scores),
     )
+
+
+def _sizes_by_rule(answered: Sequence[TaskAnswers], views: int) -> float | None:
+    """Returns the share of the views' answers in the size of the size rule; None if not known."""
+    flags = [
+        view.by_rule
+        for answers in answered
+        for question in answers.questions
+        for view in question.views[:views]
+    ]
+    known = [flag for flag in flags if flag is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _trained(

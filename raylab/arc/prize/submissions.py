@@ -75,7 +75,8 @@ def _questions(content: object, inputs: int, where: str) -> list[QuestionAnswers
             )
         return [
             QuestionAnswers.of(
-                (as_rows(to_grid(getattr(entry, key), f"[{index}].{key}")), 0.0) for key in KEYS
+                (as_rows(to_grid(getattr(entry, key), f"[{index}].{key}")), 0.0, None)
+                for key in KEYS
             )
             for index, entry in enumerate(entries)
         ]

@@ -57,7 +57,9 @@ class ViewAnswer(Part):
     candidate: NonNegativeInt
     """Its position among the candidates of the question."""
     log_likelihood: float
-    """As in `raylab.arc.decoding.Answers`."""
+    """As in `raylab.arc.models.base.Answers`."""
+    by_rule: bool | None = None
+    """True if its size is that of the size rule; None of a submission."""
 
 
 class QuestionAnswers(Part):
@@ -69,14 +71,20 @@ class QuestionAnswers(Part):
     """The answer in each view; the first is of the task as it is."""
 
     @classmethod
-    def of(cls, answers: Iterable[tuple[GridRows, float]]) -> "QuestionAnswers":
-        """Returns the answers, each with its log-likelihood, in the order of their views."""
+    def of(cls, answers: Iterable[tuple[GridRows, float, bool | None]]) -> "QuestionAnswers":
+        """Returns the answers in the order of their views.
+
+        Args:
+            answers: grid, log-likelihood and `ViewAnswer.by_rule` of each.
+        """
         candidates: dict[GridRows, int] = {}
         views = tuple(
             ViewAnswer(
-                candidate=candidates.setdefault(grid, len(candidates)), log_likelihood=likelihood
+                candidate=candidates.setdefault(grid, len(candidates)),
+                log_likelihood=likelihood,
+                by_rule=by_rule,
             )
-            for grid, likelihood in answers
+            for grid, likelihood, by_rule in answers
         )
         return cls(candidates=tuple(candidates), views=views)
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import grid_counts
-from raylab.arc.models.base import GridModel, Logits, exact_matches
+from raylab.arc.models.base import GridModel, Logits, exact_matches, overlay
 
 
 class Prediction(NamedTuple):
@@ -21,7 +21,9 @@ class Prediction(NamedTuple):
     cells: Tensor
     """(B, T) int64: the colour of each target cell, `PAD` where the model paints none."""
     right_size: Tensor
-    """(B,) bool: height and width are predicted right."""
+    """(B,) bool: height and width of the free-running answer are right."""
+    size_by_rule: Tensor
+    """(B,) bool: the size rule gave them."""
     solved: Tensor
     """(B,) bool: the free-running answer is the output."""
     logits: Logits | None = None
@@ -32,7 +34,7 @@ def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) 
     """Predicts B queries and returns their counts, (B, counts) int64 in the order of `Count`.
 
     A model that writes cell by cell predicts them teacher-forced, as in the published protocol, and
-    any other in the size that it has predicted. Free-running answers decide which grids are solved.
+    any other in the size that it answers in. Free-running answers decide which grids are solved.
 
     Args:
         model: a model in evaluation mode, on the device of the batch.
@@ -50,6 +52,7 @@ def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) 
         target.as_images(prediction.cells),
         solved=prediction.solved,
         shape_correct=prediction.right_size,
+        shape_by_rule=prediction.size_by_rule,
         free_running=not model.teacher_forced,
     )
 
@@ -63,9 +66,11 @@ def _forced(model: GridModel, batch: Batch) -> Prediction:
     """Predicts cells teacher-forced, and decodes what can be solved."""
     logits, target = model(batch), batch.target
     cells = logits.cells.argmax(dim=-1)
-    right_size = (logits.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
+    sizes = model.choose_sizes(batch.posed, logits.sizes)
+    right_size = (sizes.sides == target.sizes).all(dim=1)
     right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
-    return Prediction(cells, right_size, solved(model, batch, right_size & right_cells), logits)
+    right = solved(model, batch, right_size & right_cells)
+    return Prediction(cells, right_size, sizes.by_rule, right, logits)
 
 
 def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
@@ -85,15 +90,10 @@ def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
 
 def _free_running(model: GridModel, batch: Batch) -> Prediction:
     """Returns the answers; target cells that lie outside of one get `PAD`."""
-    answers, target = model.answers(batch.posed).grids, batch.target
-    right_size = (answers.sizes == target.sizes).all(dim=1)
-    return Prediction(_painted(answers, target), right_size, exact_matches(answers, target))
-
-
-def _painted(answers: Grids, target: Grids) -> Tensor:
-    """Returns the (B, T) colours of answers at the cells of the targets."""
-    height, width = answers.sizes.unbind(1)
-    covered = (target.rows < height[:, None]) & (target.cols < width[:, None])
-    covered &= target.cells != PAD
-    place = torch.where(covered, target.rows * width[:, None] + target.cols, 0)
-    return answers.cells.gather(1, place).where(covered, PAD)
+    answers, target = model.answers(batch.posed), batch.target
+    return Prediction(
+        overlay(answers.grids, target),
+        (answers.grids.sizes == target.sizes).all(dim=1),
+        answers.by_rule,
+        exact_matches(answers.grids, target),
+    )

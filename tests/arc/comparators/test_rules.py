@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raylab.arc.comparators.rules import count_rules, forced_answers, rule_metrics
+from raylab.arc.comparators.rules import count_rules, forced_answers, free_answers, rule_metrics
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.metrics import Count
@@ -56,10 +56,25 @@ def test_counts_by_hand(store: PairStore) -> None:
     assert of("previous_cell", Count.CORRECT_CELLS) == [2, 3]
     assert of("copy_else_previous", Count.CORRECT_CELLS) == [1, 4]
     assert of("previous_cell", Count.EXACT) == [1, 0]
-    # Free-running, the previous cell repeats 7 in the source's size, which PLAIN is.
+    # Free-running, the previous cell repeats 7 in the source's size, which PLAIN is. Of GROWN the
+    # only demonstration keeps its size.
     assert of("previous_cell", Count.SOLVED) == [1, 0]
     assert of("copy_source", Count.SOLVED) == of("copy_else_previous", Count.SOLVED) == [0, 0]
     assert of("copy_source", Count.CORRECT_SHAPES) == [1, 0]
+    assert of("copy_source", Count.SHAPES_BY_RULE) == [0, 1]
+
+
+def test_free_running_answers_are_in_the_size_of_the_size_rule(store: PairStore) -> None:
+    # GROWN shows SAME a size of 2 / 1 times 2 by 3 / 2 times 2; PLAIN has no demonstration.
+    answers = {
+        rule: own.cells.tolist() for rule, own in free_answers(batch_of(store, [1, 2], 2)).items()
+    }
+    blank = [PAD] * 10
+    assert answers == {
+        "copy_source": [[4, 5, PAD, 5, 4, *[PAD] * 7], [7, 0, *blank]],
+        "previous_cell": [[4] * 12, [7, 7, *blank]],
+        "copy_else_previous": [[4, 5, 5, 5, *[4] * 8], [7, 0, *blank]],
+    }
 
 
 def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
@@ -67,14 +82,14 @@ def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
         return rule_metrics(store, np.array(pairs), {})["copy_source"]
 
     alone = metrics(1)
-    assert alone["solve_rate"] == alone["cell_accuracy"] == alone["dense_grid_objective"] == 1.0
+    assert alone["cell_accuracy"] == alone["dense_grid_objective"] == 1.0
     both = metrics(0, 1)
     assert both["cell_accuracy"] == pytest.approx(6 / 10)
-    assert both["solve_rate"] == 0.5
+    assert both["grid_accuracy"] == 0.5
 
 
 def test_scores_are_means_over_the_units() -> None:
-    tasks = [Task("a", (GROWN, SAME)), Task("b", (PLAIN,))]
+    tasks = [Task("a", (SAME,), (GROWN,)), Task("b", (PLAIN,))]
     by_task = score_rules(tasks, {"a": "a", "b": "b"}, "solve_rate")
     # Copying solves one of two grids of a, none of b; repeating none of a and the one of b.
     assert by_task == {"copy_source": 0.25, "previous_cell": 0.5, "copy_else_previous": 0.25}

@@ -65,7 +65,9 @@ def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
         task.id: TaskAnswers(
             task=task.id,
             questions=tuple(
-                QuestionAnswers.of([(as_rows(grid()), -float(rng.random())) for _ in range(8)])
+                QuestionAnswers.of(
+                    [(as_rows(grid()), -float(rng.random()), None) for _ in range(8)]
+                )
                 for _ in task.questions
             ),
             seconds=1.0,

@@ -36,7 +36,8 @@ C: GridRows = ((3, 3),)
 
 
 def identity(batch: Batch) -> Answers:
-    return Answers(batch.source, torch.zeros(len(batch.pairs)))
+    queries = torch.zeros(len(batch.pairs))
+    return Answers(batch.source, queries, queries > 0)
 
 
 def answered(
@@ -64,7 +65,7 @@ def answered(
 def test_candidates_rank_by_count_then_by_mean_likelihood_then_by_first_view(
     views: list[tuple[GridRows, float]], attempts: dict[int, tuple[GridRows, GridRows]]
 ):
-    question = QuestionAnswers.of(views)
+    question = QuestionAnswers.of([(*view, None) for view in views])
     assert {count: question.attempts(count) for count in attempts} == attempts
 
 
@@ -116,7 +117,7 @@ def test_a_model_that_is_right_in_one_view_has_one_vote():
         tall = batch.source.sizes[:, 0] > batch.source.sizes[:, 1]
         cells = batch.source.cells.clone()
         cells[~tall] = 0
-        return Answers(batch.source._replace(cells=cells), torch.where(tall, -1.0, -5.0))
+        return Answers(batch.source._replace(cells=cells), torch.where(tall, -1.0, -5.0), tall)
 
     grid = np.array([[1], [2]], dtype=np.uint8)
     task = Task("t", (Pair(grid, grid),), (Pair(grid, grid),))
@@ -127,6 +128,8 @@ def test_a_model_that_is_right_in_one_view_has_one_vote():
     assert votes.count(((1,), (2,))) == votes.count(((0,), (0,))) == 4
     # As many votes each: the likelier leads.
     assert question.attempts(8) == (((1,), (2,)), ((0,), (0,)))
+    score = prize_score({"t": answers}, {"t": (grid,)}, 8)
+    assert score.sizes_by_rule == 0.5
 
 
 def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihood(
@@ -157,7 +160,8 @@ def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihoo
             likelihood = logits.cells[index, torch.arange(area)].log_softmax(-1)
             expected = likelihood[torch.arange(area), cells].sum()
             of_sizes = logits.sizes[index].log_softmax(-1)
-            expected += of_sizes[torch.arange(2), answers.grids.sizes[index] - 1].sum()
+            if not answers.by_rule[index]:
+                expected += of_sizes[torch.arange(2), answers.grids.sizes[index] - 1].sum()
             assert float(answers.log_likelihoods[index]) == pytest.approx(float(expected), abs=1e-3)
     assert START not in batches[0][1].grids.cells
 
@@ -165,8 +169,8 @@ def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihoo
 def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
     one, two = (np.array(rows, dtype=np.uint8) for rows in (A, B))
     views = {
-        "a": [[(B, -1.0), (C, -1.0), (A, -1.0), (A, -1.0)]],
-        "b": [[(B, -1.0)] * 4] * 2,
+        "a": [[(B, -1.0, None), (C, -1.0, None), (A, -1.0, None), (A, -1.0, None)]],
+        "b": [[(B, -1.0, None)] * 4] * 2,
     }
     answers = {
         task: TaskAnswers(task=task, questions=tuple(map(QuestionAnswers.of, own)), seconds=seconds)

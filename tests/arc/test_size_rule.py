@@ -1,0 +1,162 @@
+"""The size rule: against an independent implementation, on real tasks, and in answers."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.store import store_pairs
+from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.metrics import Count
+from raylab.arc.models.size_rule import demonstrated_sizes
+from raylab.arc.scoring.batch import count_batch
+from raylab.config.arc import DataConfig, Subset
+from raylab.config.models import ModelConfig
+from tests.arc.conftest import SMALL_MODELS, batch_of, limit_sides, small_model
+
+Size = tuple[int, int]
+
+
+def grid(height: int, width: int) -> Grid:
+    return np.zeros((height, width), np.uint8)
+
+
+def size_by_fractions(shown: Sequence[tuple[Size, Size]], query: Size) -> Size:
+    """The first of ratio, swap, constant and difference that gives a size; else (0, 0)."""
+    candidates: list[tuple[Fraction | int, ...]] = []
+    ratios = {tuple(Fraction(o, i) for i, o in zip(*pair, strict=True)) for pair in shown}
+    if len(ratios) == 1:
+        candidates.append(tuple(side * ratio for side, ratio in zip(query, *ratios, strict=True)))
+    if all(output == before[::-1] for before, output in shown):
+        candidates.append(query[::-1])
+    if len({output for _, output in shown}) == 1:
+        candidates.append(shown[0][1])
+    differences = {tuple(o - i for i, o in zip(*pair, strict=True)) for pair in shown}
+    if len(differences) == 1:
+        candidates.append(tuple(map(sum, zip(query, *differences, strict=True))))
+    for height, width in candidates if shown else ():
+        if all(side in range(1, 31) for side in (height, width)):
+            return int(height), int(width)
+    return 0, 0
+
+
+def test_sizes_are_those_of_an_independent_implementation() -> None:
+    """Outputs follow one of the rules, two in turn, or none, over one to five pairs."""
+    rng = np.random.default_rng(0)
+
+    def output(rule: int, height: int, width: int) -> Size:
+        ratio, constant, difference = ((2, 3), (3, 5), (4, -1))
+        match rule:
+            case 0:
+                return ratio[0] * height, width * ratio[1]
+            case 1:
+                return width, height
+            case 2:
+                return constant
+            case 3:
+                return height + difference[0], max(1, width + difference[1])
+            case _:
+                return -(-height // 2), -(-width // 2)
+
+    def task(number: int) -> Task:
+        rules = rng.choice(5, rng.integers(1, 3))
+        sides = rng.integers(1, rng.choice([3, 9, 20]), (rng.integers(1, 6), 2)).tolist()
+        pairs = (Pair(grid(*side), grid(*output(rng.choice(rules), *side))) for side in sides)
+        return Task(str(number), tuple(pairs))
+
+    tasks = [task(number) for number in range(400)]
+    store = store_pairs(tasks)
+    expected: list[Size] = []
+    table = demonstration_table(store, store.pairs, 3, None)
+    sizes = [tuple(size) for size in store.sizes.tolist()]
+    for pair, own in enumerate(table.tolist()):
+        shown = [(sizes[2 * at], sizes[2 * at + 1]) for at in own if at >= 0]
+        expected.append(size_by_fractions(shown, sizes[2 * pair]))
+    actual = demonstrated_sizes(build_batch(store, Draw(store.pairs, table)))
+    assert [tuple(size) for size in actual.tolist()] == expected
+    assert 100 < sum(size == (0, 0) for size in expected) < len(expected) - 500
+
+
+def right_tasks(subset: Subset, shown: int, longest: int = 30) -> tuple[int, int]:
+    """Tasks whose test outputs all have the size of the rule, of those with short visible sides."""
+
+    def longest_side(task: Task) -> int:
+        grids = [grid for pair in task.posed.pairs for grid in (pair.input, pair.output)]
+        return max(side for grid in grids for side in grid.shape)
+
+    read = load_tasks(DataConfig(subset=subset))
+    tasks = [task for task in read if longest_side(task) <= longest]
+    store = store_pairs(tasks)
+    questions = store.pairs[
+        np.concatenate([[False] * len(t.demonstrations) + [True] * len(t.questions) for t in tasks])
+    ]
+    batch = batch_of(store, questions.tolist(), shown)
+    wrong = (demonstrated_sizes(batch.posed) != batch.target.sizes).any(dim=1)
+    return len(tasks) - len(set(batch.tasks[wrong].tolist())), len(tasks)
+
+
+@pytest.mark.parametrize(
+    ("subset", "shown", "longest", "right"),
+    [
+        (Subset.TRAINING, 10, 30, (347, 400)),
+        (Subset.TRAINING, 2, 30, (348, 400)),
+        (Subset.EVALUATION, 10, 30, (350, 400)),
+        (Subset.EVALUATION, 2, 30, (351, 400)),
+        (Subset.EVALUATION, 10, 10, (78, 78)),
+        (Subset.EVALUATION, 2, 10, (78, 78)),
+    ],
+)
+def test_sizes_of_real_tasks(
+    subset: Subset, shown: int, longest: int, right: tuple[int, int]
+) -> None:
+    """Counted by another program, in which each rule is a set of fractions."""
+    assert right_tasks(subset, shown, longest) == right
+
+
+DOUBLED = Task("doubled", tuple(Pair(grid(n, 2), grid(2 * n, 4)) for n in (1, 2, 3, 4)))
+MIXED = Task("mixed", tuple(Pair(grid(n, n), grid(n * n, 7)) for n in (1, 2, 3, 4)))
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return batch_of(store_pairs([DOUBLED, MIXED]), [3, 7], 2)
+
+
+def test_answers_have_the_size_of_the_rule_and_else_the_predicted_one(
+    batch: Batch, small_config: ModelConfig
+) -> None:
+    """Without demonstrations, or with `size_rule=false`, both sizes are predicted."""
+    ruled = small_model(small_config)
+    plain = small_model(small_config.model_copy(update={"size_rule": False}))
+    shown = batch._replace(demo_index=batch.demo_index[:, : small_config.context_pairs])
+    answers, predicted = (limit_sides(model, 3).answers(shown.posed) for model in (ruled, plain))
+    read = small_config.context_pairs > 0
+    assert answers.by_rule.tolist() == [read, False] and not predicted.by_rule.any()
+    assert (predicted.grids.sizes <= 3).all()
+    assert answers.grids.sizes[1].tolist() == predicted.grids.sizes[1].tolist()
+    if read:
+        assert answers.grids.sizes[0].tolist() == [8, 4]
+    counts = count_batch(ruled, shown)
+    assert counts[:, Count.SHAPES_BY_RULE].tolist() == [read, 0]
+    assert counts[:, Count.CORRECT_SHAPES].tolist() == [read, 0]
+
+
+@pytest.mark.parametrize("name", ["champion", "recursive", "decoder_only_with_context"])
+def test_no_answer_depends_on_the_size_of_the_target(batch: Batch, name: str) -> None:
+    model = limit_sides(small_model(SMALL_MODELS[name]), 3)
+    wrong = batch._replace(target=batch.target._replace(sizes=batch.target.sizes + 1))
+    for other in (wrong, batch.posed):
+        assert torch.equal(demonstrated_sizes(other), demonstrated_sizes(batch))
+        assert torch.equal(model.answers(other).grids.cells, model.answers(batch).grids.cells)
+
+
+def test_a_size_of_the_rule_counts_as_certain(batch: Batch) -> None:
+    model = small_model(SMALL_MODELS["champion"])
+    logits = torch.randn(2, 2, 30)
+    sizes = model.choose_sizes(batch, logits)
+    expected = logits[1].log_softmax(dim=-1).amax(dim=-1).sum()
+    assert sizes.log_likelihoods.tolist() == pytest.approx([0.0, float(expected)])
