@@ -24,6 +24,7 @@ from raylab.config.base import JobConfig, command_of, require_trackers
 from raylab.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
+from raylab.live import bars
 from raylab.log import PrintableFormatter, details, json_lines, log_line, structured
 from raylab.working_directory import refuse_keys
 
@@ -172,6 +173,8 @@ def _status(
                 output.enter_context(json_lines(kind.job))
             if config.log == "debug":
                 output.enter_context(details())
+            if config.log == "auto":
+                output.enter_context(bars())
             require_trackers(getattr(config, "tracking", ()))
             refuse_keys(Path.cwd())
             run(config)

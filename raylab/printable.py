@@ -86,3 +86,11 @@ def join_names(names: Sequence[str], most: int = 4) -> str:
     if len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} more"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in words: 4.5 s, 45 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.2g} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

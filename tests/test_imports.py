@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors", "printable"},
     {"log", "background", "grid_metrics", "memory"},
+    {"live"},
     {"bounded"},
     {"files", "working_directory"},
     {"config"},

@@ -221,8 +221,9 @@ class JobConfig(Strict):
     """Run name; null derives it from the configuration."""
     resume: bool = False
     """Continue the run of this name; start it if it does not exist."""
-    log: Literal["text", "json", "debug"] = "text"
-    """Output: text for people, one JSON object per line, or text with what Ray's processes say."""
+    log: Literal["auto", "text", "json", "debug"] = "auto"
+    """Output: text, with a live bar on a terminal; text alone; one JSON object per line; or text
+    with what Ray's processes say."""
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from raylab.grid_metrics import (
     label_of,
     skill,
 )
-from raylab.printable import join_names
-from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, duration, number, percent
+from raylab.printable import duration, join_names
+from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, percent
 
 SKILL_NOTE = "beside each share the skill over the best rule"
 COLUMNS = 8

@@ -7,22 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.live import Live
-from rich.text import Text
-
 from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
-from raylab.log import console, log_line, structured
-from raylab.printable import pluralize
-from raylab.report.table import RULE, Column, Row, Table, duration, print_tables
+from raylab.live import log_progress
+from raylab.printable import duration, pluralize
+from raylab.report.table import RULE, Column, Row, Table, print_tables
 
 LINE_SECONDS = 10.0
 """Time between two printed lines."""
 
 
 class AnnotationProgress:
-    """The progress line of an annotation: live on a terminal, else printed every ten seconds."""
+    """The progress of an annotation: a live bar on a terminal, else a line every ten seconds."""
 
     def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
         """Starts the clock.
@@ -32,27 +29,19 @@ class AnnotationProgress:
             before: cases that are in the archive already, by status.
         """
         self.total, self.before, self.tally = total, Counter(before or {}), Tally()
-        out = console()
-        self._live = Live(console=out, refresh_per_second=4, transient=True)
-        self._is_live = out.is_terminal and not structured()
-        self._start = self._printed = time.monotonic()
+        self._start = time.monotonic()
 
-    def __enter__(self) -> "AnnotationProgress":
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.stop()
-        self._print()
-
-    def show(self) -> None:
-        """Updates the line, or prints one when it is due."""
-        if self._is_live:
-            self._live.update(Text(describe(self.figures())))
-        elif time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed = time.monotonic()
-            self._print()
+    def show(self, every: float = LINE_SECONDS) -> None:
+        """Moves the bar, or prints a line if the last one is older than so many seconds."""
+        figures = self.figures()
+        shown = describe({**figures, "cost": None, "eta_seconds": None})
+        log_progress(
+            describe(figures),
+            unit="cases",
+            figures=shown.partition("  ")[2],
+            every=every,
+            **figures,
+        )
 
     def figures(self) -> dict[str, Any]:
         """Returns progress and speed since this process started, and cases by status overall.
@@ -76,10 +65,6 @@ class AnnotationProgress:
             "concurrency": sum(tally.concurrency.values()),
             "eta_seconds": seconds * left / ended if left and ended else None,
         }
-
-    def _print(self) -> None:
-        figures = self.figures()
-        log_line(describe(figures), **figures)
 
 
 def describe(figures: Mapping[str, Any]) -> str:

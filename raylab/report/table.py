@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from raylab.log import log_tables
-from raylab.printable import printable
+from raylab.printable import duration, printable
 from raylab.runs.records import Figure, Measure
 
 MISSING, BEST = "missing", "best"
@@ -228,14 +228,6 @@ def shorten(text: str, length: int) -> str:
         return text
     head = (length - 1) // 2
     return f"{text[:head]}…{text[head + 1 - length :]}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration in words: 4.5 s, 45 s, 12 min, 3 h 05 min."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.2g} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def shades(values: Iterable[float | None]) -> list[float | None]:

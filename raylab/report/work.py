@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from raylab.background import running
-from raylab.log import log_line
-from raylab.report.table import duration, percent
+from raylab.live import log_progress, progress
+from raylab.printable import duration
+from raylab.report.table import percent
 from raylab.workers import listening
 
-LINE_SECONDS = 30.0
-"""Longest time without a line."""
+LINE_SECONDS, LOOK_SECONDS = 30.0, 0.5
+"""Longest time without a line, and without a look at what is done."""
 
 
 @contextmanager
@@ -25,9 +26,10 @@ def watch(total: int, noun: str, parts: int | None = None) -> Generator["Progres
         noun: Its name in the plural, such as `tasks`.
         parts: Number of parts of about like size that do it; None takes `total`.
     """
-    progress, over = Progress(total, noun, parts or total), threading.Event()
-    with listening(progress.advance), running(partial(progress.beat, over), stop=over.set):
-        yield progress
+    work, over = Progress(total, noun, parts or total), threading.Event()
+    beat = partial(work.beat, over)
+    with progress(), listening(work.advance), running(beat, stop=over.set):
+        yield work
 
 
 class Progress:
@@ -37,32 +39,34 @@ class Progress:
         """Starts the clock; see `watch`."""
         self._total, self._noun, self._of_part = total, noun, total / parts
         self._done, self._share = 0, 0.0
-        self._start = self._shown = time.monotonic()
+        self._start = time.monotonic()
 
     def advance(self, share: float) -> None:
         """Notes which share of the part under way is done."""
         self._share = share
 
     def end(self, done: int, message: str = "", **fields: Any) -> None:
-        """Adds what a part did, and prints its message if it has one."""
+        """Adds what a part did, and tells its message if it has one."""
         self._done, self._share = self._done + done, 0.0
         if message:
             width = len(str(self._total))
-            self._print(f"[{self._done:>{width}}/{self._total}] {message}", **fields)
+            line = f"[{self._done:>{width}}/{self._total}] {message}"
+            self._tell(line, figures=message, **fields)
 
     def beat(self, over: threading.Event) -> None:
-        """Prints lines as they are due until the event is set."""
-        while not over.wait(self._shown + LINE_SECONDS - time.monotonic()):
+        """Tells what is done until the event is set."""
+        while not over.wait(min(LOOK_SECONDS, LINE_SECONDS)):
             seconds = time.monotonic() - self._start
-            if time.monotonic() >= self._shown + LINE_SECONDS:
-                more = f" and {percent(self._share)} of the next" if self._share else ""
-                done = f"{self._done} of {self._total} {self._noun}{more}"
-                self._print(f"  {done} after {duration(seconds)}", seconds=seconds)
+            more = f" and {percent(self._share)} of the next" if self._share else ""
+            line = f"  {self._done} of {self._total} {self._noun}{more} after {duration(seconds)}"
+            self._tell(line, every=LINE_SECONDS, seconds=seconds)
 
-    def _print(self, message: str, **fields: Any) -> None:
-        self._shown = time.monotonic()
+    def _tell(self, message: str, **fields: Any) -> None:
         done = self._done + self._share * self._of_part
-        eta = (self._shown - self._start) * (self._total - done) / done if done else None
+        seconds = time.monotonic() - self._start
+        eta = seconds * (self._total - done) / done if done else None
         if eta is not None:
             message = f"{message}, ETA {duration(eta)}"
-        log_line(message, done=self._done, total=self._total, eta_seconds=eta, **fields)
+        log_progress(
+            message, done=self._done, total=self._total, unit=self._noun, eta_seconds=eta, **fields
+        )

@@ -6,7 +6,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from raylab.arc.training import Experiment
-from raylab.report.table import duration
+from raylab.printable import duration
 from raylab.training.listeners import HEARTBEAT_SECONDS, Tell
 
 FIRST_STEPS, FIRST_SECONDS = 5, 5.0

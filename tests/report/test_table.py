@@ -7,7 +7,7 @@ from rich.console import Console
 
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.worker import Tally
-from raylab.printable import join_names, pluralize
+from raylab.printable import duration, join_names, pluralize
 from raylab.report.progress import AnnotationProgress, describe
 from raylab.report.quality import log_lines
 from raylab.report.table import (
@@ -16,7 +16,6 @@ from raylab.report.table import (
     Column,
     Table,
     as_rich,
-    duration,
     figure_cell,
     shades,
     share_cell,

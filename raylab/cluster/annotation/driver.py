@@ -15,6 +15,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
+from raylab import live
 from raylab.annotation.input.cases import Case
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import Chunk, Tally, chunks_of
@@ -62,7 +63,9 @@ def annotate_on_ray(
         stack.enter_context(session(config.cluster))
         require_kept(annotation.run)
         stop = stack.enter_context(_stop_signals())
-        progress = stack.enter_context(AnnotationProgress(total, before))
+        stack.enter_context(live.progress())
+        progress = AnnotationProgress(total, before)
+        stack.callback(progress.show, every=0.0)
         pool = stack.enter_context(Pool(annotation, embedded))
         pool.run(chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
