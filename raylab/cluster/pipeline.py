@@ -39,7 +39,7 @@ from raylab.log import log_line
 from raylab.quality.record import Quality
 from raylab.quality.trees import find_trees
 from raylab.report.diagnosis import verdict_sections
-from raylab.report.models import comparison_tables
+from raylab.report.models import summary_table
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.pipeline import pipeline_page
 from raylab.report.quality import log_quality
@@ -209,7 +209,7 @@ def _written(run: Run, kind: type[R]) -> R:
 def _tell_outcome(run: Run) -> None:
     quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
     print_tables(
-        *comparison_tables(models),
+        summary_table(models),
         models={name: m.best.model_dump(mode="json") for name, m in models.items()},
         reported={name: m.reported.model_dump(mode="json") for name, m in models.items()},
     )

@@ -31,6 +31,7 @@ from raylab.cluster.train_messages import ForwardFailures, Line, WorkerSettings
 from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
+from raylab.live import progress
 from raylab.log import detailed, log_line
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
@@ -39,6 +40,7 @@ from raylab.training.listeners import (
     EpochListener,
     ended_metrics,
     epoch_listeners,
+    log_training,
 )
 from raylab.training.outcome import report_training
 
@@ -163,7 +165,7 @@ def _messages(
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     try:
         listen = partial(_listen, queue, config, run, meters, on_epoch)
-        with running(listen, stop=partial(queue.put, None)):
+        with progress(), running(listen, stop=partial(queue.put, None)):
             yield queue
     finally:
         queue.shutdown()
@@ -180,7 +182,7 @@ def _listen(
                 case logging.LogRecord():
                     logger.handle(message)
                 case Line(text, fields, None):
-                    log_line(text, training=run.name, **fields)
+                    log_training(run, text, fields)
                 case Line(text, _, worker):
                     meters.record(WORKER_FAILURES, training=run.name)
                     log_line(text, logging.WARNING, training=run.name, worker=worker)

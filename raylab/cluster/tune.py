@@ -42,11 +42,12 @@ from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.search import Search
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
-from raylab.grid_metrics import mode_of, worst
+from raylab.grid_metrics import label_of, mode_of, worst
+from raylab.live import log_progress, progress
 from raylab.log import log_line
 from raylab.memory import give_back
 from raylab.report.charts import learning_curves_png
-from raylab.report.models import comparison_tables, epoch_line
+from raylab.report.models import epoch_line, summary_table
 from raylab.report.page import PAGE, write_page
 from raylab.report.sweep import curve_names, sweep_page, sweep_table
 from raylab.report.table import print_tables
@@ -104,7 +105,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             session(config.cluster, run),
         ):
             shared = ray.put(sides)
-            with variables(**SETTINGS):
+            with variables(**SETTINGS), progress():
                 results = _tuner(config, run, shared).fit()
             _conclude(config, run, results, shared, trackers)
 
@@ -246,8 +247,7 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
-        name = self._name(trial)
-        log_line(f"trial {name}: {describe(drawn)}", trial=name, drawn=drawn)
+        self._tell(trials, trial, f": {describe(drawn)}", drawn=drawn)
         self._count(trials)
 
     def on_trial_result(
@@ -259,21 +259,18 @@ class _Progress(ray.tune.Callback):
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
         epoch, score = Epoch.of_row(result), result[SCORE]
-        log_line(f"trial {name} {epoch_line(epoch)}", trial=name, epoch=epoch.epoch, score=score)
         # Tune stores the last results of this trial only after this call.
-        best = max if mode_of(self.monitor) == "max" else min
+        choose = max if mode_of(self.monitor) == "max" else min
         others = [other.last_result or {} for other in trials if other is not trial]
-        self.meters.record(BEST_SCORE, best([score, *(o[SCORE] for o in others if SCORE in o)]))
+        best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
+        self.meters.record(BEST_SCORE, best)
+        figures = f"best {label_of(self.monitor)} {best:.4f}  trial {name} {score:.4f}"
+        line = f" {epoch_line(epoch)}"
+        self._tell(trials, trial, line, figures, epoch=epoch.epoch, score=score)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        ended = sum(other.is_finished() or other is trial for other in trials)
-        name = self._name(trial)
-        log_line(
-            f"trial {name} ended, {ended} of {self.trials} done",
-            trial=name,
-            done=ended,
-            total=self.trials,
-        )
+        done = self._done(trials, trial)
+        self._tell(trials, trial, f" ended, {done} of {self.trials} done", done=done)
         self._count(trials, trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -281,6 +278,17 @@ class _Progress(ray.tune.Callback):
         name = self._name(trial)
         log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
         self._count(trials)
+
+    def _tell(
+        self, trials: list[Any], trial: Any, end: str, figures: str = "", **fields: Any
+    ) -> None:
+        name, done = self._name(trial), self._done(trials)
+        progress = {"done": done, "total": self.trials, "unit": "trials", "trial": name}
+        log_progress(f"trial {name}{end}", figures=figures, **progress | fields)
+
+    def _done(self, trials: list[Any], ended: Any = None) -> int:
+        """Returns how many trials have ended, with one that just `ended`."""
+        return sum(trial.is_finished() or trial is ended for trial in trials)
 
     def _name(self, trial: Any) -> str:
         return name_trial(trial.trial_id, trial.config[DRAWN], self.space)
@@ -343,7 +351,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
     winner = metrics.trials[0]
     trained = Run.at(run / TRIALS / winner.trial).read_record(TrainingMetrics)
-    beside = [] if trained is None else list(comparison_tables({winner.description: trained}))
+    beside = [] if trained is None else [summary_table({winner.description: trained})]
     print_tables(
         sweep_table(metrics, config.training.monitor),
         *beside,

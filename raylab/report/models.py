@@ -1,7 +1,7 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
 from raylab.grid_metrics import (
@@ -15,7 +15,7 @@ from raylab.grid_metrics import (
     skill,
 )
 from raylab.printable import duration, join_names
-from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, percent
+from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
 
 SKILL_NOTE = "beside each share the skill over the best rule"
 COLUMNS = 8
@@ -32,6 +32,17 @@ GROUP_COLUMNS = {
     "change_recall": "change recall",
 }
 """Labels of the metrics of a group of tasks, free-running ones first."""
+SUMMARY = {
+    "solve_rate": "solved",
+    "grid_accuracy": "grid",
+    "cell_accuracy": "cell",
+    "change_recall": "change recall",
+    OBJECTIVE: "objective",
+    LOSS: "loss",
+}
+"""Labels of the metrics in the terminal."""
+LONGEST_NAME = 22
+"""Most characters of a model's name in the terminal."""
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
 Models = Mapping[str, TrainingMetrics]
@@ -70,15 +81,51 @@ def find_leader(models: Models, metric: str) -> tuple[str, str, str] | None:
     return name, percent(present[name]), phrase
 
 
+def summary_table(models: Models) -> Table:
+    """Returns the main figures of each model at its best epoch, and of the best rule on each.
+
+    It fits a terminal of 80 columns. A fine-tuned model has the figures before it as well.
+    """
+    labels = _labels(models)
+    rows: list[Row] = []
+    for label, model in zip(labels, models.values(), strict=True):
+        rows.append([shorten(label, LONGEST_NAME), *_summary_cells(model.reported.metrics)])
+        if model.before is not None:
+            rows.append(["  before fine-tuning", *_summary_cells(model.before.metrics)])
+    rows.append(RULE)
+    for name, rules in _distinct_rules(models).items():
+        best = {key: found[1] for key in SUMMARY if (found := best_rule(rules, key))}
+        rows.append([shorten(f"best rule{name}", LONGEST_NAME), *_summary_cells(best)])
+    return Table(
+        f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
+        f"{_free_note(labels)}",
+        ["", *SUMMARY.values()],
+        rows,
+    )
+
+
+def _labels(models: Models) -> list[str]:
+    return [
+        name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
+    ]
+
+
+def _free_note(labels: Sequence[str]) -> str:
+    return f"; {FREE_MARK} all free-running" if any(FREE_MARK in label for label in labels) else ""
+
+
+def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
+    for key in SUMMARY:
+        say = number if key in (OBJECTIVE, LOSS) else percent
+        yield say(metrics.get(key))
+
+
 def comparison_tables(models: Models) -> Iterator[Table]:
     """Yields the metrics of each model at its best epoch beside the rules that learn nothing.
 
     The models go down where there are more of them than metrics, and wide tables continue.
     """
-    others = _rules_beside(models)
-    labels = [
-        name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
-    ]
+    others, labels = _rules_beside(models), _labels(models)
     rows: list[Row] = [
         [
             accuracy_phrase(metric) if definition.free_running else definition.label,
@@ -90,10 +137,9 @@ def comparison_tables(models: Models) -> Iterator[Table]:
         and any(metric in model.reported.metrics for model in models.values())
     ]
     rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
-    all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
     table = Table(
-        f"The best epoch on the {side_of(models)}; teacher-forced unless stated{all_free}; "
-        f"{SKILL_NOTE}",
+        f"The best epoch on the {side_of(models)}; teacher-forced unless stated"
+        f"{_free_note(labels)}; {SKILL_NOTE}",
         ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
     )
@@ -166,16 +212,21 @@ def epoch_line(epoch: Epoch) -> str:
     planned = epoch.epoch * epoch.planned_steps / epoch.step
     left = (planned - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
     epochs = math.ceil(planned)
+    return (
+        f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}  {epoch_figures(epoch)}"
+        f"  {epoch.samples_per_second:.1f} samples/s  ETA {duration(left)}"
+    )
+
+
+def epoch_figures(epoch: Epoch) -> str:
+    """Returns the main figures of an epoch, in at most 80 characters."""
     measured = epoch.validation
     return (
-        f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}"
-        f"  loss {epoch.train_loss:.4f}"
+        f"loss {epoch.train_loss:.4f}"
         f"  solved {100 * measured['solve_rate']:.2f} %"
         f"  grid {100 * measured['grid_accuracy']:.2f} %"
         f"  cell {100 * measured['cell_accuracy']:.2f} %"
         f"  objective {measured[OBJECTIVE]:.4f}"
-        f"  {epoch.samples_per_second:.1f} samples/s"
-        f"  ETA {duration(left)}"
     )
 
 
@@ -193,15 +244,20 @@ def _model_cells(models: Models, metric: str) -> Iterator[Cell]:
 
 def _rules_beside(models: Models) -> dict[str, Mapping[str, float]]:
     """Returns the metrics of the rules, by label; models on the same tasks share theirs."""
+    return {
+        f"{rule_label(rule)}{name}": values
+        for name, rules in _distinct_rules(models).items()
+        for rule, values in rules.items()
+    }
+
+
+def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
+    """Returns distinct metrics of the rules by the end of their labels: the model, or nothing."""
     distinct: dict[str, RuleMetrics] = {}
     for name, model in models.items():
         if (rules := model.reported.rules) and rules not in distinct.values():
             distinct[name] = rules
-    return {
-        f"{rule_label(rule)}{f' ({name})' if len(distinct) > 1 else ''}": values
-        for name, rules in distinct.items()
-        for rule, values in rules.items()
-    }
+    return {f" ({name})" if len(distinct) > 1 else "": rules for name, rules in distinct.items()}
 
 
 def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:

@@ -11,6 +11,8 @@ from raylab.report.page import Block, Page, Section, block, curves, provenance
 from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent
 from raylab.runs.run_record import RunRecord
 
+PAGE_ONLY = ("skill", "epochs", "parameters")
+"""Columns for which a terminal of 80 columns has no room."""
 SHOWN_TRIALS = 200
 """Most rows of the table."""
 SHOWN_CURVES = 50
@@ -69,7 +71,8 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     label = label_of(monitor)
     notes = f"{label} of each trial at its best epoch, in [0, 1]."
     trial, run = Column("trial", text=True), Column("run", text=True, page_only=True)
-    figures = ("solved, free-running", label, "skill", "at epoch", "epochs", "parameters")
+    names = ("solved, free-running", label, "skill", "at epoch", "epochs", "parameters")
+    figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
     if best := best_rule(sweep.rules, monitor):
         notes += " In the column skill, 0 is no better than the best rule that learns nothing."

@@ -6,8 +6,9 @@ from typing import Any
 
 from raylab.arc.records import TrainingMetrics
 from raylab.config.base import Tracking
+from raylab.live import log_progress
 from raylab.log import log_line
-from raylab.report.models import epoch_line
+from raylab.report.models import epoch_figures, epoch_line
 from raylab.runs.run import Run
 from raylab.tracking import Tracker, tracking
 
@@ -42,10 +43,27 @@ def epoch_listeners(trackers: Sequence[Tracking], run: Run) -> Generator[dict[st
         return lambda metrics: tracker.log(metrics.last.epoch, _figures(metrics))
 
     def tell(metrics: TrainingMetrics) -> None:
-        log_line(epoch_line(metrics.last), training=run.name, **metrics.last.row())
+        last = metrics.last
+        log_progress(
+            epoch_line(last),
+            done=last.step,
+            total=last.planned_steps,
+            unit="steps",
+            figures=epoch_figures(last),
+            training=run.name,
+            **last.row(),
+        )
 
     with tracking(trackers, run) as opened:
         yield {**{name: follow(tracker) for name, tracker in opened.items()}, "progress": tell}
+
+
+def log_training(run: Run, message: str, fields: Mapping[str, Any]) -> None:
+    """Prints a line of a training, or shows its progress if the fields tell what is done."""
+    if "done" in fields:
+        log_progress(message, unit="steps", every=HEARTBEAT_SECONDS, training=run.name, **fields)
+    else:
+        log_line(message, training=run.name, **fields)
 
 
 def _figures(metrics: TrainingMetrics) -> dict[str, float]:

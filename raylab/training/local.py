@@ -4,7 +4,7 @@ import logging
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
@@ -16,10 +16,15 @@ from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import build_experiment
 from raylab.config.jobs import TrainConfig
-from raylab.log import log_line
+from raylab.live import progress
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
-from raylab.training.listeners import EpochListener, ended_metrics, epoch_listeners
+from raylab.training.listeners import (
+    EpochListener,
+    ended_metrics,
+    epoch_listeners,
+    log_training,
+)
 from raylab.training.loop import train_epochs
 from raylab.workers import WorkersHere
 
@@ -71,16 +76,13 @@ def fit(
     device = use_share(config.cluster, threads)
     _quieten_lightning()
 
-    def tell(message: str, fields: Mapping[str, Any]) -> None:
-        log_line(message, training=run.name, **fields)
-
-    with epoch_listeners(config.tracking, run) as own, _interrupts():
+    with epoch_listeners(config.tracking, run) as own, progress(), _interrupts():
         return train_epochs(
             config.training,
             run,
             build_experiment(config, sides, start, run_id=run.id),
             listeners={**own, **listeners},
-            tell=tell,
+            tell=partial(log_training, run),
             accelerator=device.type,
             devices=1,
             # Lightning would take the variables of a batch system for a request of many workers.

@@ -1,14 +1,16 @@
 """What a training tells while it runs: its size, and signs of life."""
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 
 from raylab.arc.training import Experiment
 from raylab.printable import duration
-from raylab.training.listeners import HEARTBEAT_SECONDS, Tell
+from raylab.training.listeners import Tell
 
+SIGN_SECONDS = 0.5
+"""Least time between two signs of life."""
 FIRST_STEPS, FIRST_SECONDS = 5, 5.0
 """Steps and seconds, each at least, from which the time of a training is forecast."""
 
@@ -32,15 +34,11 @@ class Heartbeat(pl.Callback):
     """Callback that tells where a long epoch is and, in the first, how long all of them take."""
 
     def __init__(self, tell: Tell) -> None:
-        """Tells a line every `HEARTBEAT_SECONDS`, on the first worker."""
+        """Tells where it is every `SIGN_SECONDS`, on the first worker."""
         self._tell = tell
         self._last_sign = time.monotonic()
         self._first_step: tuple[int, float] | None = None
         self._is_forecast = False
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Counts from the start of the epoch."""
-        self._last_sign = time.monotonic()
 
     def on_train_batch_end(
         self,
@@ -54,13 +52,14 @@ class Heartbeat(pl.Callback):
         if trainer.global_rank:
             return
         self._forecast(trainer, pl_module)
-        if time.monotonic() < self._last_sign + HEARTBEAT_SECONDS:
+        if time.monotonic() < self._last_sign + SIGN_SECONDS:
             return
         self._last_sign = time.monotonic()
         epoch, step, loss = trainer.current_epoch + 1, batch_idx + 1, float(outputs["loss"])
         steps = trainer.num_training_batches
         message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
-        self._tell(message, {"epoch": epoch, "done": step, "total": steps, "loss": loss})
+        whole = {"done": trainer.global_step, "total": cast("Any", pl_module).course.steps}
+        self._tell(message, {"epoch": epoch, **whole, "loss": loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leaves the time that is left to the line of the epoch."""

@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from raylab.arc.records import Example, GroupMetrics, TrainingMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.quality.record import FileCounts
 from raylab.report import page as content_of
-from raylab.report.models import comparison_tables, epoch_line
+from raylab.report.models import SUMMARY, comparison_tables, epoch_line, summary_table
 from raylab.report.page import render
 from raylab.report.pipeline import SHOWN_MODELS, pipeline_page
+from raylab.report.table import as_rich
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page, rows_of
@@ -253,3 +256,23 @@ def test_epoch_line_counts_the_epochs_left():
         "epoch  3/10  loss 0.5123  solved 10.00 %  grid 12.50 %  cell 50.00 %  objective 0.2500"
         "  31.2 samples/s  ETA 6 min"
     )
+
+
+def test_a_terminal_of_80_columns_shows_six_figures_whole() -> None:
+    rules = {
+        "copy_source": {"solve_rate": 0.25, "cell_accuracy": 0.75},
+        "previous_cell": {"solve_rate": 0.0, "cell_accuracy": 0.8},
+    }
+    values = dict.fromkeys(SUMMARY, 1.0) | {"loss": 0.125}
+    tuned = training_metrics(
+        test=held_out(values, rules=rules), before=held_out({"solve_rate": 0.5})
+    )
+    models = {"encoder_decoder-17-with-a-long-name": tuned}
+    out = StringIO()
+    Console(file=out, width=80).print(as_rich(summary_table(models)))
+    lines = [re.findall(r"[^│┃\s][^│┃]*(?<! )", line) for line in out.getvalue().splitlines()]
+    shares = ["100.00 %"] * 4
+    assert ["encoder_de…a-long-name", *shares, "1.0000", "0.1250"] in lines
+    assert ["before fine-tuning", "50.00 %", *["-"] * 5] in lines
+    # The best of each: one rule solves more, the other has more cells right.
+    assert ["best rule", "25.00 %", "-", "80.00 %", *["-"] * 3] in lines
