@@ -33,15 +33,15 @@ GROUP_COLUMNS = {
 }
 """Labels of the metrics of a group of tasks, free-running ones first."""
 SUMMARY = {
-    "solve_rate": "solved",
-    "grid_accuracy": "grid",
-    "cell_accuracy": "cell",
-    "change_recall": "change recall",
+    "solve_rate": "solved\n%",
+    "grid_accuracy": "grid\n%",
+    "cell_accuracy": "cell\n%",
+    "change_recall": "change\nrecall %",
     OBJECTIVE: "objective",
     LOSS: "loss",
 }
 """Labels of the metrics in the terminal."""
-LONGEST_NAME = 22
+LONGEST_NAME = 17
 """Most characters of a model's name in the terminal."""
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
@@ -91,7 +91,7 @@ def summary_table(models: Models) -> Table:
     for label, model in zip(labels, models.values(), strict=True):
         rows.append([shorten(label, LONGEST_NAME), *_summary_cells(model.reported.metrics)])
         if model.before is not None:
-            rows.append(["  before fine-tuning", *_summary_cells(model.before.metrics)])
+            rows.append(["before tuning", *_summary_cells(model.before.metrics)])
     rows.append(RULE)
     for name, rules in _distinct_rules(models).items():
         best = {key: found[1] for key in SUMMARY if (found := best_rule(rules, key))}
@@ -115,9 +115,9 @@ def _free_note(labels: Sequence[str]) -> str:
 
 
 def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
-    for key in SUMMARY:
-        say = number if key in (OBJECTIVE, LOSS) else percent
-        yield say(metrics.get(key))
+    for key, label in SUMMARY.items():
+        say = percent if label.endswith("%") else number
+        yield say(metrics.get(key)).removesuffix(" %")
 
 
 def comparison_tables(models: Models) -> Iterator[Table]:
