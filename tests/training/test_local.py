@@ -132,9 +132,10 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
     """The reader of its output goes away in an epoch, again before the test, and after it."""
     settings = config(tmp_path)
     run = Run.at(tmp_path / "run")
-    for module in (listeners, held_out, table):
+    printers = {listeners: "log_progress", held_out: "log_line", table: "log_tables"}
+    for module, printer in printers.items():
         with monkeypatch.context() as closed:
-            closed.setattr(module, "log_tables" if module is table else "log_line", close)
+            closed.setattr(module, printer, close)
             with pytest.raises(BrokenPipeError):
                 train(read_inputs(settings))
         assert run.finished is (module is table)
