@@ -24,6 +24,7 @@ from raylab.archive.records import (
     UNCONFIRMED,
     UNDO,
     DecisionRow,
+    standing_judgements,
 )
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook, Label
@@ -45,6 +46,19 @@ class DecidedCase(Case):
 
     decision: HumanDecision = field(kw_only=True)
     place: int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class JudgedCase:
+    """A case with its independent judgements.
+
+    Attributes:
+        judgements: those that stand.
+        waits: true while the case waits for a person.
+    """
+
+    judgements: tuple[HumanDecision, ...]
+    waits: bool
 
 
 def decision_row(
@@ -122,6 +136,26 @@ def without_lone_judgements(rows: Iterable[DecisionRow]) -> Iterator[DecisionRow
     for row in rows:
         if row.action != JUDGE or row.status != HUMAN or row.body["confirmation"] is not None:
             yield row
+
+
+def judged_cases(rows: Iterable[DecisionRow], codebook: Codebook) -> dict[str, JudgedCase]:
+    """Returns the cases that somebody has judged independently, by id.
+
+    Args:
+        rows: The rows of a kind, in the order in which they were archived.
+        codebook: That of the run.
+    """
+    by_case: dict[str, list[DecisionRow]] = {}
+    for row in rows:
+        by_case.setdefault(row.case, []).append(row)
+    return {
+        case: JudgedCase(
+            tuple(read_decision(row.body, codebook) for row in standing.values()),
+            acts[-1].status == HUMAN,
+        )
+        for case, acts in by_case.items()
+        if (standing := standing_judgements(acts))
+    }
 
 
 def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[str, Label | None]:

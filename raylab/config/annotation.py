@@ -125,3 +125,6 @@ class PeopleConfig(Strict):
     people: Literal[1, 2] = 1
     """Who decides a case: one person, or two who judge it independently by the description alone,
     and a third where they differ."""
+    epsilon: Annotated[float, Field(ge=0, le=1)] = 0.15
+    """Advantage of a person that the lower cost of a model makes up for, in the alternative
+    annotator test: 0.2 for experts, 0.15 for skilled people, 0.1 for crowd workers."""

@@ -13,10 +13,11 @@ from raylab.annotation.outcome import (
     classify_stage,
     evaluate_stage,
 )
-from raylab.annotation.statistics.accuracy import NAMES, AuditReport, ConfusionPanel
+from raylab.annotation.statistics.accuracy import FINAL, NAMES, AuditReport, ConfusionPanel
 from raylab.annotation.statistics.agreement import NONE, AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import CallUsage, Seconds
+from raylab.annotation.statistics.people import SubstituteReport
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.printable import join_names, pluralize
 from raylab.report.drift import drift_section
@@ -64,6 +65,7 @@ CHOICES = {
     "synthesis": "a code of its own",
     "own": "a code of their own",
 }
+QUEUES = {"decision": "open cases", "audit": "audited cases"}
 HASH_DIGITS = 8
 LONGEST_NAME = 50
 """Most characters shown of the name of a model or a prompt."""
@@ -114,6 +116,8 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         yield f"Final codes: {join_names(codes)}."
     if report.audit is not None:
         yield _summarize_audit(report.audit)
+    if (final := report.substitutes.get(FINAL)) is not None:
+        yield _summarize_substitute(final)
     annotators = [_served(report, classify_stage(side)) for side in SIDES]
     settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
     yield (
@@ -149,6 +153,17 @@ def _summarize_audit(audit: AuditReport) -> str:
     )
 
 
+def _summarize_substitute(final: SubstituteReport) -> str:
+    if final.passes is None:
+        return f"Whether the models may stand in for people cannot be said: {final.reason}."
+    rate, advantage = final.winning_rate, share_cell(final.advantage).text
+    return (
+        f"The final codes {'may' if final.passes else 'may not'} stand in for people's, by the "
+        f"alternative annotator test: winning rate {rate:.2f}, average advantage probability "
+        f"{advantage}."
+    )
+
+
 def _reliability(alpha: float) -> str:
     if alpha >= RELIABLE:
         return "reliable"
@@ -168,6 +183,8 @@ def _served(report: AnnotationReport, stage: str) -> str:
 def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> Iterator[Section]:
     audit = [] if report.audit is None else [_audit_table(report.audit)]
     yield Section("codes", "Final codes", [_code_table(report), *audit])
+    if report.people:
+        yield _people(report)
     yield _endings(report)
     yield _agreement(report.agreement)
     yield _annotators(report)
@@ -209,6 +226,28 @@ def _audit_table(audit: AuditReport) -> Table:
         "for a random part of the sample where some are not answered. The last row joins scores "
         f"and audit by prediction-powered inference{weight}.",
     )
+
+
+def _people(report: AnnotationReport) -> Section:
+    judged = (
+        "Two people judged each case by the description alone, neither knowing the other's code. "
+        "Alpha is over the cases to which both gave a code."
+    )
+    people = {QUEUES[kind]: part for kind, part in report.people.items()}
+    blocks: list[Block] = [_part_table("Independent judgements", people, judged)]
+    if report.substitutes:
+        notes = (
+            "The alternative annotator test (arXiv 2501.10970) on the audited cases that two "
+            "people judged: it leaves out each person in turn, and asks who is nearer to the "
+            "other, the code or that person. A code wins against a person whose advantage is less "
+            "than review.epsilon; a winning rate of 0.5 or more lets it stand in for people. The "
+            "audited cases are a sample of those that the protocol decided, so it says nothing of "
+            "the others."
+        )
+        reason = report.substitutes[FINAL].reason
+        told = f"{notes} {reason[0].upper()}{reason[1:]}." if reason else notes
+        blocks.append(_part_table("Whether codes may stand in", report.substitutes, told))
+    return Section("people", "Two people a case", blocks)
 
 
 def _endings(report: AnnotationReport) -> Section:

@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from raylab.annotation.decisions import audited_codes, without_lone_judgements
+from raylab.annotation.decisions import (
+    JudgedCase,
+    audited_codes,
+    judged_cases,
+    without_lone_judgements,
+)
 from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
+from raylab.annotation.statistics.accuracy import CODES, GIVERS
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
 from raylab.annotation.statistics.figures import UncertainUsage
 from raylab.annotation.statistics.frame import Tables, export_run, read_run, tabulate
+from raylab.annotation.statistics.people import people_report, substitute_report
 from raylab.annotation.statistics.report import (
     AnnotationReport,
     BatchReport,
@@ -22,7 +30,7 @@ from raylab.annotation.statistics.scores import (
     score_answers,
     score_tree,
 )
-from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
+from raylab.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
 from raylab.doctor.diagnosis import diagnose
 from raylab.doctor.responses import make_responses
 from raylab.errors import LlmError
@@ -76,7 +84,7 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
     shares = {
         **{f"cases/{status}": share for status, share in report.cases.status.items()},
         **{f"agreement/{name}": figure for name, figure in agreement.items()},
-        **{f"gold/{name}": gold.roots for name, gold in report.gold.items()},
+        **{f"gold/{name}": gold.labels for name, gold in report.gold.items()},
     }
     figures = {name: share.value for name, share in shares.items() if share.value is not None}
     return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
@@ -98,6 +106,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         archive=annotation.archive.place,
         records=head.records,
         score_tree=_write_tree(annotation, head, tables),
+        **_people(annotation, tables),
         disagreements=disagreement_report(tables),
         changes=changes,
         compared=compared,
@@ -139,6 +148,40 @@ def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
         warnings=(*warnings, f"{left}.") if left else warnings,
         seed=annotation.config.protocol.seed,
     )
+
+
+def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
+    """Returns the reports on the independent judgements; empty where nobody judges so."""
+    archived, codebook, config = annotation.archived, annotation.codebook, annotation.config
+    seed, judged = config.protocol.seed, dict[str, dict[str, JudgedCase]]()
+    if config.review.people > 1:
+        judged = {
+            kind: judged_cases(archived.decisions(kind), codebook) for kind in (DECISION, AUDIT)
+        }
+    people = {
+        kind: people_report([*cases.values()], codebook.distance, seed)
+        for kind, cases in judged.items()
+        if cases
+    }
+    audited = {
+        case: {person(one.reviewer): one.label for one in judgements.judgements if one.label}
+        for case, judgements in judged.get(AUDIT, {}).items()
+    }
+    columns = {name: CODES[name] for name in GIVERS} if audited else {}
+    rows = tables.cases[tables.cases.case.isin([*audited])]
+    substitutes = {
+        name: substitute_report(
+            [
+                (audited[case], tables.label(line))
+                for case, line in zip(rows.case, rows[column], strict=True)
+            ],
+            codebook.distance,
+            config.review.epsilon,
+            seed,
+        )
+        for name, column in columns.items()
+    }
+    return {"people": people, "substitutes": substitutes}
 
 
 def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[FullCase]:

@@ -59,6 +59,8 @@ def content(
         records=4,
         score_tree=ScoreTreeReport(files=1, notes=("halves",), left_out=("3 without gold",)),
         disagreements=disagreement_report(run),
+        people={},
+        substitutes={},
         changes=(),
         compared=(),
         **dict(batch_report(run, decisions)),

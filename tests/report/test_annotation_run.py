@@ -4,18 +4,20 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raylab.annotation.decisions import decision_row
 from raylab.annotation.outcome import SIDES, Outcome, Status
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
 from raylab.annotation.statistics.figures import UncertainUsage
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.archive.ledger import ClaimRow, EndRow
-from raylab.archive.records import CaseRow, Cost, DecisionRow
+from raylab.archive.records import AUDIT, CaseRow, Cost, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
@@ -65,6 +67,7 @@ class Storage:
         self.path, self.archive = path, archive
         self.protocol: dict[str, str] = {}
         self.endpoints: dict[str, Any] = {}
+        self.review: dict[str, Any] = {}
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
@@ -95,6 +98,7 @@ class Storage:
                 },
                 "generations": ["published"],
                 "protocol": self.protocol,
+                "review": self.review,
             }
         )
 
@@ -125,6 +129,41 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     assert "smoke test" in page.text
     assert "No earlier run of the archive asked" in page.text and "fresh=true" in page.text
     assert found.score_tree.files == 0
+
+
+def test_two_people_a_case_say_whether_the_models_may_stand_in(storage: Storage):
+    storage.review = {"people": 2, "epsilon": 0.2}
+    cases = [f"c{number}" for number in range(60)]
+    run = storage.annotate("run", [row(outcome(case, "Lrn", "Sch"), case) for case in cases])
+    reviews = storage.archive.run("run").reviews()
+    reviews.draw(cases, {"share": 1.0})
+    for number, case in enumerate(cases):
+        pair = [*combinations(("Ada", "Bo", "Cy"), 2)][number % 3]
+        for place, name in enumerate(pair):
+            code = "Evo" if place and number < 6 else "Lrn"
+            made = decision(case, code, None, reviewer=name, independent=True)
+            decides = bool(place) and number >= 6
+            reviews.add(decision_row(made, AUDIT, decides=decides))
+    found, page = storage.conclude(run)
+    people = found.people["audit"]
+    assert (people.once, people.twice, people.waiting) == (0, 60, 6)
+    assert people.equal.value == 0.9 and people.people == {"Ada": 40, "Bo": 40, "Cy": 40}
+    # Where two differ the audit has no code yet.
+    assert found.audit is not None and (found.audit.drawn, found.audit.audited) == (60, 54)
+    assert {name: one.winning_rate for name, one in found.substitutes.items()} == {
+        "A": 1.0,
+        "B": 0.0,
+        "final": 1.0,
+    }
+    assert "The final codes may stand in for people's" in page.text
+    assert "Krippendorff's alpha" in page.text and "winning rate" in page.text
+    storage.review = {"people": 2}
+    few = storage.annotate("few", [row(outcome("c", "Lrn", "Sch"), "c")])
+    storage.archive.run("few").reviews().draw(["c"], {"share": 1.0})
+    made = decision("c", "Lrn", None, reviewer="Ada", independent=True)
+    storage.archive.run("few").reviews().add(decision_row(made, AUDIT, decides=False))
+    _, page = storage.conclude(few)
+    assert "cannot be said: 0 people judged 30 of these cases and more" in page.text
 
 
 def test_the_command_for_review_names_the_storage_and_counts_rightly(

@@ -42,6 +42,7 @@ from raylab.annotation.statistics.figures import (
     usage_report,
 )
 from raylab.annotation.statistics.frame import Tables, ranked
+from raylab.annotation.statistics.people import PeopleReport, SubstituteReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
@@ -158,6 +159,10 @@ class AnnotationReport(BatchReport, Record):
     records: int
     """Cases, decisions and audit entries of the run at the time of the report."""
     score_tree: ScoreTreeReport
+    people: dict[str, PeopleReport]
+    """The judgements of two people a case, of the queues `decision` and `audit`."""
+    substitutes: dict[str, SubstituteReport]
+    """Whether each annotator and the `final` code may stand in for people, on the audited cases."""
     disagreements: DisagreementReport
     changes: tuple[DriftChange, ...]
     """The run against earlier runs of the archive, on the cases that they share."""
