@@ -20,7 +20,7 @@ from raylab.config.schema import problems_of
 from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
 from raylab.printable import redacted
-from raylab.runs.run import Run
+from raylab.runs.run import Run, runs_in
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
 
 ARCHIVE = "archive.db"
@@ -88,7 +88,7 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
     run = Run.at(Place.at(storage) / name)
     record = run.read_record(RunRecord)
     if record is None or record.job != AnnotateConfig.job:
-        raise RunError(f"{run} is no annotation run: check name= and storage=")
+        raise RunError(f"{run} is no annotation run: {runs_in(storage)}")
     try:
         moved = {"storage": storage, "archive": archive or _recorded_file(record)}
         return run, AnnotateConfig.of_record(record.config, **moved)

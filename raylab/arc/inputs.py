@@ -9,7 +9,7 @@ from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, Tun
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError, RunError
 from raylab.files import places_of
-from raylab.runs.run import Run
+from raylab.runs.run import Run, runs_in
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
@@ -77,7 +77,7 @@ def _start_from(config: TrainConfig, model: str) -> TrainConfig:
     places = places_of(model, config.storage)
     if not any(place.exists() for place in places):
         looked = " and no ".join(map(str, places))
-        raise CheckpointError(f"init_from: there is no {looked}: name a checkpoint or a run")
+        raise CheckpointError(f"init_from: there is no {looked}; {runs_in(config.storage)}")
     from raylab.arc.checkpoints import read_checkpoint
     from raylab.arc.trained_models import find_models
 

@@ -12,7 +12,7 @@ from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import RunError
 from raylab.files import Place, places_of
-from raylab.runs.run import Run
+from raylab.runs.run import Run, runs_in
 from raylab.runs.run_record import RECORD, RunRecord
 
 LOGGER = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _location(text: str, storage: str) -> Place:
             return place
     raise RunError(
         f"no model {text}: neither {' nor '.join(map(str, places))} is a checkpoint "
-        f"(*{SUFFIX}) or a run directory with a {RECORD}"
+        f"(*{SUFFIX}) or a run directory with a {RECORD}; {runs_in(storage)}"
     )
 
 

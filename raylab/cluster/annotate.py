@@ -21,7 +21,7 @@ from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
 from raylab.printable import pluralize
-from raylab.report.progress import print_forecast
+from raylab.report.progress import log_forecast, print_forecast
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
@@ -62,7 +62,7 @@ def run_annotate(config: AnnotateConfig) -> None:
 
 
 def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> None:
-    """Refuses a new run that would fail, before anything is made."""
+    """Refuses a new run that would fail, before anything is made; prints what it would cost."""
     read_first(config, codebook)
     protocol_settings(config, "", codebook)
     if not URI.match(location):
@@ -76,9 +76,9 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
             # A new run may make its archive.
             return False
 
-    Prices(config.llm)
     if config.cluster.joined is None:
         require_endpoints(config.llm, known)
+    log_forecast(forecast(config, codebook))
 
 
 def _annotate(annotation: AnnotationRun, has_cases: bool) -> str:

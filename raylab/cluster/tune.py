@@ -67,6 +67,8 @@ SETTINGS = {
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
     # _Progress tells what happens; Tune would add tables, and a traceback for each lost process.
     "RAY_AIR_NEW_OUTPUT": "0",
+    # Tune would end on Ctrl-C as if all trials had been made; its last snapshot is recent enough.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
     # Trials track their curves themselves.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }

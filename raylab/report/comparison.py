@@ -32,7 +32,7 @@ from raylab.report.models import comparison_tables, find_leader, rule_label
 from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
 from raylab.report.table import Column, Table, figure_cell, print_tables, shorten
 from raylab.runs.records import Figure, Measure, Part, Record
-from raylab.runs.run import REPORT, TRIALS, Run
+from raylab.runs.run import REPORT, TRIALS, Run, runs_in
 from raylab.runs.run_record import RECORD, RunRecord
 
 COLUMNS = 6
@@ -182,10 +182,7 @@ def _find(text: str, storage: str) -> Run:
         if (place / RECORD).exists():
             return Run.at(place)
     where = " or ".join(str(place / RECORD) for place in places)
-    raise RunError(
-        f"no run {text}: there is no {where}; give in runs= its name under storage=, its "
-        "directory or its URI"
-    )
+    raise RunError(f"no run {text}: there is no {where}; {runs_in(storage)}")
 
 
 def _read(run: Run, kind: type[R], absent: str = "") -> R:

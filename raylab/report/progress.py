@@ -11,6 +11,7 @@ from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
 from raylab.live import log_progress
+from raylab.log import log_line
 from raylab.printable import duration, pluralize
 from raylab.report.table import RULE, Column, Row, Table, print_tables
 
@@ -96,11 +97,8 @@ def print_forecast(rows: Sequence[RoleForecast]) -> None:
         ends = (row.least, row.most)
         spans = (_span((getattr(end, key) for end in ends), no) for key, no in missing.items())
         shown.append([row.role, row.model, *spans])
-    least, most = [row.least for row in rows], [row.most for row in rows]
-    prices = ([amounts.cost for amounts in end] for end in (least, most))
-    costs = [None if None in end else math.fsum(filter(None, end)) for end in prices]
-    calls = _span(sum(amounts.calls for amounts in end) for end in (least, most))
-    shown += [RULE, ["all", "", calls, "", "", _span(costs, "no price")]]
+    calls, costs = _sum_up(rows)
+    shown += [RULE, ["all", "", _span(calls), "", "", _span(costs, "no price")]]
     table = Table(
         "Calls that a run would make; nothing was sent. From: no second turn, no adjudication, "
         "short replies. To: all of them, and the longest replies",
@@ -108,6 +106,25 @@ def print_forecast(rows: Sequence[RoleForecast]) -> None:
         shown,
     )
     print_tables(table, roles=[asdict(row) for row in rows], cost=costs)
+
+
+def log_forecast(rows: Sequence[RoleForecast]) -> None:
+    """Prints what a run would come to in total, on one line."""
+    calls, costs = _sum_up(rows)
+    price = "" if None in costs else f", cost {_span(costs)}"
+    log_line(
+        f"estimate: {_span(calls)} calls{price}; dry_run=true shows it by role and stops",
+        calls=calls,
+        cost=costs,
+    )
+
+
+def _sum_up(rows: Sequence[RoleForecast]) -> tuple[list[int], list[float | None]]:
+    """Returns the calls and the cost of all roles, each at both ends; None without a price."""
+    ends = [row.least for row in rows], [row.most for row in rows]
+    prices = ([amounts.cost for amounts in end] for end in ends)
+    costs = [None if None in end else math.fsum(filter(None, end)) for end in prices]
+    return [sum(amounts.calls for amounts in end) for end in ends], costs
 
 
 def _span(ends: Iterable[float | None], missing: str = "") -> str:

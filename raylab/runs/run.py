@@ -11,6 +11,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,11 +32,25 @@ SCORES = "scores"
 TRIALS = "trials"
 RECORD_BYTES = 1 << 25
 """Longest record that is read."""
+LISTED_RUNS = 8
+"""Most runs that an error names."""
 
 LOGGER = logging.getLogger(__name__)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 R = TypeVar("R", bound=Record)
+
+
+def runs_in(storage: str) -> str:
+    """Returns which runs a storage has, and where else a run may be: the end of an error."""
+    place = Place.at(storage)
+    runs = (name for name in place.names() if (place / name / RECORD).exists())
+    names = list(islice(runs, LISTED_RUNS + 1))
+    listed = ", ".join([*names[:LISTED_RUNS], *["..."] * (len(names) > LISTED_RUNS)])
+    return (
+        f"{storage} has {f'the runs {listed}' if names else 'no runs'}; give storage= for a run of "
+        "another directory, because the default is ./runs of the present one"
+    )
 
 
 class Run(Place):

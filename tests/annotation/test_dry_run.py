@@ -3,18 +3,20 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raylab.annotation.dry_run import forecast
+from raylab.annotation.dry_run import Amounts, RoleForecast, forecast
 from raylab.annotation.input.cases import select_cases
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.cluster.annotate import run_annotate
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
+from raylab.report.progress import log_forecast
 from tests.annotation.outcomes import CODEBOOK
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
 from tests.llm.test_client import Notebook, awaited
@@ -116,3 +118,15 @@ def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "runs").exists()
     told: Any = capsys.readouterr().out
     assert "annotator_a" in told and "5 to 10" in told and "no price" in told
+
+
+def test_the_totals_fit_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        RoleForecast("a", "M", Amounts(5, 100, 50, 0.25), Amounts(10, 200, 900, 0.5)),
+        RoleForecast("b", "N", Amounts(5, 100, 50, 1.0), Amounts(30, 200, 900, 2.0)),
+    ]
+    log_forecast(rows)
+    log_forecast([replace(rows[0], most=Amounts(10, 200, None, None))])
+    priced, unpriced = capsys.readouterr().out.splitlines()
+    assert priced.startswith("estimate: 10 to 40 calls, cost 1.25 to 2.5; dry_run=true shows")
+    assert unpriced.startswith("estimate: 5 to 10 calls; dry_run=true")

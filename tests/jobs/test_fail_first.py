@@ -118,7 +118,7 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
         ),
         ("train", ["storage=some.ckpt"], 1, "some.ckpt is no directory"),
         ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
-        ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt: name a checkpoint"),
+        ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt; .* has no runs; give storage="),
         ("train", ["name=a", "init_from=."], 1, r"is a checkpoint \(\*\.ckpt\) or a run"),
         ("review", ["name=gone"], 1, "runs/gone is no annotation run"),
         ("report", ["runs=[absent]"], 1, r"no run absent: .*/runs/absent/\S+ or \S+/absent/\S+"),
