@@ -23,6 +23,11 @@ Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
 
 
+def field_of(category: str) -> str:
+    """Returns the field that a category is a value of, as in `kind=person`; empty without one."""
+    return category.partition("=")[0] if "=" in category else ""
+
+
 @dataclass(frozen=True, eq=False)
 class Label:
     """A classification of a case, equal to all that have the same canonical line.
@@ -194,9 +199,9 @@ def _reading(info: ValidationInfo) -> ReplyReading:
 
 
 def _read_label(value: object, info: ValidationInfo) -> "Label":
-    if not isinstance(value, str):
-        raise ValueError("should be text")
     reading = _reading(info)
+    if reading.form.label["type"] == "string" and not isinstance(value, str):
+        raise ValueError("should be text")
     try:
         return reading.form.read(value, reading.repairs)
     except LabelError as error:
@@ -292,7 +297,8 @@ class AnswerForm:
         name: Name of the taxonomy in the titles of schemas.
         key: Key of a label in replies.
         label: JSON schema of a label.
-        read: Reads a label in a text, and adds its repairs to a list; raises LabelError.
+        read: Reads a label in a JSON value of the schema, or in a text, and adds its repairs to a
+            list; raises LabelError.
         criteria: Criteria that an evaluator is asked about, in the order of reports.
         reason: Key of the reasons for a label.
         text: JSON schema of reasons and summaries.
@@ -304,7 +310,7 @@ class AnswerForm:
     name: str
     key: str
     label: Schema
-    read: Callable[[str, list[str]], Label]
+    read: Callable[[Any, list[str]], Label]
     criteria: tuple[Criterion, ...]
     reason: str = "rationale"
     text: Schema = field(default_factory=lambda: {"type": "string"})

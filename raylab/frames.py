@@ -115,7 +115,7 @@ def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """
     place = Place.at(run)
     opened, made = find_annotation_run(str(place.parent), place.name, archive)
-    codebook = choose_codebook(made.protocol)
+    codebook = choose_codebook(made)
     open_book = codebook.prompts[made.llm.prompt].open_book
     with open_archive(opened, archive_location(made)) as store:
         return export_frame(store.run(opened.name), codebook, open_book=open_book)

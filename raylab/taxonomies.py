@@ -1,14 +1,47 @@
 """The codebook that a configuration chooses."""
 
-from raylab.codebook import Codebook
-from raylab.config.annotation import ProtocolConfig
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from raylab.codebook import Codebook, field_of
+from raylab.config.codebook import EXAMPLES, CodebookConfig
+from raylab.config.jobs import AnnotateConfig
+from raylab.distances import read_distance
+from raylab.errors import ConfigError
+from raylab.labels.codebook import make_codebook
 from raylab.opt.codebook import opt_codebook
 
+BUILT_IN: Mapping[str, Callable[[], Codebook]] = {"opt": opt_codebook}
+"""The codebooks that have a room of their own, by name."""
 
-def choose_codebook(protocol: ProtocolConfig) -> Codebook:
-    """Returns the codebook of the Operational Premise Taxonomy, currently the only one.
+
+def choose_codebook(config: AnnotateConfig) -> Codebook:
+    """Returns the codebook of an annotation.
 
     Raises:
-        DataError: The file of distances cannot be used.
+        ConfigError: There is no such codebook.
+        DataError: A table of distances cannot be used.
     """
-    return opt_codebook(protocol.distance)
+    codebook = _make(config.codebook)
+    if config.protocol.distance is None:
+        return codebook
+    if any(map(field_of, codebook.categories)):
+        raise ConfigError("protocol.distance is of labels alone: set distance: in each field")
+    distance = read_distance(config.protocol.distance, tuple(codebook.categories))
+    return replace(codebook, distance=distance)
+
+
+def recorded_codebook(config: Mapping[str, Any]) -> Codebook:
+    """Returns the codebook of an archived run by its configuration, with its own distances."""
+    chosen = config.get("codebook", "opt")
+    return _make(chosen if isinstance(chosen, str) else CodebookConfig.model_validate(chosen))
+
+
+def _make(chosen: str | CodebookConfig) -> Codebook:
+    if not isinstance(chosen, str):
+        return make_codebook(chosen)
+    if chosen not in BUILT_IN:
+        names = ", ".join([*BUILT_IN, *EXAMPLES])
+        raise ConfigError(f"codebook={chosen} is none of {names}, nor the name of a file in YAML")
+    return BUILT_IN[chosen]()

@@ -104,6 +104,12 @@ def test_every_command_is_accepted(command: str, files: dict[str, Path]) -> None
         place = arguments.index("--config")
         file = files[Path(arguments[place + 1]).name]
         del arguments[place : place + 2]
+    arguments = [
+        f"codebook={files[name]}"
+        if (name := argument.removeprefix("codebook=")) in files
+        else argument
+        for argument in arguments
+    ]
     load_config(KINDS[job], [a for a in arguments if a not in ("--help", "--cfg", "job")], file)
 
 

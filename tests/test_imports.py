@@ -20,7 +20,8 @@ LAYERS = [
     {"config"},
     {"llm", "archive", "runs", "entrypoint", "workers"},
     {"codebook", "tracking"},
-    {"arc", "annotation", "opt", "quality"},
+    {"distances"},
+    {"arc", "annotation", "labels", "opt", "quality"},
     {"doctor"},
     {"taxonomies"},
     {"frames"},
@@ -31,7 +32,7 @@ LAYERS = [
     {"jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-WITHOUT_TORCH = {"annotation", "opt", "quality", "doctor", "llm", "review", "codebook"}
+WITHOUT_TORCH = {"annotation", "labels", "opt", "quality", "doctor", "llm", "review", "codebook"}
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
 
 

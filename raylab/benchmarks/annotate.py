@@ -88,7 +88,7 @@ def _annotation(config: BenchmarkConfig, storage: str, url: str, name: str) -> A
 
 def _calls_per_second(config: AnnotateConfig, total: int) -> float:
     """Times the annotation of `total` cases by warm actors."""
-    run, codebook = Run.open(config), choose_codebook(config.protocol)
+    run, codebook = Run.open(config), choose_codebook(config)
     with ExitStack() as stack:
         location = archive_location(config)
         opened = stack.enter_context(open_annotation(config, codebook, run, location))
@@ -111,7 +111,7 @@ def _calls_per_second(config: AnnotateConfig, total: int) -> float:
 
 def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
     """Times the bare loop on the calls that the protocol makes for as many cases."""
-    codebook, recorder = choose_codebook(annotation.protocol), _Recorder()
+    codebook, recorder = choose_codebook(annotation), _Recorder()
     settings = protocol_settings(annotation, "", codebook)
 
     async def record() -> None:

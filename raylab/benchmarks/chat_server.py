@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from raylab.config.annotation import ProtocolConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.taxonomies import choose_codebook
 
 STYLE = "maximal"
@@ -57,7 +57,7 @@ def chat_server(latency: float) -> Generator[str]:
 
 
 async def _serve(latency: float) -> None:
-    prompts = choose_codebook(ProtocolConfig()).prompts[STYLE]
+    prompts = choose_codebook(AnnotateConfig.model_construct()).prompts[STYLE]
     keys = dict.fromkeys(ANNOTATORS, prompts.classify.keys) | {EVALUATOR: prompts.evaluate.keys}
     bodies = {f'"{model}"'.encode(): _completion(keys[model], model) for model in keys}
 
@@ -80,7 +80,7 @@ async def _serve(latency: float) -> None:
 
 def answer_of(keys: Sequence[str], model: str) -> str:
     """Returns the JSON reply of a model to a request for these keys."""
-    codebook = choose_codebook(ProtocolConfig())
+    codebook = choose_codebook(AnnotateConfig.model_construct())
     answers = {**VERDICT, codebook.prompts[STYLE].form.key: codebook.examples[-1]}
     return json.dumps(
         {key: f"{model}: {TEXTS[key]}" if key in TEXTS else answers[key] for key in keys}

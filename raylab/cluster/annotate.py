@@ -35,7 +35,7 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: the run failed for a reason that the user can act on.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    codebook = choose_codebook(config.protocol)
+    codebook = choose_codebook(config)
     if config.dry_run:
         print_forecast(forecast(config, codebook))
         return

@@ -1,6 +1,7 @@
 """The configuration classes of the jobs."""
 
 import importlib.util
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
@@ -42,6 +43,7 @@ from raylab.config.base import (
     Text,
     Trackers,
 )
+from raylab.config.codebook import EXAMPLES, CodebookConfig, read_codebook
 from raylab.config.llm import EmbeddingModel
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import (
@@ -323,6 +325,8 @@ class AnnotateConfig(JobConfig):
     )
 
     llm: LlmConfig
+    codebook: Text | CodebookConfig = "opt"
+    """What the texts are classified by: opt, sentiment, topics, entities, or a YAML file."""
     cases: CasesConfig = CasesConfig()
     protocol: ProtocolConfig = ProtocolConfig()
     review: PeopleConfig = PeopleConfig()
@@ -347,7 +351,10 @@ class AnnotateConfig(JobConfig):
 
     @classmethod
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Leaves out the models of roles that nobody asks."""
+        """Reads the codebook's file, and leaves out the models of roles that nobody asks."""
+        name = values.get("codebook")
+        if isinstance(name, str) and (name in EXAMPLES or PurePath(name).suffix):
+            values = {**values, "codebook": read_codebook(EXAMPLES.get(name, name))}
         match values:
             case {"llm": dict(llm), "protocol": dict(protocol)}:
                 roles = cast("dict[str, Any]", llm)

@@ -8,9 +8,12 @@ text cannot close.
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined, Template, meta
@@ -22,6 +25,8 @@ Schema = dict[str, Any]
 Files = tuple[tuple[str, str], ...]
 """Names, without extensions, and sources of a prompt's file and its included files."""
 
+SHARED = resources.files("raylab.llm") / "prompt_files"
+"""The folder of what the prompts of all codebooks share."""
 FENCE_DIGITS = 8
 VERSION = re.compile(r"\{#- version (\S+) -#\}")
 TURNS = re.compile(r"<(?=[|\uff5c]|/?(?:s|bos|eos|(?:start|end)_of_turn)>|<?/?SYS>)|\[(?=/?INST\])")
@@ -81,13 +86,13 @@ class PromptFile:
         """Returns the turns of a call.
 
         Args:
-            **content: the variables of the file.
+            **content: the variables of the file; `fenced` and `keys` are there anyway.
 
         Raises:
             jinja2.UndefinedError: A variable is missing.
         """
         blocks = self._template.blocks
-        context = self._template.new_context({**content, "fenced": fenced})
+        context = self._template.new_context({"fenced": fenced, "keys": self.keys, **content})
         return tuple(
             Message(role, "".join(blocks[role](context)).strip())
             for role in ("system", "user")
@@ -96,20 +101,33 @@ class PromptFile:
 
 
 def read_prompt(
-    folder: Traversable, name: str, schema: Schema, longest: int, shown: int
+    folder: Traversable,
+    name: str,
+    schema: Schema,
+    longest: int,
+    shown: int,
+    made: Mapping[str, str] = MappingProxyType({}),
 ) -> PromptFile:
     """Reads a prompt from a folder of `.j2` files; the arguments are those of `PromptFile`.
+
+    Args:
+        folder: The folder; what it lacks is taken from that of all codebooks.
+        name: Name of its file.
+        schema: Schema of the reply.
+        longest: Longest description.
+        shown: Characters shown of another text.
+        made: Texts that are included as files, by name.
 
     Raises:
         DataError: The file does not begin with its version.
         OSError: There is no such file.
     """
-    source = _source(folder, f"{name}.j2")
+    source = _source(folder, f"{name}.j2", made)
     version = VERSION.match(source)
     if version is None:
         raise DataError(f"the prompt {name}.j2 does not begin with {{#- version ... -#}}: add it")
     included = map(str, meta.find_referenced_templates(Environment().parse(source)))
-    files = [(file.removesuffix(".j2"), _source(folder, file)) for file in included]
+    files = [(file.removesuffix(".j2"), _source(folder, file, made)) for file in included]
     return PromptFile(name, version[1], ((name, source), *files), schema, longest, shown)
 
 
@@ -138,5 +156,8 @@ def shortened(text: str, longest: int) -> str:
     return f"{text[:longest]} [{len(text) - longest} characters left out]"
 
 
-def _source(folder: Traversable, file: str) -> str:
-    return (folder / file).read_text(encoding="utf-8")
+def _source(folder: Traversable, file: str, made: Mapping[str, str]) -> str:
+    if file in made:
+        return made[file]
+    path = folder / file
+    return (path if path.is_file() else SHARED / file).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from raylab.codebook import (
     quoted,
 )
 from raylab.llm.prompts import PromptFile, read_prompt
-from raylab.opt.agreement import load_distance
+from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import bare, parse, read_canonical
 from raylab.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
 
@@ -138,12 +138,8 @@ WORD_ANSWERS = AnswerForm(
 )
 
 
-def opt_codebook(distance: str | None = None) -> Codebook:
-    """Returns the codebook with the distances of a file; None takes the packaged opt-l1-v1.
-
-    Raises:
-        DataError: The file of distances cannot be used.
-    """
+def opt_codebook() -> Codebook:
+    """Returns the codebook of the Operational Premise Taxonomy."""
     folder = resources.files("raylab.opt") / "data"
     return Codebook(
         name="opt-code",
@@ -159,7 +155,7 @@ def opt_codebook(distance: str | None = None) -> Codebook:
         # Threads and clusters suggest these.
         bait=frozenset({Root.EVO, Root.SCH, Root.SWM}),
         prompts={style: prompt_set(style) for style in ("minimal", "maximal", "word")},
-        distance=load_distance(distance),
+        distance=packaged_distance(),
         parse=parse,
         read=read_canonical,
         parse_own=_parse_own,

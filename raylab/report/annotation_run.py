@@ -202,11 +202,11 @@ def _over_time(
     annotation: AnnotationRun, head: RunRow, tables: Tables
 ) -> tuple[tuple[DriftChange, ...], tuple[DriftRun, ...]]:
     """Returns the changes since earlier runs, and the figures of these runs and of this one."""
-    archive, codebook = annotation.archive, annotation.codebook
+    archive = annotation.archive
     rows = [row for row in archive.runs() if row.records and row.name != head.name]
     before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
-    earlier = [archived_run(archive, row, codebook) for row in before[-EARLIER_RUNS:]]
-    this = replace(archived_run(archive, head, codebook), read=lambda: tables)
+    earlier = [archived_run(archive, row) for row in before[-EARLIER_RUNS:]]
+    this = replace(archived_run(archive, head), read=lambda: tables)
     changes = compare_latest(this, earlier)
     names = {this.name, *(change.before for change in changes)}
     return tuple(changes), tuple(describe(run) for run in (*earlier, this) if run.name in names)

@@ -18,15 +18,13 @@ from raylab.annotation.statistics.frame import read_run, tabulate
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
-from raylab.codebook import Codebook
-from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
 from raylab.report.page import Block, Section, block
 from raylab.report.table import MISSING, Cell, Column, Row, Table, figure_cell, print_tables
 from raylab.runs.records import measures_of
 from raylab.runs.run import Run
-from raylab.taxonomies import choose_codebook
+from raylab.taxonomies import recorded_codebook
 
 ALONE = (
     "No earlier run of the archive asked the same models. To see whether they change, annotate the "
@@ -42,11 +40,9 @@ def report_drift(config: ReportConfig) -> None:
         ArchiveError: The archive cannot be read, or was changed.
         ConfigError: Runs are in remote storage and no archive is named.
     """
-    # No figure of drift depends on the distances, which the runs may have chosen.
-    codebook = choose_codebook(ProtocolConfig())
     location = archive_location(config)
     with Archive.open(location, create=False) as archive:
-        drift = compare_runs(archived_run(archive, row, codebook) for row in archive.runs())
+        drift = compare_runs(archived_run(archive, row) for row in archive.runs())
     storage = Run.at(config.storage)
     storage.write_record(drift)
     tables = (run_table(drift.runs), change_table(drift.comparisons))
@@ -58,13 +54,14 @@ def report_drift(config: ReportConfig) -> None:
     log_line(f"{storage / Drift.file}", uri=str(storage / Drift.file))
 
 
-def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedRun:
+def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
-    llm = row.config.get("llm", {})
+    # No figure of drift depends on the distances that a run may have chosen.
+    llm, codebook = row.config.get("llm", {}), recorded_codebook(row.config)
     return ArchivedRun(
         row.name,
         row.started,
-        row.versions.get("taxonomy"),
+        f"{codebook.name} {codebook.version}",
         {side: llm[role]["model"] for side, role in ANNOTATORS.items() if llm.get(role)},
         lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
     )

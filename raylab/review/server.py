@@ -44,7 +44,7 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
     run, made = find_annotation_run(config.storage, config.name, config.archive)
     with open_archive(run, archive_location(made)) as archive:
         bind_run(run.name, run.id)
-        annotation = AnnotationRun(made, choose_codebook(made.protocol), run, archive)
+        annotation = AnnotationRun(made, choose_codebook(made), run, archive)
         seed = made.protocol.seed
         if config.audit is not None:
             drawn = draw_audit(annotation.archived, config.audit, seed)

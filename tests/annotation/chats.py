@@ -154,4 +154,4 @@ def settings_by(
 ) -> Settings:
     """Settings of these models, by these rules."""
     config = AnnotateConfig.model_construct(llm=llm, protocol=rules)
-    return protocol_settings(config, "run", codebook or choose_codebook(rules))
+    return protocol_settings(config, "run", codebook or choose_codebook(config))

@@ -8,7 +8,7 @@ import pytest
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
 from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
-from raylab.opt.agreement import load_distance
+from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import Root
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
@@ -52,7 +52,7 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
     dominant: float | None, agreement: float, cases: int, measure: Measure
 ) -> None:
     roots = list(Root)
-    packaged = load_distance()
+    packaged = packaged_distance()
     pairs = joint(agreement, shares_of_roots(dominant))
     differences = np.array(
         [[packaged(frozenset({a}), frozenset({b})) ** 2 for b in roots] for a in roots]

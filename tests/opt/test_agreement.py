@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from raylab.distances import read_distance
 from raylab.errors import DataError
-from raylab.opt.agreement import compare, load_distance
+from raylab.opt.agreement import compare, packaged_distance
 from raylab.opt.code import parse
 from raylab.opt.notation import Root
 
 Roots = frozenset[Root]
 PLACES = {root: place for place, root in enumerate(Root)}
-PACKAGED = load_distance()
+PACKAGED = packaged_distance()
 SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
 ROOT_SETS = st.frozensets(st.sampled_from(list(Root)), min_size=1)
 
@@ -64,7 +65,7 @@ def table_file(folder: Path, *cells: tuple[int, int, float], **changes: Any) -> 
     table = [[float(row != column) for column in range(7)] for row in range(7)]
     for row, column, value in cells:
         table[row][column] = value
-    content = {"version": "mine", "roots": [str(root) for root in Root], "table": table}
+    content = {"version": "mine", "labels": [str(root) for root in Root], "table": table}
     path = folder / "distance.json"
     path.write_text(json.dumps(content | changes), encoding="utf-8")
     return str(path)
@@ -73,7 +74,7 @@ def table_file(folder: Path, *cells: tuple[int, int, float], **changes: Any) -> 
 def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
     order = [Root.SWM, *[*Root][:-1]]
     near = (0, 1, 0.5), (1, 0, 0.5)
-    distance = load_distance(table_file(tmp_path, *near, roots=order))
+    distance = read_distance(table_file(tmp_path, *near, labels=order), [*Root])
     assert distance.table[0][6] == distance.table[6][0] == 0.5
     assert sum(map(sum, distance.table)) == 41
     agreement = compare(parse("OPT=Swm"), parse("OPT=Lrn"), distance)
@@ -89,10 +90,10 @@ def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
         (
             [(0, 1, 0.2), (1, 0, 0.2), (1, 2, 0.3), (2, 1, 0.3)],
             {},
-            "Lrn-Sym is 1, should be at most the way by another root",
+            "Lrn-Sym is 1, should be at most the way by another label",
         ),
         ([], {"table": [[0.0] * 7] * 6}, "a row and a column for each"),
-        ([], {"roots": ["Foo", *[*Root][1:]]}, "roots"),
+        ([], {"labels": ["Foo", *[*Root][1:]]}, "each of the labels"),
     ],
 )
 def test_a_table_that_is_no_metric_is_refused(
@@ -100,14 +101,14 @@ def test_a_table_that_is_no_metric_is_refused(
 ):
     path = table_file(tmp_path, *cells, **changes)
     with pytest.raises(DataError, match=message) as caught:
-        load_distance(path)
+        read_distance(path, [*Root])
     assert path in str(caught.value)
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"broken\.json: the file: Invalid JSON"):
-        load_distance(str(tmp_path / "broken.json"))
+        read_distance(str(tmp_path / "broken.json"), [*Root])
 
 
 # Distances of sets of roots

@@ -80,7 +80,7 @@ class Storage:
 
     def conclude(self, run: Run) -> tuple[AnnotationReport, Page]:
         config = self.config(run.name)
-        conclude(AnnotationRun(config, choose_codebook(config.protocol), run, self.archive))
+        conclude(AnnotationRun(config, choose_codebook(config), run, self.archive))
         report = run.read_record(AnnotationReport)
         assert report is not None
         return report, Page(Path(run.path, "report.html").read_text())

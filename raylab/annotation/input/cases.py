@@ -106,8 +106,13 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def _as_text(value: object) -> object:
+    """Returns the JSON text of a list or an object, as which codes may be given."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
 def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label | None]:
-    codebook = _reading(info).codebook
+    codebook, value = _reading(info).codebook, _as_text(value)
     try:
         label = codebook.parse(value) if isinstance(value, str) else None
     except LabelError as error:
@@ -131,7 +136,7 @@ Written = Annotated[str, AfterValidator(_read_text)]
 class CandidateCode(Strict):
     """A classification that came with a case, to be judged."""
 
-    code: Written
+    code: Annotated[Written, BeforeValidator(_as_text)]
     """As written; it need not be readable."""
     rationale: str = ""
 

@@ -24,7 +24,7 @@ from raylab.annotation.statistics.estimates import (
     share_of,
 )
 from raylab.annotation.statistics.frame import Frame, Tables, tally
-from raylab.codebook import Categories, SetDistance
+from raylab.codebook import Categories, SetDistance, field_of
 from raylab.runs.records import Measure, Part
 
 TOLERANCE = 1e-9
@@ -178,7 +178,7 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
     such labels each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
     So a row sums to the cases whose row side names that label, a column to those whose column side
     does, and exchanging the sides transposes the matrix. A case without any code counts in the
-    corner.
+    corner. Labels of different fields are never matched.
 
     Args:
         counts: Cases by the two sets, None or empty for a missing code.
@@ -188,8 +188,11 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
     # The parts of a case are whole numbers, so that the sums are exact.
     unit = math.lcm(*range(1, len(categories) + 1))
     parts = np.zeros((len(places), len(places)), object)
-    for (row, column), cases in counts.items():
-        a, b = row or NOTHING, column or NOTHING
+    fields = dict[str, set[str]]()
+    for category in categories:
+        fields.setdefault(field_of(category), set()).add(category)
+    for ((row, column), cases), names in product(counts.items(), fields.values()):
+        a, b = (row or NOTHING) & names, (column or NOTHING) & names
         for category in a & b if a or b else {None}:
             parts[places[category], places[category]] += unit * cases
         longest = max(len(a - b), len(b - a))

@@ -126,14 +126,14 @@ class ArchivedRun:
     Attributes:
         name: Its name.
         started: Time of its start; runs are compared in this order.
-        taxonomy: Version of its taxonomy; None if it is not known.
+        codebook: Name and version of its codebook; only runs of one are compared.
         models: Its annotators' models as configured, by which runs match.
         read: Reads its outcomes.
     """
 
     name: str
     started: datetime
-    taxonomy: str | None
+    codebook: str
     models: Mapping[Side, str]
     read: Callable[[], Tables]
 
@@ -216,6 +216,7 @@ def _latest(
 ) -> DriftChange | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
     models = [run.models.get(own) for own in sides]
+    earlier = [before for before in earlier if before.codebook == run.codebook]
     first = None
     for before in reversed(earlier if all(models) else ()):
         if [before.models.get(own) for own in sides] == models:
@@ -233,7 +234,6 @@ def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -
     first, second = (_results(tables, shared, name, sides) for shared in rows)
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
-    taxonomy = ["taxonomy"] if before.taxonomy != after.taxonomy else []
     gold = " with gold" if name == "labels" else ""
     missing = f"no shared case{gold} was answered anew in both: annotate with fresh=true"
     return DriftChange(
@@ -242,7 +242,7 @@ def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -
         models=tuple(after.models[own] for own in sides),
         before=before.name,
         after=after.name,
-        changed=(*_changed(*rows, name, sides), *taxonomy),
+        changed=tuple(_changed(*rows, name, sides)),
         shared=len(used),
         recoded=_count_recoded(tables, rows, *sides) if len(sides) == 1 else None,
         cases=len(was),

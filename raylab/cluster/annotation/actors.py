@@ -58,7 +58,7 @@ class Annotator:
         self._meters = Meters(run)
         self._refusal: RaylabError | None = None
         try:
-            settings = protocol_settings(config, run, choose_codebook(config.protocol))
+            settings = protocol_settings(config, run, choose_codebook(config))
             self._worker = Worker(
                 config.llm,
                 settings,

@@ -13,13 +13,13 @@ from raylab.annotation.statistics.agreement import (
     disagreement_report,
     krippendorff_alpha,
 )
-from raylab.opt.agreement import load_distance
+from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import Root
 from tests.annotation.outcomes import answer, outcome, report, tables
 
 LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
 Roots = frozenset[Root]
-PACKAGED = load_distance()
+PACKAGED = packaged_distance()
 SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
 
 

@@ -18,14 +18,14 @@ from raylab.annotation.statistics.drift import (
 from tests.annotation.outcomes import NOON, answer, call, outcome, outcomes, report, tables
 
 
-def run(name: str, day: int, cases: list[Outcome], taxonomy: str = "opt-1.0") -> ArchivedRun:
+def run(name: str, day: int, cases: list[Outcome], codebook: str = "opt-code 1.0") -> ArchivedRun:
     """A run of an archive; its models are those of the calls."""
     answers = [item for one in cases for item in one.answers.items()]
     models: dict[Side, str] = {
         side: calls[0].model for side, each in answers if (calls := each.classification.calls)
     }
     started = NOON + timedelta(days=day)
-    return ArchivedRun(name, started, taxonomy, models, lambda: tables(cases))
+    return ArchivedRun(name, started, codebook, models, lambda: tables(cases))
 
 
 def answered(right: int, judge: str = "m-1", **changes: Any) -> list[Outcome]:
@@ -82,13 +82,13 @@ def test_a_change_that_is_no_chance_raises_an_alarm_whatever_comes_later():
 
 def test_what_else_changed_is_named():
     after = answered(9, "e-2", response_model="m-2", prompt_hash="i", seed=7)
-    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, after, "opt-2")])
+    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, after)])
     ours = ("response_model of A", "prompt of A", "seed of A")
-    assert compared(drift).changed == (*ours, "taxonomy")
-    assert compared(drift, "exact", "A and B").changed == (*ours, "taxonomy")
-    judged = (*ours, "response_model of evaluator", "taxonomy")
+    assert compared(drift).changed == ours
+    assert compared(drift, "exact", "A and B").changed == ours
+    judged = (*ours, "response_model of evaluator")
     assert compared(drift, "pass_rate").changed == judged
-    assert compared(drift, "pass_rate", "B").changed == ("taxonomy",)
+    assert compared(drift, "pass_rate", "B").changed == ()
 
 
 def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compared():
@@ -97,14 +97,17 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
         run("1", 1, answered(9)),
         run("2", 2, answered(2, model="other")),
         run("3", 3, strangers),
+        run("other codebook", 3, answered(3), "sentiment 1"),
         run("4", 4, answered(8)),
     ]
     rows = [row for row in compare_runs(runs).comparisons if row.after == "4"]
     assert [row.before for row in rows if row.side == "A"] == ["1", "1"]
     assert [row.before for row in rows if row.side == "B"] == ["2", "2"]
     # A run that asked other models is not read.
-    unread = ArchivedRun("0", NOON, None, {"A": "x", "B": "y"}, lambda: pytest.fail("was read"))
-    assert compare_latest(runs[3], [unread, *runs[:3]]) == rows
+    unread = ArchivedRun(
+        "0", NOON, "opt-code 1.0", {"A": "x", "B": "y"}, lambda: pytest.fail("was read")
+    )
+    assert compare_latest(runs[4], [unread, *runs[:4]]) == rows
     other = compare_runs([runs[0], run("2", 2, answered(9, model="x"))])
     assert [row.side for row in other.comparisons] == ["B", "B"]
     alone = compare_runs([runs[0], run("2", 2, [])])

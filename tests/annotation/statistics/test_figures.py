@@ -17,8 +17,8 @@ from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending, times
 from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.codebook import Categories, Codebook
+from raylab.distances import Distance
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.agreement import Distance
 from raylab.opt.code import Root
 from tests.annotation.outcomes import (
     CODEBOOK,
@@ -208,7 +208,7 @@ def test_weak_results_are_announced():
 
 def test_measures_of_other_distances_are_computed_again():
     table = tuple(tuple(float(a != b) for b in Root) for a in Root)
-    other = Distance("discrete", table)
+    other = Distance("discrete", tuple(Root), table)
     found = quality([outcome("1", "Lrn", "Sch")], codebook=replace(CODEBOOK, distance=other))
     assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
     # Without a record, as where an evaluation failed, they are computed as well.

@@ -1,0 +1,1 @@
+"""Codebooks made from files: their labels, distances, answers and prompts."""

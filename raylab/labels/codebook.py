@@ -1,0 +1,404 @@
+"""The codebook that a file describes: its answers, distances, forms and prompts.
+
+An answer is one record of fields; labels alone are a record of one field without a name. Its
+categories are the labels, in a record of several fields `field=value`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import resources
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+)
+from rapidfuzz.distance import Levenshtein
+
+from raylab.codebook import (
+    FORMAT,
+    AnswerForm,
+    Categories,
+    ChoiceReply,
+    Codebook,
+    Criterion,
+    Label,
+    LabelReply,
+    PromptSet,
+    ReplyModel,
+    ReportReply,
+    clean,
+    field_of,
+    quoted,
+)
+from raylab.config.codebook import NUMBER, CodebookConfig, FieldConfig
+from raylab.distances import Distance, check_table, equal_sets
+from raylab.errors import LabelError
+from raylab.llm.prompts import PromptFile, Schema, read_prompt
+
+FOLDER = resources.files("raylab.labels")
+LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields"))
+"""The criterion that a label or value is right."""
+KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
+"""What OpenAI's strict mode and llama.cpp's grammars share, of what pydantic writes."""
+SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
+PAIR = re.compile(r'\s*([a-z][a-z0-9_]*)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*?)\s*(?:;|$)')
+"""A field of a line, such as `kind=person`."""
+SMALL_WARNING = (
+    "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
+    "run says anything about quality"
+)
+
+
+def make_codebook(config: CodebookConfig) -> Codebook:
+    """Returns the codebook that a file describes.
+
+    Args:
+        config: The content of the file.
+
+    Raises:
+        DataError: A table of distances is no metric.
+    """
+    answers = _Answers(config)
+    rules = (Criterion(name, rule.cap) for name, rule in config.rules.items())
+    criteria = (LABELS, *rules)
+    return Codebook(
+        name=config.name,
+        version=answers.version,
+        label_name=config.noun,
+        case_sets={"examples": (config.cases,)} if config.cases else {},
+        categories=answers.categories,
+        examples=(answers.example,),
+        criteria=(FORMAT, *criteria),
+        bait=frozenset(),
+        prompts={
+            style: _prompt_set(answers, criteria, style) for style in ("maximal", "minimal", "word")
+        },
+        distance=_record_distance(answers),
+        parse=answers.read,
+        read=answers.read,
+        parse_own=answers.read,
+    )
+
+
+# Answers
+
+
+def _spell(value: object, names: Mapping[str, str]) -> object:
+    """Returns the label that a text is in other letters."""
+    return names.get(" ".join(value.split()).casefold(), value) if isinstance(value, str) else value
+
+
+def _type_of(field: FieldConfig) -> Any:
+    """Returns the type of a field's values, for a pydantic model."""
+    if field.number:
+        low, high = field.number
+        return Annotated[_number_type(field), Field(ge=low, le=high, strict=True)]
+    if field.text:
+        text = Annotated[str, Field(min_length=1, max_length=field.text)]
+        return Annotated[text, BeforeValidator(_squeeze)]
+    names = [*(field.labels or ())]
+    spelt = {name.casefold(): name for name in names}
+    one: Any = Annotated[Literal[tuple(names)], BeforeValidator(partial(_spell, names=spelt))]
+    if not field.several:
+        return one
+    order = AfterValidator(lambda chosen: sorted({*chosen}, key=names.index))
+    return Annotated[list[one], Field(min_length=1), order, Field(max_length=len(names))]
+
+
+def _number_type(field: FieldConfig) -> Any:
+    return int if all(isinstance(end, int) for end in field.number or ()) else float
+
+
+def _squeeze(value: object) -> object:
+    return " ".join(clean(value).split()) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """The answers that a codebook admits.
+
+    Attributes:
+        config: The content of its file.
+    """
+
+    config: CodebookConfig
+
+    @property
+    def key(self) -> str:
+        """The key of an answer in replies."""
+        return "answer" if self.config.fields else "labels" if self.config.several else "label"
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        """The model of an answer: its schema, reader and validator."""
+        fields = {name or self.key: _type_of(field) for name, field in self.config.parts.items()}
+        return create_model("Answer", __config__=ConfigDict(extra="forbid"), **fields)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The JSON schema of an answer."""
+        whole = _strict(self.model.model_json_schema())
+        return whole if self.config.fields else whole["properties"][self.key]
+
+    @cached_property
+    def categories(self) -> dict[str, str]:
+        """The meaning of each label, in the order of the file."""
+        return {
+            f"{name}={label}" if name else label: text.definition
+            for name, field in self.config.parts.items()
+            for label, text in (field.labels or {}).items()
+        }
+
+    @cached_property
+    def version(self) -> str:
+        """Digits that follow from the fields and labels."""
+        return _digest([[*self.categories], self.schema])
+
+    @property
+    def example(self) -> str:
+        """An answer as a person may write it."""
+        values: dict[str, Any] = {}
+        for name, field in self.config.parts.items():
+            value: Any = field.number[0] if field.number else next(iter(field.labels or ("text",)))
+            values[name or self.key] = [value] if field.several else value
+        return str(self._label(self.model.model_validate(values)))
+
+    def read(self, value: object, repairs: list[str] | None = None) -> Label:
+        """Reads an answer: a JSON value, its text, or the line of a label.
+
+        Args:
+            value: The answer.
+            repairs: Where the repairs are noted that were needed.
+
+        Raises:
+            LabelError: It is none of the codebook's.
+        """
+        values = self._fields(value)
+        try:
+            answer = self.model.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = "".join(f"{part}: " for part in first["loc"][:1] if self.config.fields)
+            raise LabelError(
+                f"{name}{first['msg'][:300]}, found {quoted(first['input'])}"
+            ) from None
+        label = self._label(answer)
+        if repairs is not None and not _is_same(values, answer.model_dump()):
+            repairs.append(f"{self.key} {quoted(value)} read as {label}")
+        return label
+
+    def _fields(self, value: object) -> object:
+        """Returns the values of the fields in an answer, by name."""
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise LabelError(f"{quoted(value)} is no JSON") from None
+        if isinstance(value, dict) and (self.config.fields or self.key in value):
+            return cast(object, value)
+        if not self.config.fields:
+            several = self.config.several and isinstance(value, str)
+            return {self.key: re.split(r"\s*,\s*", value.strip()) if several else _bare(value)}
+        return dict(self._pairs(value)) if isinstance(value, str) else value
+
+    def _pairs(self, line: str) -> Iterator[tuple[str, Any]]:
+        """Yields the fields of a line."""
+        place, several = 0, dict[str, list[Any]]()
+        while place < len(line.rstrip()):
+            pair = PAIR.match(line, place)
+            if pair is None:
+                raise LabelError(f"should be such as {self.example}, found {quoted(line[place:])}")
+            place = pair.end()
+            name, text = pair.groups()
+            field = self.config.fields.get(name)
+            is_json = text.startswith('"') or (field and field.number and NUMBER.fullmatch(text))
+            value = json.loads(text) if is_json else text
+            if field and field.several:
+                several.setdefault(name, []).append(value)
+            else:
+                yield name, value
+        yield from several.items()
+
+    def _label(self, answer: BaseModel) -> Label:
+        parts = list[tuple[str, str]]()
+        for name, field in self.config.parts.items():
+            value = getattr(answer, name or self.key)
+            for item in value if field.several else [value]:
+                text = item if field.labels else json.dumps(item, ensure_ascii=False)
+                joint = "; " if self.config.fields else ", "
+                parts.append((joint if parts else "", f"{name}={text}" if name else text))
+        line = "".join(map("".join, parts))
+        return Label(line, line, tuple(parts), {})
+
+
+def _bare(value: object) -> object:
+    """Returns a text without the marks around it."""
+    return value.strip(" \n\t\"'`*.") if isinstance(value, str) else value
+
+
+def _is_same(written: object, read: Mapping[str, Any]) -> bool:
+    """Returns True if an answer was written as it is read, but for the order of labels."""
+    if not isinstance(written, dict):
+        return False
+    pairs = ((written.get(name), value) for name, value in read.items())
+    return all(
+        sorted(map(str, a)) == sorted(b) if isinstance(a, list) and isinstance(b, list) else a == b
+        for a, b in pairs
+    )
+
+
+def _strict(schema: Schema) -> Schema:
+    """Returns a schema with the keywords alone that all endpoints enforce."""
+    kept = {key: value for key, value in schema.items() if key in KEYWORDS}
+    if "items" in kept:
+        kept["items"] = _strict(kept["items"])
+    if "properties" in kept:
+        kept["properties"] = {name: _strict(part) for name, part in kept["properties"].items()}
+        kept["additionalProperties"] = False
+    return kept
+
+
+# Distances
+
+
+SetDistance = Callable[[Categories, Categories], float]
+
+
+@dataclass(frozen=True, eq=False)
+class _RecordDistance:
+    """The mean distance of the fields of two answers, each in [0, 1].
+
+    Attributes:
+        version: Name recorded with results.
+        fields: The distance of each field, by its name.
+    """
+
+    version: str
+    fields: Mapping[str, SetDistance]
+
+    def __call__(self, a: Categories, b: Categories) -> float:
+        """Returns the distance of two answers by their categories."""
+        total = 0.0
+        for name, distance in self.fields.items():
+            ours, theirs = (frozenset(c for c in each if field_of(c) == name) for each in (a, b))
+            total += distance(ours, theirs)
+        return total / len(self.fields)
+
+
+def _record_distance(answers: _Answers) -> _RecordDistance:
+    parts = answers.config.parts
+    version = _digest([answers.version, [[name, each.distance] for name, each in parts.items()]])
+    fields = {name: _distance(name, field) for name, field in parts.items()}
+    return _RecordDistance(f"{answers.config.name}-{version}", fields)
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
+
+
+def _distance(name: str, field: FieldConfig) -> SetDistance:
+    """Returns the distance of one field, between sets of categories."""
+    if field.labels is None or field.distance == "equal":
+        if field.distance == "equal":
+            return equal_sets
+        return partial(_number_distance if field.number else _text_distance, field=field)
+    names = tuple(f"{name}={label}" if name else label for label in field.labels)
+    if field.distance == "graded":
+        steps, most = range(len(names)), len(names) - 1
+        rows = tuple(tuple(abs(i - j) / most for j in steps) for i in steps)
+    else:
+        rows = field.distance
+    return Distance(
+        "", names, check_table(names, names, rows, f"distance of {name or 'the labels'}")
+    )
+
+
+def _value(categories: Categories) -> Any:
+    return json.loads(next(iter(categories)).partition("=")[2])
+
+
+def _number_distance(a: Categories, b: Categories, field: FieldConfig) -> float:
+    assert field.number
+    return abs(_value(a) - _value(b)) / (field.number[1] - field.number[0])
+
+
+def _text_distance(a: Categories, b: Categories, field: FieldConfig) -> float:
+    return Levenshtein.normalized_distance(_value(a).casefold(), _value(b).casefold())
+
+
+# Prompts
+
+
+def _prompt_set(answers: _Answers, criteria: tuple[Criterion, ...], style: str) -> PromptSet:
+    small = style == "word"
+    schema = answers.schema
+    if small and answers.config.fields:
+        texts = (name for name, field in answers.config.fields.items() if field.text)
+        schema = {**schema, "properties": schema["properties"] | dict.fromkeys(texts, SHORT_TEXT)}
+    form = AnswerForm(
+        name=re.sub(r"[^A-Za-z0-9]+", "_", answers.config.name),
+        key=answers.key,
+        label=schema,
+        read=answers.read,
+        criteria=criteria,
+        reason="reason" if small else "rationale",
+        text=SHORT_TEXT if small else {"type": "string"},
+        failed_criterion=LABELS.name if small else None,
+    )
+    made = {"_codebook.j2": "".join(_describe(answers, full=style == "maximal"))}
+    limits = (1_500, 200) if small else (100_000, 4_000)
+
+    def read(name: str, kind: type[ReplyModel] | None = None) -> PromptFile:
+        schema = form.schema(kind) if kind else {}
+        return read_prompt(FOLDER / "prompts", name, schema, *limits, made=made)
+
+    return PromptSet(
+        classify=read("classify", LabelReply),
+        evaluate=read("evaluate", ReportReply),
+        adjudicate=read("adjudicate", ChoiceReply),
+        repair=read("repair"),
+        form=form,
+        open_book=style == "maximal",
+        warning=SMALL_WARNING if small else None,
+    )
+
+
+def _describe(answers: _Answers, full: bool) -> Iterator[str]:
+    """Yields the codebook as a prompt says it; examples only if it is full."""
+    config = answers.config
+    yield f"{config.task}\n"
+    if config.fields:
+        yield f"\nThe {answers.key} is an object with the keys {', '.join(config.fields)}.\n"
+    for name, field in config.parts.items():
+        yield f"\n{_ask(name or answers.key, field)}\n"
+        for label, text in (field.labels or {}).items():
+            yield f"- {label}: {text.definition}\n"
+            shown = {"Such as": text.examples, "Not": text.counterexamples} if full else {}
+            for said, examples in shown.items():
+                yield "".join(f"  {said}: {example}\n" for example in examples)
+    if config.rules:
+        yield "\nCriteria besides right labels:\n"
+        yield "".join(f"- {name}: {rule.text}\n" for name, rule in config.rules.items())
+
+
+def _ask(name: str, field: FieldConfig) -> str:
+    """Returns what a field takes, in words."""
+    if field.number:
+        whole = "whole number" if _number_type(field) is int else "number"
+        kind = f"a {whole} from {field.number[0]} to {field.number[1]}"
+    elif field.text:
+        kind = f"a text of at most {field.text} characters"
+    else:
+        kind = f"{'one or more' if field.several else 'one'} of"
+    said = f" ({field.definition})" if field.definition else ""
+    return f"{name}{said}: {kind}{':' if field.labels else '.'}"
