@@ -315,6 +315,7 @@ class AnnotateConfig(JobConfig):
 
     job: ClassVar[str] = "annotate"
     main: ClassVar[Keys] = (
+        "codebook",
         "cases.path",
         "cases.take",
         "dry_run",

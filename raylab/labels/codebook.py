@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -183,7 +183,8 @@ class _Answers:
         Raises:
             LabelError: It is none of the codebook's.
         """
-        values = self._fields(value)
+        given = _parsed(value)
+        values = self._fields(given)
         try:
             answer = self.model.model_validate(values)
         except ValidationError as error:
@@ -193,19 +194,14 @@ class _Answers:
                 f"{name}{first['msg'][:300]}, found {quoted(first['input'])}"
             ) from None
         label = self._label(answer)
-        if repairs is not None and not _is_same(values, answer.model_dump()):
+        written = given if self.config.fields else {self.key: given}
+        same = given == str(label) or _is_same(written, answer.model_dump())
+        if repairs is not None and not same:
             repairs.append(f"{self.key} {quoted(value)} read as {label}")
         return label
 
     def _fields(self, value: object) -> object:
         """Returns the values of the fields in an answer, by name."""
-        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                raise LabelError(f"{quoted(value)} is no JSON") from None
-        if isinstance(value, dict) and (self.config.fields or self.key in value):
-            return cast(object, value)
         if not self.config.fields:
             several = self.config.several and isinstance(value, str)
             return {self.key: re.split(r"\s*,\s*", value.strip()) if several else _bare(value)}
@@ -239,6 +235,16 @@ class _Answers:
                 parts.append((joint if parts else "", f"{name}={text}" if name else text))
         line = "".join(map("".join, parts))
         return Label(line, line, tuple(parts), {})
+
+
+def _parsed(value: object) -> object:
+    """Returns the value of a JSON text; any other as it is."""
+    if not (isinstance(value, str) and value.lstrip()[:1] in ("{", "[")):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise LabelError(f"{quoted(value)} is no JSON") from None
 
 
 def _bare(value: object) -> object:

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.run import find_annotation_run
 from raylab.annotation.worker import Chunk, Tally
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
 from raylab.cluster.annotation.actors import Annotator
+from raylab.config.codebook import EXAMPLES
 from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ArchiveError, BudgetError, ConfigError, LlmError, OwnerError
+from raylab.frames import cases
 from raylab.llm.limits import Share
+from raylab.report.drift import report_drift
 from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
 from tests.told import id_in, lines_of
@@ -56,6 +61,32 @@ def write_cases(path: Path, *marks: str) -> Path:
 def statuses(tmp_path: Path, archive: str = "archive.db") -> dict[str, int]:
     with Archive.open(tmp_path / archive, create=False) as opened:
         return opened.run("run").counts()
+
+
+def test_codebooks_of_files_share_an_archive_and_are_not_mixed_up(
+    tmp_path: Path, chat: str
+) -> None:
+    for name in EXAMPLES:
+        for run in (name, f"{name}-again"):
+            run_annotate(
+                config(tmp_path, chat, f"codebook={name}", f"name={run}", "fresh=true",
+                       "generations=[published]")
+            )  # fmt: skip
+            report = json.loads((tmp_path / run / "report.json").read_text())
+            assert report["cases"]["total"] == report["cases"]["with_gold"] >= 20
+            assert 0.3 < report["agreement"]["exact"]["value"] < 1
+            assert report["distance"].startswith(name)
+            assert (tmp_path / run / "report.html").stat().st_size > 10_000
+        rows = cases(str(tmp_path / name))
+        read = choose_codebook(find_annotation_run(str(tmp_path), name, None)[1]).read
+        assert all(str(read(code)) == code for code in (*rows.code_a, *rows.code_b))
+        assert {*rows.status} <= {"accepted", "adjudicated"} and len(rows) >= 20
+    report_drift(load_config(ReportConfig, [f"storage={tmp_path}", "drift=true"]))
+    drift = json.loads((tmp_path / "drift.json").read_text())
+    assert {(row["before"], row["after"]) for row in drift["comparisons"]} == {
+        (name, f"{name}-again") for name in EXAMPLES
+    }
+    assert len(drift["notes"]) == 2
 
 
 def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(

@@ -71,7 +71,7 @@ REX_LINE = 'kind=dog; colours=black; colours=red; legs=4; weight=7.5; name="Rex"
         ("topics", '["taxes"]', "taxes", False),
         ("five", REX, REX_LINE, False),
         ("five", json.dumps(REX), REX_LINE, False),
-        ("five", REX_LINE, REX_LINE, True),
+        ("five", REX_LINE, REX_LINE, False),
         ("five", "kind=Dog; name=Rex ; colours=red; colours=black; weight=7.5; legs=4", REX_LINE,
          True),
     ],

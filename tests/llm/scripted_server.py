@@ -143,6 +143,36 @@ def coded(code: str, side: str) -> Json:
     return {"rationale": reason, "opt": f"OPT={code}; {FIELDS}"}
 
 
+def drawn(schema: Json, call: Call, what: str) -> Any:
+    """A value of a schema, by the description in a call."""
+    line = re.search(r"<description id=.*>\n(.*)", call.text)
+    digest = hashlib.sha256(f"{what}:{line and line[1]}:{schema}".encode()).digest()[0]
+    match schema["type"]:
+        case "object":
+            return {key: drawn(part, call, key) for key, part in schema["properties"].items()}
+        case "array":
+            return [drawn(schema["items"], call, what)]
+        case "integer":
+            return schema["minimum"] + digest % (schema["maximum"] - schema["minimum"] + 1)
+        case _:
+            return schema["enum"][digest % len(schema["enum"])] if "enum" in schema else "Some text"
+
+
+def answer_of_any(call: Call) -> Json:
+    """A reply by any other codebook; B differs from A in a fourth of the texts."""
+    schemas = call.schema.get("properties", {})
+    values = {key: drawn(part, call, key) for key, part in schemas.items()}
+    last = [*schemas][-1] if schemas else ""
+    if call.schema.get("title", "").endswith("_evaluation"):
+        return values | {"issues": [], "score": 90, "verdict": "PASS"}
+    if (
+        str(call.body["model"]).endswith("-b")
+        and drawn({"enum": [*range(4)], "type": ""}, call, "b") == 0
+    ):
+        values[last] = drawn(schemas[last], call, "other")
+    return values | ({"choice": "synthesis"} if "choice" in values else {})
+
+
 ROLES: dict[str, Callable[[Call], Json]] = {
     "opt_adjudication": adjudicate,
     "opt_evaluation": evaluate,
@@ -235,8 +265,7 @@ class Model:
             return failure(int(fault), "scripted", **pause)
         if fault == "timeout":
             return Answer(fault=fault, hangs=True)
-        reply = ROLES.get(call.schema.get("title", ""))
-        answers = reply(call) if reply else {}
+        answers = ROLES.get(call.schema.get("title", ""), answer_of_any)(call)
         text = json.dumps({key: answers[key] for key in call.schema.get("properties", answers)})
         cut = {"cut": "before", "cut_body": "body"}.get(fault, "")
         return replace(completion(call, spoiled(text, fault), fault), cut=cut)
