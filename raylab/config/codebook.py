@@ -1,6 +1,7 @@
 """Codebooks in YAML files: labels or fields, with definitions, examples, distances and rules."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -10,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from raylab.config.base import RunName, Strict
+from raylab.bounded import read_all
+from raylab.config.base import Location, RunName, Strict
 from raylab.config.schema import problems_of
 from raylab.errors import ConfigError, DataError
-from raylab.files import Place
 
 LARGEST = 1 << 20
 """Bytes of a file."""
@@ -131,7 +132,7 @@ class CodebookConfig(FieldConfig):
     """What an answer is called in messages, with its article."""
     fields: dict[FieldName, FieldConfig] = Field(default={})
     """The fields of an answer; the first has labels, by which tables count."""
-    cases: str | None = None
+    cases: Location | None = None
     """File of cases that comes with it, beside its own."""
     rules: dict[FieldName, Rule] = Field(default={})
     """Further criteria by name: `labels` is always one."""
@@ -161,26 +162,27 @@ def read_codebook(location: str) -> dict[str, Any]:
     """Reads the file of a codebook as the values of a `CodebookConfig`.
 
     Args:
-        location: Path or URI.
+        location: Its path.
 
     Raises:
         ConfigError: The file cannot be used; the message names the line and the way out.
     """
     try:
-        text = Place.at(location).read(LARGEST).decode("utf-8-sig")
+        with open(location, "rb") as file:
+            text = read_all(file, "the file", LARGEST).decode("utf-8-sig")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ConfigError(f"codebook {location}: aliases (*name) are not read: write it out")
         node = yaml.compose(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"codebook {location}, line {line}: {error.problem}") from error
-    except (DataError, yaml.YAMLError, UnicodeError, RecursionError) as error:
+    except (OSError, DataError, yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"codebook {location} cannot be read: {str(error)[:200]}") from error
     lines: Lines = {}
     try:
         values = _values(node, (), lines)
         if isinstance(values, dict) and isinstance(values.get("cases"), str):
-            values["cases"] = str(Place.at(location).parent / values["cases"])
+            values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
         CodebookConfig.model_validate_json(json.dumps(values), strict=True)
     except _DuplicateError as error:
         raise ConfigError(f"codebook {location}, {error}") from None
