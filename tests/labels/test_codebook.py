@@ -124,7 +124,7 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     assert label.primary == f"kind={values['kind']}"
 
 
-@pytest.mark.parametrize(("codebook", "style"), product(BOOKS, ("maximal", "minimal", "word")))
+@pytest.mark.parametrize(("codebook", "style"), [*product(BOOKS, ("maximal", "minimal", "word"))])
 def test_schemas_become_grammars(codebook: str, style: str) -> None:
     prompts = BOOKS[codebook].prompts[style]
     for prompt in prompts.files[:3]:
