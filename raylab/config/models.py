@@ -91,14 +91,16 @@ class DemonstratedConfig(TransformerConfig):
     encoder_dropout: Dropout = 0.1
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
-    d_context: Size = 32
+    d_context: Size = 64
     """Width of the context encoder."""
-    context_heads: Size = 8
+    context_layers: Layers = 2
+    """Layers over the cells of a demonstration pair."""
+    context_heads: Size = 4
     """Attention heads of the context encoder; a divisor of d_context."""
-    context_d_ff: Size = 128
-    """Width inside the feed-forward of the context encoder."""
-    pair_d_ff: Size = 512
-    """Width of the feed-forward after the attention between output and input of a pair."""
+    context_d_ff: Size = 256
+    """Width inside the feed-forwards of the context encoder."""
+    d_place: Size = 24
+    """Width of the codes of places that input and output multiply."""
 
     @model_validator(mode="after")
     def _context_heads_divide_width(self) -> "DemonstratedConfig":

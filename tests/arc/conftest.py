@@ -99,7 +99,7 @@ SMALL_MODELS: dict[str, ModelConfig] = {
         d_context=12,
         context_heads=3,
         context_d_ff=17,
-        pair_d_ff=19,
+        d_place=5,
     ),
     "encoder_decoder": EncoderDecoderConfig(
         d_model=30, d_ff=37, heads=3, encoder_layers=2, decoder_layers=2
@@ -121,7 +121,7 @@ SMALL_MODELS: dict[str, ModelConfig] = {
         d_context=12,
         context_heads=3,
         context_d_ff=17,
-        pair_d_ff=19,
+        d_place=5,
     ),
 }
 """Every architecture, small, in sizes that differ wherever a mistake could exchange them."""

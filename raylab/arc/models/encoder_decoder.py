@@ -1,20 +1,18 @@
 """The encoder-decoder, and the champion: one with 2-D positions that reads demonstrations."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import MISSING, Batch, Grids
+from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
+from raylab.arc.models.context import ContextEncoder
 from raylab.arc.models.layers import (
-    CrossAttention,
     Dropout,
-    FeedForward,
     KeyValueCache,
     Layer,
     Positions,
@@ -22,77 +20,7 @@ from raylab.arc.models.layers import (
     key_mask,
     masked_mean,
 )
-from raylab.config.models import ChampionConfig, DemonstratedConfig, EncoderDecoderConfig
-
-Index = Tensor | slice
-LENGTH_SPREAD = 48
-"""Most cells by which grids differ that a CPU pads to one length."""
-
-
-class ContextEncoder(nn.Module):
-    """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch."""
-
-    def __init__(self, config: DemonstratedConfig) -> None:
-        super().__init__()
-        width, heads = config.d_context, config.context_heads
-        self.narrow = nn.Linear(config.d_model, width)
-        self.positions = Positions(width, 2)
-        self.layer = Layer(width, heads, config.context_d_ff, config.encoder_dropout)
-        self.norm, self.pair_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.cross_attention = CrossAttention(width, heads)
-        self.feed_forward = FeedForward(width, config.pair_d_ff, config.encoder_dropout)
-        self.weight = nn.Linear(width, 1)
-
-    def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
-        """Returns (B, D) contexts, zero for a query without demonstrations."""
-        table = self.narrow(colours.weight)
-        pairs = self._pairs(batch.demo_inputs, batch.demo_outputs, table)
-        return self._pool(pairs, batch.demo_index)
-
-    def _pairs(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
-        """Returns one vector per pair, (P, D)."""
-
-        def pool(part: Grids, index: Index) -> Tensor:
-            return masked_mean(self._cells(part, table), part.cells)
-
-        pooled = _by_length(outputs, pool)
-
-        def attend(part: Grids, index: Index) -> Tensor:
-            memory = self.cross_attention.remember(self._cells(part, table), key_mask(part))
-            return self.cross_attention(pooled[index, None], memory)[:, 0]
-
-        pairs = pooled + _by_length(inputs, attend)
-        return pairs + self.feed_forward(self.pair_norm(pairs))
-
-    def _cells(self, grids: Grids, table: Tensor) -> Tensor:
-        """Returns the (P, L, D) states of the cells."""
-        x = F.embedding(grids.cells, table) + self.positions(grids.rows, grids.cols)
-        return self.norm(self.layer(x, mask=key_mask(grids)))
-
-    def _pool(self, pairs: Tensor, index: Tensor) -> Tensor:
-        """Returns the attention-weighted mean of the (P, D) pairs that (B, K) `index` names."""
-        missing = index == MISSING
-        scores = F.pad(self.weight(pairs)[:, 0], (0, 1))[index].masked_fill(missing, -1e9)
-        weights = scores.softmax(dim=1).masked_fill(missing, 0.0)
-        return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[index])
-
-
-def _by_length(grids: Grids, work: Callable[[Grids, Index], Tensor]) -> Tensor:
-    """Returns the results of `work` for all grids; it is given grids of like length at an index.
-
-    On a CPU grids of other lengths are worked on apart, because padding costs time. A GPU gets all
-    at once, because there a kernel launch costs more than padding.
-    """
-    lengths = grids.sizes.prod(dim=1)
-    if lengths.device.type != "cpu" or len(lengths) < 2:
-        return work(grids, slice(None))
-    ordered, order = lengths.sort()
-    starts = [0]
-    for index, length in enumerate(ordered.tolist()):
-        if length - ordered[starts[-1]] > LENGTH_SPREAD:
-            starts.append(index)
-    parts = order.tensor_split(starts[1:])
-    return torch.cat([work(grids.take(part), part) for part in parts])[order.argsort()]
+from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 
 
 class Bridge(nn.Module):

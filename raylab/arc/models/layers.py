@@ -72,6 +72,26 @@ class Positions(nn.Module):
         return torch.cat((self.table[rows], self.table[cols]), dim=-1)
 
 
+class EdgePositions(nn.Module):
+    """Codes of a cell's distances from all four edges of its grid, a quarter of the width each.
+
+    One table serves all four, so that mirrored and transposed cells have the same quarters in
+    another order.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        """Codes positions in `d_model` dimensions, a multiple of 4."""
+        super().__init__()
+        self.table = nn.Embedding(MAX_SIDE, d_model // 4)
+
+    def forward(self, grids: Grids) -> Tensor:
+        """Returns (B, L, D) codes; those of padding are arbitrary."""
+        height, width = grids.sizes.unbind(1)
+        below = (height[:, None] - 1 - grids.rows).clamp(min=0)
+        right = (width[:, None] - 1 - grids.cols).clamp(min=0)
+        return self.table(torch.stack((grids.rows, below, grids.cols, right), dim=2)).flatten(2)
+
+
 def key_mask(grids: Grids) -> Tensor | None:
     """Returns (B, 1, 1, L) bool, True for real cells; None if no grid is padded."""
     return (grids.cells != PAD)[:, None, None, :] if grids.padded else None

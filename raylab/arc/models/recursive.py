@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE
+from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import SizeCode, SizeHead, inside
-from raylab.arc.models.encoder_decoder import ContextEncoder
-from raylab.arc.models.layers import Dropout, SelfAttention, masked_mean
+from raylab.arc.models.context import ContextEncoder
+from raylab.arc.models.layers import Dropout, EdgePositions, SelfAttention, masked_mean
 from raylab.arc.models.parallel import ParallelModel
 from raylab.config.models import RecursiveConfig
 
@@ -44,26 +44,6 @@ class PostNormLayer(nn.Module):
         """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
         x = self.attention_norm(x + self.attention(x, mask=mask))
         return self.ff_norm(x + self.feed_forward(x))
-
-
-class EdgePositions(nn.Module):
-    """Codes of a cell's distances from all four edges of its grid, a quarter of the width each.
-
-    One table serves all four, so that mirrored and transposed cells have the same quarters in
-    another order.
-    """
-
-    def __init__(self, d_model: int) -> None:
-        """Codes positions in `d_model` dimensions, a multiple of 4."""
-        super().__init__()
-        self.table = nn.Embedding(MAX_SIDE, d_model // 4)
-
-    def forward(self, grids: Grids) -> Tensor:
-        """Returns (B, L, D) codes; those of padding are arbitrary."""
-        height, width = grids.sizes.unbind(1)
-        below = (height[:, None] - 1 - grids.rows).clamp(min=0)
-        right = (width[:, None] - 1 - grids.cols).clamp(min=0)
-        return self.table(torch.stack((grids.rows, below, grids.cols, right), dim=2)).flatten(2)
 
 
 class Recursive(ParallelModel):

@@ -1,0 +1,118 @@
+"""The encoder of demonstrations, which the champion and the recursive model share."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raylab.arc.data.batching import MISSING, Batch, Grids
+from raylab.arc.data.tasks import COLOURS
+from raylab.arc.models.base import inside
+from raylab.arc.models.layers import EdgePositions, Layer, Stack
+from raylab.config.models import DemonstratedConfig
+
+LENGTH_SPREAD = 48
+"""Most cells by which pairs differ that a CPU pads to one length."""
+
+
+class ContextEncoder(nn.Module):
+    """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch.
+
+    A pair is read twice: as one sequence of its input and output, and by its `Correspondence`. The
+    context is the mean over the pairs of a query.
+    """
+
+    def __init__(self, config: DemonstratedConfig) -> None:
+        super().__init__()
+        width, heads, d_ff = config.d_context, config.context_heads, config.context_d_ff
+        self.narrow = nn.Linear(config.d_model, width)
+        self.positions = EdgePositions(width)
+        self.sides = nn.Parameter(torch.randn(2, width))
+        self.reader = nn.Parameter(torch.randn(width))
+        self.layers = Stack(
+            Layer(width, heads, d_ff, config.encoder_dropout) for _ in range(config.context_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.correspondence = Correspondence(width, config.d_place, width)
+
+    def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
+        """Returns (B, D) contexts, zero for a query without demonstrations."""
+        inputs, outputs = batch.demo_inputs, batch.demo_outputs
+        table = self.narrow(colours.weight)
+
+        def read(index: Tensor | slice) -> Tensor:
+            if isinstance(index, slice):
+                return self._read(inputs, outputs, table)
+            return self._read(inputs.take(index), outputs.take(index), table)
+
+        lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
+        pairs = _by_length(lengths, read) + self.correspondence(inputs, outputs)
+        shown = (batch.demo_index != MISSING).to(pairs.dtype)
+        weights = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
+        return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[batch.demo_index])
+
+    def _read(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
+        """Returns what a token reads in the cells of each pair, (P, D)."""
+        cells = [
+            F.embedding(grids.cells, table) + self.positions(grids) + side
+            for grids, side in zip((inputs, outputs), self.sides, strict=True)
+        ]
+        x = torch.cat((self.reader.expand(len(inputs.cells), 1, -1), *cells), dim=1)
+        mask = None
+        if inputs.padded or outputs.padded:
+            within = torch.cat((inside(inputs), inside(outputs)), dim=1)
+            mask = F.pad(within, (1, 0), value=True)[:, None, None]
+        for layer in self.layers:
+            x = layer(x, mask=mask)
+        return self.norm(x[:, 0])
+
+
+class Correspondence(nn.Module):
+    """Encoder of where the colours of a pair's input are in its output.
+
+    For each colour, the mean codes of its places in input and output are multiplied, and the
+    products are summed over colours. This bilinear pooling (Lin et al. 2015, arXiv 1504.07889)
+    keeps which place went where; a mean over cells does not. It does not depend on which colours
+    the grids have.
+    """
+
+    def __init__(self, width: int, rank: int, d_context: int) -> None:
+        """Codes places in `width` dimensions, a multiple of 4, and multiplies `rank` of them."""
+        super().__init__()
+        self.positions = EdgePositions(width)
+        self.input, self.output = nn.Linear(width, rank), nn.Linear(width, rank)
+        self.context = nn.Linear(rank * rank, d_context)
+        self.norm = nn.LayerNorm(d_context)
+
+    def forward(self, inputs: Grids, outputs: Grids) -> Tensor:
+        """Returns (P, D) codes of P pairs."""
+        sources, _ = self._places(inputs, self.input)
+        targets, shares = self._places(outputs, self.output)
+        products = torch.einsum("pcu,pc,pcv->puv", sources, shares, targets)
+        return self.norm(self.context(products.flatten(1)))
+
+    def _places(self, grids: Grids, narrow: nn.Linear) -> tuple[Tensor, Tensor]:
+        """Returns the mean (P, 10, R) code of each colour's places, and its (P, 10) share."""
+        codes = narrow(self.positions(grids))
+        colours = F.one_hot(grids.cells, COLOURS + 1)[..., :COLOURS].to(codes.dtype)
+        counts = colours.sum(dim=1)
+        means = torch.einsum("plc,plr->pcr", colours, codes) / counts.clamp(min=1)[..., None]
+        return means, counts / counts.sum(dim=1, keepdim=True)
+
+
+def _by_length(lengths: Tensor, read: Callable[[Tensor | slice], Tensor]) -> Tensor:
+    """Returns the results of `read` for all pairs, of (P,) lengths; it is given pairs of like one.
+
+    On a CPU pairs of other lengths are read apart, because padding costs time. A GPU reads all at
+    once, because there a kernel launch costs more than padding.
+    """
+    if lengths.device.type != "cpu" or len(lengths) < 2:
+        return read(slice(None))
+    ordered, order = lengths.sort()
+    starts = [0]
+    for index, length in enumerate(ordered.tolist()):
+        if length - ordered[starts[-1]] > LENGTH_SPREAD:
+            starts.append(index)
+    parts = order.tensor_split(starts[1:])
+    return torch.cat([read(part) for part in parts])[order.argsort()]
