@@ -86,7 +86,7 @@ class TransformerConfig(AnyModelConfig):
 
 
 class DemonstratedConfig(TransformerConfig):
-    """The keys of a transformer with 2-D positions that reads demonstrations as one vector."""
+    """The keys of a transformer with 2-D positions whose context of demonstrations is a vector."""
 
     encoder_dropout: Dropout = 0.1
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
@@ -113,11 +113,14 @@ class DemonstratedConfig(TransformerConfig):
 
 
 class ChampionConfig(DemonstratedConfig):
-    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context."""
+    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context.
+
+    The published feed-forward is 640 wide; this one pays for a context that reads more.
+    """
 
     architecture: Literal["champion"] = "champion"
     d_model: Width = 160
-    d_ff: FeedForwardWidth = 640
+    d_ff: FeedForwardWidth = 548
     heads: Heads = 4
     encoder_layers: EncoderLayers = 1
     decoder_layers: DecoderLayers = 3
@@ -168,7 +171,7 @@ class RecursiveConfig(DemonstratedConfig):
 
     architecture: Literal["recursive"] = "recursive"
     d_model: Width = 256
-    d_ff: FeedForwardWidth = 712
+    d_ff: FeedForwardWidth = 640
     heads: Heads = 4
     layers: Layers = 2
     """Layers of the block."""

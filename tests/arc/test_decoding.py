@@ -95,7 +95,7 @@ def test_decoding_with_a_cache_equals_decoding_without(
     decoded = images(model.answers(batch).grids)
     assert len({output.shape for output in decoded}) > 2
     assert len({output.tobytes() for output in decoded}) >= len(QUERIES) - 1
-    assert max(len(np.unique(output)) for output in decoded) > 3
+    assert max(len(np.unique(output)) for output in decoded) > 2
     for pair, output in zip(QUERIES, decoded, strict=True):
         alone = batch_of(store, [pair], small_config.context_pairs)
         np.testing.assert_array_equal(output, slow_decode(model, alone))

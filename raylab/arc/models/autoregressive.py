@@ -60,8 +60,8 @@ class AutoregressiveModel(GridModel):
         """Reads source and demonstrations and predicts the output's size."""
 
     @abstractmethod
-    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
-        """Returns (B, L, D) embeddings of (B, L) cells at their places, from index `first` on."""
+    def embed(self, cells: Tensor, places: Grids, first: int = 0) -> Tensor:
+        """Returns (B, L, D) embeddings of (B, L) cells at the places, which begin at `first`."""
 
     @abstractmethod
     def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
@@ -86,7 +86,8 @@ class AutoregressiveModel(GridModel):
         before = torch.full_like(sizes.sides[:, :1], START)
         for t in range(grids.cells.shape[1]):
             at = slice(t, t + 1)
-            x = self.embed(before, grids.rows[:, at], grids.cols[:, at], t) + code
+            place = grids._replace(rows=grids.rows[:, at], cols=grids.cols[:, at])
+            x = self.embed(before, place, t) + code
             positions = decoding.prefix[:, None] + t
             places = torch.arange(decoding.capacity + t + 1, device=x.device)
             logits = self.step(decoding, x, positions, (places <= positions)[:, None, None])

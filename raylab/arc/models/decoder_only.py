@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import Batch
+from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS, PAD
 from raylab.arc.models.autoregressive import (
     SEPARATOR,
@@ -68,7 +68,7 @@ class DecoderOnly(AutoregressiveModel):
         sizes = self._sizes(self.norm(x), lengths, batch)
         return Decoding(sizes, caches, lengths, prefix.shape[1])
 
-    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
+    def embed(self, cells: Tensor, places: Grids, first: int = 0) -> Tensor:
         return self.colours(cells)
 
     def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:

@@ -6,13 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raylab.arc.data.batching import Batch
+from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.context import ContextEncoder
 from raylab.arc.models.layers import (
     Dropout,
+    EdgePositions,
     KeyValueCache,
     Layer,
     Positions,
@@ -41,8 +42,9 @@ class Bridge(nn.Module):
 class EncoderDecoder(AutoregressiveModel):
     """An encoder of the source and a decoder that attends to it.
 
-    The champion has 2-D positions in place of 1-D ones, one colour table for context, source and
-    target, and a context that enters the size head and the states of every decoder layer.
+    The champion codes places by their distances from the four edges instead of by index. It has
+    one colour table for context, source and target. Its context enters the size head and the states
+    of every decoder layer.
     """
 
     def __init__(self, config: EncoderDecoderConfig | ChampionConfig) -> None:
@@ -55,7 +57,7 @@ class EncoderDecoder(AutoregressiveModel):
         champion = config if isinstance(config, ChampionConfig) else None
         d_context = champion.d_context if champion else 0
         self.colours = nn.Embedding(VOCABULARY, width)
-        self.positions = Positions(width, 2 if champion else 1)
+        self.positions = EdgePositions(width) if champion else Positions(width)
         self.dropout = Dropout(config.embedding_dropout)
         self.context = ContextEncoder(champion) if champion else None
         rates = _dropout_rates(config)
@@ -74,14 +76,14 @@ class EncoderDecoder(AutoregressiveModel):
 
     def forward(self, batch: Batch) -> Logits:
         decoding, target = self.start(batch), batch.target
-        x = self.embed(shift_right(target), target.rows, target.cols)
+        x = self.embed(shift_right(target), target)
         x = self.dropout(x + self.size_code(target.sizes)[:, None])
         return Logits(self._decode(x, decoding, causal=True), decoding.sizes)
 
     def start(self, batch: Batch) -> Decoding:
         source = batch.source
         mask = key_mask(source)
-        x = self.dropout(self.embed(source.cells, source.rows, source.cols))
+        x = self.dropout(self.embed(source.cells, source))
         for layer in self.encoder:
             x = layer(x, mask=mask)
         x = self.encoder_norm(x)
@@ -97,8 +99,8 @@ class EncoderDecoder(AutoregressiveModel):
             prefix=torch.zeros_like(source.sizes[:, 0]),
         )
 
-    def embed(self, cells: Tensor, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
-        return self.colours(cells) + self.positions(rows, cols, first)
+    def embed(self, cells: Tensor, places: Grids, first: int = 0) -> Tensor:
+        return self.colours(cells) + self.positions(places, first)
 
     def step(self, decoding: Decoding, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         return self._decode(x, decoding, positions=positions, mask=mask)

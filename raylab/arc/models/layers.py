@@ -8,7 +8,7 @@ kernels too.
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -48,28 +48,21 @@ class Dropout(nn.Module):
 
 
 class Positions(nn.Module):
-    """Sinusoids over the index of a cell in its own grid, or over its true row and column.
-
-    After Vaswani et al. 2017.
-    """
+    """Sinusoids over the index of a cell in its grid (Vaswani et al. 2017)."""
 
     table: Tensor
 
-    def __init__(self, d_model: int, dimensions: Literal[1, 2]) -> None:
-        """Codes positions in `d_model` dimensions; of 2, each gets half of a multiple of 4."""
+    def __init__(self, d_model: int) -> None:
+        """Codes positions in `d_model` dimensions, an even number."""
         super().__init__()
-        self.dimensions = dimensions
-        length, width = MAX_CELLS if dimensions == 1 else MAX_SIDE, d_model // dimensions
-        rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-        angles = torch.arange(length)[:, None] * rates
+        rates = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))
+        angles = torch.arange(MAX_CELLS)[:, None] * rates
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
         self.register_buffer("table", table, persistent=False)
 
-    def forward(self, rows: Tensor, cols: Tensor, first: int = 0) -> Tensor:
-        """Returns (L, D) or (B, L, D) codes of the cells from index `first` on at (B, L) places."""
-        if self.dimensions == 1:
-            return self.table[first : first + rows.shape[1]]
-        return torch.cat((self.table[rows], self.table[cols]), dim=-1)
+    def forward(self, places: Grids, first: int = 0) -> Tensor:
+        """Returns (L, D) codes of the cells of (B, L) places, from index `first` on."""
+        return self.table[first : first + places.rows.shape[1]]
 
 
 class EdgePositions(nn.Module):
@@ -84,8 +77,11 @@ class EdgePositions(nn.Module):
         super().__init__()
         self.table = nn.Embedding(MAX_SIDE, d_model // 4)
 
-    def forward(self, grids: Grids) -> Tensor:
-        """Returns (B, L, D) codes; those of padding are arbitrary."""
+    def forward(self, grids: Grids, first: int = 0) -> Tensor:
+        """Returns (B, L, D) codes of the places of cells; those of padding are arbitrary.
+
+        They do not depend on `first`, the index of the first of the cells.
+        """
         height, width = grids.sizes.unbind(1)
         below = (height[:, None] - 1 - grids.rows).clamp(min=0)
         right = (width[:, None] - 1 - grids.cols).clamp(min=0)

@@ -30,8 +30,8 @@ class SwiGLU(nn.Module):
         return self.narrow(F.silu(gate) * up)
 
 
-class PostNormLayer(nn.Module):
-    """Attention and feed-forward, each added and then normed, so that a loop stays bounded."""
+class PreNormLayer(nn.Module):
+    """Attention and feed-forward, each of what is normed, and added."""
 
     def __init__(self, config: RecursiveConfig) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class PostNormLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
-        x = self.attention_norm(x + self.attention(x, mask=mask))
-        return self.ff_norm(x + self.feed_forward(x))
+        x = x + self.attention(self.attention_norm(x), mask=mask)
+        return x + self.feed_forward(self.ff_norm(x))
 
 
 class Recursive(ParallelModel):
@@ -64,7 +64,8 @@ class Recursive(ParallelModel):
         self.size_code = SizeCode(width)
         self.dropout = Dropout(config.embedding_dropout)
         self.embedding_norm = nn.RMSNorm(width)
-        self.block = nn.ModuleList(PostNormLayer(config) for _ in range(config.layers))
+        self.block = nn.ModuleList(PreNormLayer(config) for _ in range(config.layers))
+        self.block_norm = nn.RMSNorm(width)
         self.latent = nn.Parameter(torch.randn(width))
         self.answer = nn.Parameter(torch.randn(width))
         self.context = ContextEncoder(config) if config.context else None
@@ -111,7 +112,7 @@ class Recursive(ParallelModel):
     def _block(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for layer in self.block:
             x = layer(x, mask)
-        return x
+        return self.block_norm(x)
 
     def _embed(self, grids: Grids, role: int, context: Tensor | None) -> Tensor:
         """Returns (B, L, D): colours (`PAD` on a canvas), positions, size, role and context."""
