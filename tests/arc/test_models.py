@@ -223,7 +223,7 @@ def test_the_champion_sees_rows_and_columns(store: PairStore, side: str, axis: s
 def test_embedded_tokens_are_dropped_in_training_at_their_rate(
     small_config: ModelConfig, batch: Batch
 ) -> None:
-    """With rate 0 elsewhere, what enters the first layers after the context has that many zeroes."""
+    """With rate 0 elsewhere, what enters the first layers of source and output has its zeroes."""
     given = small_config.model_dump()
     rates = {key: 0.0 for key in given if key.endswith("dropout")} | {"embedding_dropout": 0.25}
     config = type(small_config).model_validate({**given, **rates})
