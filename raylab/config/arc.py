@@ -86,6 +86,9 @@ class DataConfig(Strict):
     pairs_per_task: Annotated[PositiveInt, Field(le=100_000)] | None = None
     """Keep at most this many pairs of each task, demonstrations first; of the curriculum, draw
     this many, and 600 by default."""
+    max_side: Annotated[int, Field(ge=1, le=30)] | None = None
+    """Keep tasks of which no visible grid is longer or wider; of `re_arc`, the pairs that fit, and
+    tasks with two of them. The outputs of test pairs are not looked at."""
     generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None

@@ -97,7 +97,7 @@ class _Document(NamedTuple):
 def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, ...]:
     """Returns the tasks that `config` names, sorted by id; at least one, each with a demonstration.
 
-    `config.tasks` is applied first, then `every`, `pairs_per_task` and `generation`. Tasks that
+    `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`. Tasks that
     are not kept are neither read nor checked. Two kinds of pairs are left out, and counted in a
     logged warning: test pairs without an output, which cannot be scored, and re-arc pairs with a
     side over 30 (the published generator of `e26a3af2` draws some up to 38). `unanswered` keeps
@@ -116,9 +116,27 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
             tasks = _load_curriculum(config)
         case _:
             tasks = _load_packaged(config)
+    if config.max_side is not None:
+        tasks = _limit_sides(tasks, config.max_side)
+        if not tasks:
+            raise DataError(f"data.max_side={config.max_side} leaves no task: raise it")
     if config.pairs_per_task is not None:
         tasks = [_limit_pairs(task, config.pairs_per_task) for task in tasks]
     return tuple(tasks) if config.generation is None else redraw(tasks, config.generation)
+
+
+def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
+    """Returns the tasks of two pairs or more of which no visible grid is longer or wider."""
+    return [
+        task
+        for task in tasks
+        if len(task.pairs) > 1
+        and all(
+            max(pair.input.shape + (pair.output.shape if demonstrates else ())) <= longest
+            for pairs, demonstrates in ((task.demonstrations, True), (task.questions, False))
+            for pair in pairs
+        )
+    ]
 
 
 def _limit_pairs(task: Task, limit: int) -> Task:
@@ -282,11 +300,12 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
             for pair in _to_pairs(content, ""):
                 if len(pairs) == config.pairs_per_task:
                     break
-                if max(pair.input.shape + pair.output.shape) > MAX_SIDE:
+                side = max(pair.input.shape + pair.output.shape)
+                if side > MAX_SIDE:
                     too_large[document.id] += 1
-                else:
+                elif side <= (config.max_side or MAX_SIDE):
                     pairs.append(pair)
-        if not pairs:
+        if not pairs and config.max_side is None:
             raise DataError(f"{document.place}: all pairs have a side over {MAX_SIDE}")
         return Task(document.id, tuple(pairs))
 
