@@ -97,11 +97,11 @@ class _Document(NamedTuple):
 def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, ...]:
     """Returns the tasks that `config` names, sorted by id; at least one, each with a demonstration.
 
-    `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`. Tasks that
-    are not kept are neither read nor checked. Two kinds of pairs are left out, and counted in a
-    logged warning: test pairs without an output, which cannot be scored, and re-arc pairs with a
-    side over 30 (the published generator of `e26a3af2` draws some up to 38). `unanswered` keeps
-    the former.
+    `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`.
+    Tasks that are not kept are neither read nor checked. Two kinds of pairs are left out, and
+    counted in a logged warning: test pairs without an output, which cannot be scored, and re-arc
+    pairs with a side over 30 (the published generator of `e26a3af2` draws some up to 38).
+    `unanswered` keeps the former.
 
     Raises:
         DataError: a source or file is missing or unreadable, a grid or its JSON is malformed, an
