@@ -88,7 +88,7 @@ class DataConfig(Strict):
     this many, and 600 by default."""
     max_side: Annotated[int, Field(ge=1, le=30)] | None = None
     """Keep tasks of which no visible grid is longer or wider; of `re_arc`, the pairs that fit, and
-    tasks with two of them. The outputs of test pairs are not looked at."""
+    tasks with three of them. The outputs of test pairs are not looked at."""
     generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None

@@ -126,11 +126,11 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
 
 
 def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
-    """Returns the tasks of two pairs or more of which no visible grid is longer or wider."""
+    """Returns the tasks of three pairs or more of which no visible grid is longer or wider."""
     return [
         task
         for task in tasks
-        if len(task.pairs) > 1
+        if len(task.pairs) > 2
         and all(
             max(pair.input.shape + (pair.output.shape if demonstrates else ())) <= longest
             for pairs, demonstrates in ((task.demonstrations, True), (task.questions, False))

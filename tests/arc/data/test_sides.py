@@ -17,11 +17,11 @@ def test_tasks_of_small_visible_grids_are_kept(side: int, count: int) -> None:
     assert len(load_tasks(config)) == count
 
 
-def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_two_of_them(tmp_path: Path) -> None:
+def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_three_of_them(tmp_path: Path) -> None:
     small, large = [[1, 2]], [[1, 2, 3, 4]]
     pairs = {
-        "two": [(small, small), (large, small), (small, small)],
-        "one": [(small, small), (small, large)],
+        "three": [(small, small), (large, small), (small, small), (small, small)],
+        "two": [(small, small), (small, large), (small, small)],
     }
     folder = tmp_path / "tasks"
     folder.mkdir()
@@ -29,6 +29,6 @@ def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_two_of_them(tmp_path: 
         content = [{"input": source, "output": output} for source, output in own]
         (folder / f"{name}.json").write_text(json.dumps(content))
     config = DataConfig(source="re_arc", path=str(tmp_path), max_side=3)
-    assert [(task.id, len(task.pairs)) for task in load_tasks(config)] == [("two", 2)]
+    assert [(task.id, len(task.pairs)) for task in load_tasks(config)] == [("three", 3)]
     with pytest.raises(DataError, match="max_side=1 leaves no task"):
         load_tasks(config.model_copy(update={"max_side": 1}))
