@@ -233,9 +233,10 @@ class VotesScore(AttemptScore):
 
 
 class TrainedScore(Part):
-    """The cost of test-time training, and the score without it."""
+    """The cost of test-time training."""
 
-    before: AttemptScore
+    before: AttemptScore | None
+    """The score without it; None unless it was asked for."""
     steps: float
     """Mean optimiser steps of a task."""
     seconds: float

@@ -289,8 +289,10 @@ class VotesConfig(Strict):
 class TaskTrainingConfig(Strict):
     """The training of a copy of the model on the demonstrations of each task."""
 
-    steps: Annotated[PositiveInt, Field(le=100_000)] = 32
-    """Optimiser steps on each task."""
+    steps: Annotated[PositiveInt, Field(le=100_000)] | None = 32
+    """Most optimiser steps on each task; null leaves the end to `seconds`."""
+    seconds: PositiveFloat | None = None
+    """Most seconds of training on each task."""
     lr: PositiveFloat = 0.0003
     """Learning rate of Adam."""
     rank: PositiveInt | None = None
@@ -299,10 +301,18 @@ class TaskTrainingConfig(Strict):
     """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
     batch_size: PositiveInt = 16
     """Mean demonstrations of a step."""
+    before: bool = False
+    """Also answer each task before the training, to show what it changed."""
     keep: bool = False
     """Keep what each task changed as a file of the run, its specialist."""
     specialists: Location | None = None
     """Run that kept specialists: they answer, and tasks without one are trained."""
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> "TaskTrainingConfig":
+        if self.steps is None and self.seconds is None:
+            raise ValueError("steps=null leaves the training without an end: set seconds")
+        return self
 
 
 class ScoringConfig(Strict):

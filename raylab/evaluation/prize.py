@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.prize.answering import QUERIES, Solved, solve
+from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
 from raylab.arc.prize.scores import (
     prize_score,
     rule_scores,
@@ -93,8 +93,16 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
         return f"{pluralize(len(solved), 'task')} answered", {}
 
     missing = missing_units(planned, ANSWERS, sorted(planned.plan.unit_of_task))
+    exam = Exam(
+        scoring,
+        {
+            generation: {task.id: task.posed for task in planned.plan.tasks_in(generation)}
+            for generation in dict.fromkeys(generation for _, generation in missing)
+        },
+    )
     together = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
-    finish(planned, workers, missing, solve, keep, 1 if scoring.test_time_training else together)
+    size = 1 if scoring.test_time_training else together
+    finish(planned, workers, missing, solve, exam, keep, size)
     _conclude(planned, _read_answers(planned), workers)
 
 

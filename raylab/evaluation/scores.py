@@ -88,7 +88,7 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
         message = f"{metric} {percent(mean)} over {units}, {seconds:.1f} s"
         return message, {"accuracy": mean, "seconds": seconds}
 
-    finish(planned, workers, missing, score_generation, keep)
+    finish(planned, workers, missing, score_generation, plan, keep)
     return EvaluationMetrics(
         metric=metric,
         models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
@@ -102,6 +102,7 @@ def finish(
     workers: Workers,
     missing: Missing,
     function: Callable[..., Any],
+    common: Any,
     keep: Keep,
     size: int | None = None,
 ) -> None:
@@ -111,8 +112,9 @@ def finish(
         planned: The plan and its run.
         workers: Where the function is called.
         missing: What has no file yet.
-        function: Takes the plan, a pair of model and generation, units or tasks of it, the
+        function: Takes what is common, a pair of model and generation, units or tasks of it, the
             checkpoint and the share of the machine.
+        common: What all calls share.
         keep: Writes the files of what a call returned.
         size: Most tasks of a call; tasks are counted then. None has all units of a pair done
             together, and counts pairs.
@@ -128,7 +130,7 @@ def finish(
     if not missing:
         return
     log_line(f"{verb}ing {left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
-    calls = _calls(planned, workers, missing, size)
+    calls = _calls(planned, workers, missing, common, size)
     ends = workers.run(function, calls)
     with watch(left, noun, parts=len(calls)) as progress, closing(ends):
         for ((model, generation), units), result in ends:
@@ -143,14 +145,14 @@ def finish(
 
 
 def _calls(
-    planned: Scoring, workers: Workers, missing: Missing, size: int | None
+    planned: Scoring, workers: Workers, missing: Missing, common: Any, size: int | None
 ) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
     """Returns the arguments of what is missing; reads the checkpoints that planning did not."""
     plan = planned.plan
     uris = {model: plan.models[model].checkpoint for model, _ in missing}
     checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
     shared = {model: workers.put(checkpoints[model]) for model in uris}
-    common = workers.put(plan)
+    common = workers.put(common)
     return {
         (pair, units[start : start + step]): (
             common,

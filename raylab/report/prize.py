@@ -56,23 +56,27 @@ def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
 def prize_table(metrics: EvaluationMetrics) -> Table:
     """Returns the scores as ARC Prize counts them, with what training on the tasks changed."""
     scores = _flatten(metrics.prize)
-    trained = any(score.trained for *_, score in scores)
+    trained = [score.trained for *_, score in scores if score.trained]
+    before = any(training.before for training in trained)
     columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
     columns += ["test outputs", "attempt 1", "two attempts"]
-    if trained:
-        columns += ["before, attempt 1", "before, two", "steps a task", "training, s a task"]
+    columns += ["before, attempt 1", "before, two"] if before else []
+    columns += ["steps a task", "training, s a task"] if trained else []
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
         f"Mean share of a task's test outputs that is solved{_seen_tasks(metrics)}",
         [*columns, "sizes by rule", "answers, s a task"],
-        [[*names, *_cells(score, trained)] for *names, score in [*scores, *_flatten(rules)]],
+        [
+            [*names, *_cells(score, before, bool(trained))]
+            for *names, score in [*scores, *_flatten(rules)]
+        ],
         "Mean over tasks of the share of a task's test outputs that is solved, ± its standard "
         "error over the tasks. Demonstrations are the context, and no test output is read before "
         "the score.",
     )
 
 
-def _cells(score: PrizeScore, trained: bool) -> Row:
+def _cells(score: PrizeScore, before: bool, trained: bool) -> Row:
     errors, training = score.errors, score.trained
     first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
     cells = [
@@ -81,16 +85,13 @@ def _cells(score: PrizeScore, trained: bool) -> Row:
         _with_error(score.first_attempt, first),
         _with_error(score.two_attempts, two),
     ]
-    if training is not None:
-        shares = (training.before.first_attempt, training.before.two_attempts)
-        cells += [*map(percent, shares), f"{training.steps:.0f}", f"{training.seconds:.1f}"]
-    elif trained:
-        cells += ["-"] * 4
-    return [
-        *cells,
-        percent(score.sizes_by_rule),
-        "-" if score.seconds is None else f"{score.seconds:.2f}",
-    ]
+    if before:
+        had = training and training.before
+        cells += [percent(had.first_attempt), percent(had.two_attempts)] if had else ["-", "-"]
+    if trained:
+        cells += [f"{training.steps:.0f}", f"{training.seconds:.1f}"] if training else ["-", "-"]
+    seconds = "-" if score.seconds is None else f"{score.seconds:.2f}"
+    return [*cells, percent(score.sizes_by_rule), seconds]
 
 
 def _with_error(value: float, error: float | None) -> str:
@@ -108,7 +109,7 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
         f"task on {generation}, with the first alone {percent(best.first_attempt)}: the means of "
         f"{pluralize(best.tasks, 'task')} with {pluralize(best.outputs, 'test output')}."
     )
-    if best.trained is not None:
+    if best.trained is not None and best.trained.before is not None:
         before = percent(best.trained.before.two_attempts)
         yield f"Before training on the demonstrations it was {before}."
     rules = [

@@ -93,9 +93,12 @@ def test_nothing_answered_is_answered_again(
     asked: list[tuple[str, ...]] = []
     solve = prize.solve
 
-    def spy(plan: Any, pair: Any, tasks: tuple[str, ...], *rest: Any) -> Any:
+    def spy(exam: Any, pair: Any, tasks: tuple[str, ...], *rest: Any) -> Any:
         asked.append(tasks)
-        return solve(plan, pair, tasks, *rest)
+        # Where models answer, no test output is known.
+        posed = exam.tasks["published"].values()
+        assert not any(question.is_answered for task in posed for question in task.questions)
+        return solve(exam, pair, tasks, *rest)
 
     monkeypatch.setattr(prize, "solve", spy)
     submission = tree / "submissions/one/published/submission.json"
@@ -149,7 +152,7 @@ def test_tasks_without_test_inputs_are_refused_before_a_run(storage: Path, tmp_p
 
 
 def test_training_on_tasks_keeps_specialists_that_answer_without_training(storage: Path):
-    training = TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True)
+    training = TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True, before=True)
     data = SMALL.model_copy(update={"tasks": TASKS[:1]})
 
     def run_with(name: str, **changes: Any) -> Any:
@@ -166,6 +169,9 @@ def test_training_on_tasks_keeps_specialists_that_answer_without_training(storag
     assert not (storage / "wrong").exists()
     made, again = (answers(storage, name, TASKS[0]) for name in ("adapted", "specialists"))
     assert made["questions"][0]["candidates"] == again["questions"][0]["candidates"]
-    assert made["trained"]["before"] == again["trained"]["before"]
+    assert made["trained"]["before"] == again["trained"]["before"] != []
     page = (storage / "adapted/report.html").read_text()
     assert "before, two" in page and "steps a task" in page
+    assert run_with("brief", keep=False, before=False) == 2
+    page = (storage / "brief/report.html").read_text()
+    assert "before" not in page.partition("Provenance")[0] and "steps a task" in page

@@ -10,8 +10,10 @@ add it to any module with linear layers, also where code reads a layer's weight;
 import hashlib
 import io
 import math
+import time
 from collections.abc import Iterator
-from itertools import count, islice
+from itertools import count
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,15 @@ from raylab.files import Place
 SPECIALIST_BYTES = 1 << 30
 DOWN = ".parametrizations.weight.0.down"
 """Ending of the names of adapters' second matrices."""
+
+
+class Specialist(NamedTuple):
+    """What training on a task changed in a model, and what it cost."""
+
+    file: bytes
+    """All weights, or the adapters, as a file that torch loads with `weights_only`."""
+    steps: int
+    """Optimiser steps."""
 
 
 class LowRank(nn.Module):
@@ -58,11 +69,8 @@ def train_on_task(
     *,
     demonstrations: int,
     device: torch.device,
-) -> bytes:
+) -> Specialist:
     """Trains a model on the demonstrations of a task; its questions are not read.
-
-    Returns what the task changed, its specialist, as a file that torch loads with `weights_only`:
-    all weights, or the adapters.
 
     The model is in evaluation mode afterwards, with what it learnt in plain weights. What is drawn
     depends on the task and `votes.seed` alone.
@@ -70,7 +78,7 @@ def train_on_task(
     Args:
         model: a copy that may change, on the device.
         task: a task with a demonstration or more.
-        training: steps, learning rate, rank and views.
+        training: steps or seconds, learning rate, rank and views.
         votes: how views are drawn.
         demonstrations: demonstrations to show with each other one.
         device: the device to train on.
@@ -84,7 +92,8 @@ def train_on_task(
         torch.manual_seed(seed)
         if training.rank:
             _adapt(model, training.rank)
-        _fit(model, _steps(task, training, votes, demonstrations), training, task.id, device)
+        drawn = _steps(task, training, votes, demonstrations)
+        steps = _fit(model, drawn, training, task.id, device)
     frozen = {
         name
         for name, weight in model.named_parameters(remove_duplicate=False)
@@ -98,7 +107,7 @@ def train_on_task(
     _fold(model)
     buffer = io.BytesIO()
     torch.save(learnt, buffer)
-    return buffer.getvalue()
+    return Specialist(buffer.getvalue(), steps)
 
 
 def become_specialist(model: GridModel, file: Place) -> None:
@@ -152,7 +161,7 @@ def _fold(model: nn.Module) -> None:
 def _steps(
     task: Task, training: TaskTrainingConfig, votes: VotesConfig, demonstrations: int
 ) -> Iterator[TrainingStep]:
-    """Yields the training steps: passes over all demonstrations in all views."""
+    """Yields training steps without end: passes over all demonstrations in all views."""
     shown = Task(task.id, task.demonstrations)
     store = store_pairs(
         [view.task(shown) for view in draw_views(shown, training.augmentations, votes)]
@@ -170,7 +179,7 @@ def _steps(
             plan.set_epoch(epoch)
             yield from plan
 
-    return (plan[draws] for draws in islice(draw_epochs(), training.steps))
+    return map(plan.__getitem__, draw_epochs())
 
 
 def _fit(
@@ -179,14 +188,16 @@ def _fit(
     training: TaskTrainingConfig,
     task: str,
     device: torch.device,
-) -> None:
+) -> int:
+    """Returns the number of steps made, at least one, until their number or the time is reached."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.Adam(weights, lr=training.lr)
     defaults = TrainingConfig()
     half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     total = torch.zeros((), device=device)
     model.train()
-    for step in steps:
+    start, done = time.monotonic(), 0
+    for done, step in enumerate(steps, 1):
         moved = step.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             loss = step_loss(model, moved, defaults.shape_loss_weight)
@@ -195,8 +206,12 @@ def _fit(
         nn.utils.clip_grad_norm_(weights, defaults.gradient_clip)
         optimizer.step()
         total += loss.detach()
+        is_late = training.seconds and time.monotonic() - start > training.seconds
+        if done == training.steps or is_late:
+            break
     if not bool(total.isfinite()):
         raise NonFiniteLossError(
             f"training on task {task} gave a loss of {float(total)}: lower "
             f"scoring.test_time_training.lr, which is {training.lr}"
         )
+    return done

@@ -2,7 +2,8 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from raylab.arc.prize.votes import (
 )
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring.evaluation import autocast_on, model_on
-from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, ScorePlan, unit_file
+from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, unit_file
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.base import ClusterConfig
 from raylab.files import Place
@@ -40,29 +41,39 @@ QUERIES = 2048
 """Most views of test inputs that are in memory at once."""
 
 
+@dataclass(frozen=True)
+class Exam:
+    """Tasks to answer, without the outputs of their questions."""
+
+    scoring: ScoringConfig
+    """The views, and how to train on each task."""
+    tasks: Mapping[str, Mapping[str, Task]]
+    """The posed tasks by generation and id."""
+
+
 def solve(
-    plan: ScorePlan,
+    exam: Exam,
     pair: ModelOnGeneration,
-    tasks: Collection[str],
+    tasks: Sequence[str],
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> list[Solved]:
-    """Answers tasks of a generation, in the process that calls; their test outputs are not read.
+    """Answers tasks of a generation, in the process that calls.
 
     Args:
-        plan: the views, and how to train on each task.
+        exam: the posed tasks.
         pair: the names of the model and of the generation.
         tasks: ids of the tasks.
         checkpoint: the model.
         share: the CPUs and the GPU to use.
 
     Raises:
-        RaylabError: the tasks or the checkpoint cannot be used.
+        RaylabError: the checkpoint cannot be used.
         NonFiniteLossError: training on a task failed.
     """
-    device, scoring = use_share(share), plan.scoring
+    device, scoring = use_share(share), exam.scoring
     import_model_classes(scoring.model_classes)
-    posed = [task.posed for task in plan.tasks_in(pair[1]) if task.id in tasks]
+    posed = [exam.tasks[pair[1]][task] for task in tasks]
     if scoring.test_time_training is not None:
         return [_specialise(checkpoint, pair, task, scoring, device) for task in posed]
     model, shown = model_on(checkpoint, device), checkpoint.model.context_pairs
@@ -76,11 +87,13 @@ def _specialise(
     scoring: ScoringConfig,
     device: torch.device,
 ) -> Solved:
-    """Answers a task before and after the model was trained on its demonstrations."""
+    """Answers a task after the model was trained on its demonstrations, and before if asked to."""
     training, shown = scoring.test_time_training, checkpoint.model.context_pairs
     assert training is not None
-    model = model_on(checkpoint, device)
-    (before,) = answer_tasks(model.answers, [task], scoring, shown, device)
+    model, before = model_on(checkpoint, device), tuple[QuestionAnswers, ...]()
+    if training.before:
+        (own,) = answer_tasks(model.answers, [task], scoring, shown, device)
+        before = own.questions
     advance(0.0)
     start, steps, kept, file = time.monotonic(), 0, None, None
     if training.specialists is not None:
@@ -88,13 +101,12 @@ def _specialise(
     if file is not None and file.exists():
         become_specialist(model, file)
     elif task.demonstrations:
-        kept = train_on_task(
+        kept, steps = train_on_task(
             model, task, training, scoring.votes, demonstrations=shown, device=device
         )
-        steps = training.steps
     seconds = time.monotonic() - start
     (after,) = answer_tasks(model.answers, [task], scoring, shown, device)
-    trained = TaskTraining(steps=steps, seconds=seconds, before=before.questions)
+    trained = TaskTraining(steps=steps, seconds=seconds, before=before)
     return after.model_copy(update={"trained": trained}), kept if training.keep else None
 
 

@@ -155,13 +155,13 @@ def _trained(
     trained = {answers.task: answers.trained for answers in answered if answers.trained}
     if len(trained) < len(answered):
         return None
+    before = {task: training.before for task, training in trained.items() if training.before}
     return TrainedScore(
         before=_mean(
-            [
-                score_task(attempts_of(training.before, views), solutions[task])
-                for task, training in trained.items()
-            ]
-        ),
+            [score_task(attempts_of(own, views), solutions[task]) for task, own in before.items()]
+        )
+        if len(before) == len(trained)
+        else None,
         steps=statistics.fmean(training.steps for training in trained.values()),
         seconds=statistics.fmean(training.seconds for training in trained.values()),
     )

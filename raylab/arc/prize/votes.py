@@ -108,8 +108,8 @@ class TaskTraining(Part):
     steps: int
     """Optimiser steps; 0 for a specialist that was loaded."""
     seconds: float
-    before: tuple[QuestionAnswers, ...]
-    """The answers of the model as it was."""
+    before: tuple[QuestionAnswers, ...] = ()
+    """The answers of the model as it was; none unless asked for."""
 
 
 class TaskAnswers(Record):
@@ -122,7 +122,7 @@ class TaskAnswers(Record):
     seconds: float
     """Time of all answers; tasks that are answered together share it equally."""
     trained: TaskTraining | None = None
-    """What training on the task cost, and the answers before it; None without any."""
+    """What training on the task cost; None without any."""
 
 
 def curve_views(views: int) -> list[int]:

@@ -1,14 +1,18 @@
 """Training on a task's demonstrations: what it reads, what it changes, and what is kept."""
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.base import GridModel
+from raylab.arc.prize import adaptation
 from raylab.arc.prize.adaptation import become_specialist, train_on_task
 from raylab.config.arc import TaskTrainingConfig, VotesConfig
 from raylab.config.models import EncoderDecoderConfig
@@ -24,7 +28,9 @@ BRIEF = TaskTrainingConfig(steps=3, lr=0.01, augmentations=2, batch_size=4)
 
 def trained(task: Task, training: TaskTrainingConfig = BRIEF) -> tuple[GridModel, bytes]:
     model = small_model(CONFIG)
-    return model, train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
+    specialist = train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
+    assert specialist.steps == training.steps
+    return model, specialist.file
 
 
 def same(one: GridModel, other: GridModel) -> bool:
@@ -80,6 +86,22 @@ def test_it_learns_the_task():
         ]
     assert likelihoods[1] > likelihoods[0] + 1.0
     assert not after.training
+
+
+def test_the_seconds_of_a_task_end_its_training(task: Task, monkeypatch: pytest.MonkeyPatch):
+    clock = count()
+    monkeypatch.setattr(adaptation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    def steps(**budget: float | None) -> int:
+        training = TaskTrainingConfig(augmentations=2, **budget)
+        model = small_model(CONFIG)
+        return train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU).steps
+
+    # A second a step: the eighth is the first that is over.
+    assert steps(steps=None, seconds=7) == 8
+    assert steps(steps=5, seconds=7) == 5
+    with pytest.raises(ValidationError, match="set seconds"):
+        TaskTrainingConfig(steps=None)
 
 
 def test_a_specialist_of_another_model_is_refused(task: Task, tmp_path: Path):
