@@ -10,6 +10,7 @@ from functools import partial
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
 from raylab.arc.prize.scores import (
+    picture_attempts,
     prize_score,
     rule_scores,
     score_answers,
@@ -18,7 +19,13 @@ from raylab.arc.prize.scores import (
 )
 from raylab.arc.prize.submissions import SUBMISSION, read_submission, submission_bytes
 from raylab.arc.prize.votes import ATTEMPTS, TaskAnswers
-from raylab.arc.records import EvaluationMetrics, PrizeScore, RuleScores, rule_scores_file
+from raylab.arc.records import (
+    EvaluationMetrics,
+    Example,
+    PrizeScore,
+    RuleScores,
+    rule_scores_file,
+)
 from raylab.arc.scoring.files import in_threads, missing_units, write_scores
 from raylab.arc.scoring.plan import (
     SPECIALISTS,
@@ -39,7 +46,7 @@ from raylab.files import Place
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.report.page import PAGE, write_page
-from raylab.report.prize import prize_page
+from raylab.report.prize import prize_pages
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 from raylab.workers import Workers
@@ -130,6 +137,7 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
     run, plan, views = planned.tree, planned.plan, planned.plan.scoring.votes.views
     models: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     rules: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
+    pictures: list[Example] = []
     missing = missing_units(planned, planned.subdir, plan.units)
     for (model, generation), own in answers.items():
         (run / SUBMISSIONS / model / generation / SUBMISSION).write(submission_bytes(own, views))
@@ -148,16 +156,22 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
             write_scores(planned, pair, {unit: units[unit] for unit in lacking})
         for rule, score in rule_scores(tasks, solutions).items():
             rules[rule][generation] = score
+        # Of one generation: pages of all would be too many to look at.
+        pictures = pictures or picture_attempts(
+            {model: answers[model, generation] for model in plan.models}, tasks, views
+        )
     if models:
         diagnose_scores(run, planned.subdir, workers)
-    _report(planned, dict(models), dict(rules))
+    _report(planned, dict(models), dict(rules), pictures)
     submissions = str(run / SUBMISSIONS)
     log_line(f"submissions {submissions}", uri=submissions)
     run.finish()
 
 
-def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
-    """Writes and prints the scores of models and rules."""
+def _report(
+    planned: Scoring, models: PrizeScores, rules: PrizeScores, pictures: Sequence[Example]
+) -> None:
+    """Writes and prints the scores of models and rules, with pictures of the attempts."""
     run, metric = planned.tree, planned.plan.scoring.metric
 
     def means(scored: PrizeScores) -> dict[str, dict[str, float]]:
@@ -179,8 +193,9 @@ def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
         return
     rule_means = RuleScores(metric=metric, rules=metrics.rules)
     run.write_record(rule_means, rule_scores_file(planned.subdir))
-    page = prize_page(run, metrics)
-    write_page(run, page)
-    print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
+    pages = prize_pages(run, metrics, pictures)
+    for name, page in pages.items():
+        write_page(run, page, name)
+    print_tables(*pages[PAGE].tables, **metrics.model_dump(include={"prize", "prize_rules"}))
     scores = str(run / planned.subdir)
     log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))

@@ -27,6 +27,8 @@ DIAGNOSIS_PAGE = "diagnosis.html"
 """The page of a diagnosis in a run whose `report.html` has another subject."""
 SHOWN_MODELS = 12
 """Most models of the matrix of pairs: the best ones."""
+COMPARED_MODELS = 5
+"""Most models of the list of pairs in the report of a run: the best ones."""
 SHOWN_SUSPECTS = 50
 LONGEST_TEXT = 200
 DOTS = 5000
@@ -64,7 +66,38 @@ def verdict_sections(run: Run) -> list[Section]:
     if record is None:
         return []
     link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(record.diagnosis)}")
-    return [Section("diagnosis", "Diagnosis", [*record.diagnosis.verdict, link])]
+    pairs = pair_table(record.diagnosis.differences)
+    return [Section("diagnosis", "Diagnosis", [*record.diagnosis.verdict, pairs, link])]
+
+
+def pair_table(differences: Differences) -> Table:
+    """Returns the differences of the best models, pair by pair, with their intervals."""
+    best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
+    return Table(
+        "Differences between models",
+        [
+            "model",
+            Column("less", text=True),
+            "points",
+            Column("95 % interval", text=True),
+            Column("real", text=True),
+        ],
+        [
+            [
+                pair.first,
+                pair.second,
+                _pair_cell(pair),
+                f"{100 * pair.interval[0]:+.1f} to {100 * pair.interval[1]:+.1f}"
+                if pair.interval
+                else Cell("-", small=pair.reason or ""),
+                "yes" if pair.apart else "not shown",
+            ]
+            for pair in differences.shown
+            if {pair.first, pair.second} <= best
+        ],
+        "Points by which a model lies above another on the items that both have. The interval is "
+        "of one pair alone; a difference is real at the 5 % level of all pairs together (Holm).",
+    )
 
 
 def _log(diagnosis: Diagnosis) -> None:

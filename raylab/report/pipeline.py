@@ -1,18 +1,12 @@
 """The page of a pipeline, and of a training run, which is shown as a pipeline of one model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from operator import eq
-from typing import NamedTuple
 
-from markupsafe import Markup
-
-from raylab.arc.records import Example, GridRows
+from raylab.arc.records import Example
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.printable import join_names, pluralize
 from raylab.quality.record import TreeQuality
-from raylab.report.charts import SERIES, grid_svg
 from raylab.report.models import (
     FREE_MARK,
     Models,
@@ -24,14 +18,13 @@ from raylab.report.models import (
     rule_label,
     side_of,
 )
-from raylab.report.page import Page, Section, block, curves, provenance
+from raylab.report.page import Page, Section, curves, provenance
+from raylab.report.pictures import SHOWN_MODELS, picture_blocks
 from raylab.report.quality import quality_section
 from raylab.runs.run_record import RunRecord
 
 PUBLISHED_EPOCHS = 100
 """Epochs of the published recipe; its logged runs ended before."""
-SHOWN_MODELS = len(SERIES)
-"""Most models in pictures: the best on the metric."""
 METRICS_TEXT = (
     "Each model at the epoch that was best on the validation tasks. Free-running rows come first: "
     "they alone show what a model produces on its own. Teacher-forced figures give it the right "
@@ -50,15 +43,6 @@ COMPOSITIONAL_GAP = (
 
 
 Trees = Mapping[str, TreeQuality]
-
-
-class Picture(NamedTuple):
-    """An ARC grid with its caption."""
-
-    svg: Markup
-    label: str
-    note: str
-    solved: bool | None = None
 
 
 def pipeline_page(
@@ -186,33 +170,4 @@ def _examples_section(examples: Sequence[Example], models: Models, metric: str) 
     names = dict.fromkeys(name for example in examples for name in example.predictions)
     best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
     shown = best[:SHOWN_MODELS]
-    tasks = [(example.task, list(_pictures(example, shown))) for example in examples]
-    text = (
-        "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
-        "cells are wrong."
-    )
-    return Section("tasks", "Answers of the models", [text, block("pictures", tasks)])
-
-
-def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
-    """Yields input and target, then the prediction of each model that is shown."""
-    for label, grid in (("input", example.input), ("target", example.target)):
-        title = f"{label} of task {example.task}, {_size(grid)}"
-        yield Picture(grid_svg(grid, title), label, _size(grid))
-    for name, answer in ((name, example.predictions.get(name)) for name in shown):
-        if answer is not None:
-            title = f"prediction of {name} for task {example.task}"
-            svg = grid_svg(answer.grid, title, target=example.target)
-            yield Picture(svg, name, _score(answer.grid, example.target), answer.solved)
-
-
-def _size(grid: GridRows) -> str:
-    return f"{len(grid)} by {len(grid[0]) if len(grid) else 0}"
-
-
-def _score(grid: GridRows, target: GridRows) -> str:
-    if _size(grid) != _size(target):
-        return f"{_size(grid)} instead of {_size(target)}"
-    ours, theirs = (list(chain.from_iterable(rows)) for rows in (grid, target))
-    right = list(map(eq, ours, theirs))
-    return f"{sum(right)} of {len(right)} cells right"
+    return Section("tasks", "Answers of the models", picture_blocks(examples, shown))

@@ -3,19 +3,22 @@
 ARC Prize counts two attempts; raylab's are by votes over views, with test-time training if asked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from raylab.arc.records import EvaluationMetrics, PrizeScore
+from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
 from raylab.config.arc import ScoringConfig
 from raylab.grid_metrics import ATTEMPTS, RULES
 from raylab.printable import pluralize
 from raylab.report.charts import learning_curves
 from raylab.report.diagnosis import verdict_sections
 from raylab.report.models import rule_label
-from raylab.report.page import Page, Section, block, provenance
+from raylab.report.page import PAGE, Page, Section, block, provenance
+from raylab.report.pictures import SHOWN_MODELS, picture_blocks
 from raylab.report.table import Column, Row, Table, percent
 from raylab.runs.run import Run
 
+GRIDS_A_PAGE = 400
+"""Most grids on a page, a few megabytes."""
 Scores = Mapping[str, Mapping[str, PrizeScore]]
 """Scores by model or rule and generation."""
 
@@ -33,8 +36,51 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     )
 
 
-def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
-    """Returns the page of a run; at least one model has a score."""
+def prize_pages(
+    run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]
+) -> dict[str, Page]:
+    """Returns the pages of a run by file name: its report, and those of further pictures.
+
+    Args:
+        run: The run.
+        metrics: Its scores; at least one model has one.
+        attempts: The attempts at test inputs, in the order shown.
+    """
+
+    def rank(model: str) -> float:
+        return -max(score.two_attempts for score in metrics.prize[model].values())
+
+    models = sorted(metrics.prize, key=rank)[:SHOWN_MODELS]
+    shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
+    size = GRIDS_A_PAGE // (2 + len(shown))
+    parts = {
+        PAGE if start == 0 else f"tasks-{start // size + 1}.html": (
+            _title(start, attempts[start : start + size]),
+            attempts[start : start + size],
+        )
+        for start in range(0, len(attempts), size)
+    }
+    links = [block("link", name, title) for name, (title, _) in parts.items() if len(parts) > 1]
+    sections = {
+        name: Section("tasks", title, [*picture_blocks(part, shown), *links])
+        for name, (title, part) in parts.items()
+    }
+    report = _report_page(run, metrics, [sections.pop(PAGE)] if sections else [])
+    lead = ["Further attempts of the models; the first ones are on the page of the scores."]
+    return {PAGE: report} | {
+        name: Page("evaluation", run.record.name, str(run), lead, [section])
+        for name, section in sections.items()
+    }
+
+
+def _title(start: int, attempts: Sequence[Example]) -> str:
+    solved = sum(any(own.solved for own in example.predictions.values()) for example in attempts)
+    return (
+        f"Attempts at test inputs {start + 1} to {start + len(attempts)}, {solved} of them solved"
+    )
+
+
+def _report_page(run: Run, metrics: EvaluationMetrics, tasks: Sequence[Section]) -> Page:
     scores = _flatten(metrics.prize)
     sections = [Section("scores", "Scores", [prize_table(metrics)])]
     curves = {
@@ -49,7 +95,7 @@ def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
         drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
         caption = "The score by the number of views that vote, the first of the same each time."
         sections.append(Section("votes", "Votes", [block("charts", drawn, caption)]))
-    sections += [*verdict_sections(run), provenance(str(run), run.record)]
+    sections += [*verdict_sections(run), *tasks, provenance(str(run), run.record)]
     return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
 
 

@@ -9,7 +9,15 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
 
-from raylab.arc.records import AttemptScore, EvaluationMetrics, PrizeScore, TrainedScore, VotesScore
+from raylab.arc.records import (
+    AttemptScore,
+    EvaluationMetrics,
+    Example,
+    PredictedGrid,
+    PrizeScore,
+    TrainedScore,
+    VotesScore,
+)
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.report import page as content_of
@@ -17,7 +25,7 @@ from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
 from raylab.report.page import Section, render
 from raylab.report.pipeline import pipeline_page
-from raylab.report.prize import prize_page
+from raylab.report.prize import GRIDS_A_PAGE, prize_pages
 from raylab.report.sweep import sweep_page
 from raylab.report.table import BEST, Cell, Column, Table
 from raylab.runs.run_record import Checkout, RunRecord
@@ -92,7 +100,13 @@ def prize(storage: Path) -> content_of.Page:
         ),
     )
     metrics = EvaluationMetrics(metric="solve_rate", models={}, prize={HOSTILE: {HOSTILE: score}})
-    return prize_page(run, metrics)
+    return prize_pages(run, metrics, [attempt(HOSTILE, HOSTILE)])["report.html"]
+
+
+def attempt(task: str, *models: str) -> Example:
+    wrong = PredictedGrid(grid=((1,),), solved=False)
+    predictions = {f"{model}, attempt {place}": wrong for model in models for place in (1, 2)}
+    return Example(task=task, input=((0,),), target=((2,),), predictions=predictions)
 
 
 def comparison(storage: Path) -> content_of.Page:
@@ -120,6 +134,29 @@ def test_foreign_text_is_escaped_and_printable(html: str):
     assert not {"script", "img"} & set(page.tags)
     assert not {"\x1b", "\x07", "\u202e", "\x00"} & set(html)
     assert "<script>alert('x')</script>&\"$y$[/red]\\x1b]0;t\\x07\\u202e\\x00" in page.text
+
+
+def test_the_attempts_at_many_tasks_are_on_pages_that_a_browser_opens(tmp_path: Path):
+    run = left(EvaluateConfig(storage=str(tmp_path), name="prize", models=("m",)))
+    names = [f"model-{number:02}" for number in range(10)]
+    scores = {
+        name: {"published": PrizeScore(first_attempt=0.0, two_attempts=at / 10, tasks=1, outputs=1)}
+        for at, name in enumerate(names)
+    }
+    metrics = EvaluationMetrics(metric="two_attempts", models={}, prize=scores)
+    tasks = [f"{number:08}" for number in range(419)]
+    pages = prize_pages(run, metrics, [attempt(task, *names) for task in tasks])
+    # 2 and 16 grids of the eight best models: 22 tasks a page.
+    assert [*pages] == ["report.html", *(f"tasks-{number}.html" for number in range(2, 21))]
+    shown: list[str] = []
+    for name, page in pages.items():
+        html = render(page)
+        assert html.count("<svg") <= GRIDS_A_PAGE and len(html) < 3_000_000
+        assert {*re.findall(r"of (model-\d+), attempt \d for", html)} == {*names[2:]}
+        assert all(f'href="{other}"' in html for other in pages)
+        shown += re.findall(r"<title>input of task (\d+),", html)
+        assert name == "report.html" or "Scores" not in html
+    assert shown == tasks
 
 
 def test_the_scores_of_prize_pages_have_errors_and_what_training_changed(tmp_path: Path):

@@ -14,7 +14,8 @@ from raylab.quality.record import FileCounts
 from raylab.report import page as content_of
 from raylab.report.models import SUMMARY, comparison_tables, epoch_line, summary_table
 from raylab.report.page import render
-from raylab.report.pipeline import SHOWN_MODELS, pipeline_page
+from raylab.report.pictures import SHOWN_MODELS
+from raylab.report.pipeline import pipeline_page
 from raylab.report.table import as_rich
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.quality.qualities import figure, quality

@@ -10,7 +10,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.data.tasks import NO_OUTPUT, Grid, Pair, Task
 from raylab.arc.models.autoregressive import START
 from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
@@ -21,7 +21,7 @@ from raylab.arc.prize.answering import (
     join_examples,
     picture_tasks,
 )
-from raylab.arc.prize.scores import prize_score
+from raylab.arc.prize.scores import picture_attempts, prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import GridRows
 from raylab.arc.seen import Seen, TaskSet
@@ -186,6 +186,43 @@ def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
     assert (score.tasks, score.outputs, score.two_attempts, score.seconds) == (2, 3, 0.75, 3.0)
     # Shares 1 and 1/2: deviation sqrt(1/8), over sqrt(2).
     assert score.errors is not None and score.errors.two_attempts == pytest.approx(0.25)
+
+
+def test_the_attempts_that_most_models_solve_are_pictured_first():
+    def task(id_: str, *outputs: GridRows) -> Task:
+        grids = [np.array(rows, dtype=np.uint8) for rows in outputs]
+        return Task(id_, (), tuple(Pair(np.zeros((1, 1), np.uint8), grid) for grid in grids))
+
+    def answers(**questions: list[list[GridRows]]) -> dict[str, TaskAnswers]:
+        return {
+            id_: TaskAnswers(
+                task=id_,
+                questions=tuple(
+                    QuestionAnswers.of((grid, 0.0, None) for grid in own) for own in views
+                ),
+                seconds=0.0,
+            )
+            for id_, views in questions.items()
+        }
+
+    posed = Task("posed", (), (Pair(np.zeros((1, 1), np.uint8), NO_OUTPUT),))
+    models = {
+        "one": answers(hard=[[B, C]], easy=[[A, A], [A, B]], posed=[[A, B]]),
+        "two": answers(hard=[[B, C]], easy=[[B, A], [B, A]], posed=[[A, B]]),
+    }
+    pictures = picture_attempts(models, [task("hard", A), posed, task("easy", A, C)], 1)
+    # Both models solve the first test input of `easy`, none the second, and none `hard`.
+    assert [(example.task, example.target) for example in pictures] == [
+        ("easy", A),
+        ("hard", A),
+        ("easy", C),
+    ]
+    # Equal attempts are one.
+    assert {name: (own.grid, own.solved) for name, own in pictures[0].predictions.items()} == {
+        "one, attempt 1": (A, True),
+        "two, attempt 1": (B, False),
+        "two, attempt 2": (A, True),
+    }
 
 
 def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
