@@ -1,6 +1,7 @@
 """Training on a task's demonstrations: what it reads, what it changes, and what is kept."""
 
-from itertools import count
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,11 +10,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from raylab.arc.data.batching import Grids
+from raylab.arc.data.steps import TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize import adaptation
 from raylab.arc.prize.adaptation import become_specialist, train_on_task
+from raylab.arc.prize.votes import as_rows, draw_views
+from raylab.arc.records import GridRows
 from raylab.config.arc import TaskTrainingConfig, VotesConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
@@ -57,6 +62,42 @@ def test_a_specialist_is_loaded_again_and_read_no_output_of_a_question(
     loaded = small_model(CONFIG)
     become_specialist(loaded, Place.at(tmp_path / "task.pt"))
     assert same(loaded, model)
+
+
+def rows(grids: Grids, at: int) -> GridRows:
+    height, width = grids.sizes[at].tolist()
+    return as_rows(grids.cells[at, : height * width].view(height, width).numpy())
+
+
+def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
+    random_tasks: RandomTasks, monkeypatch: pytest.MonkeyPatch
+):
+    (task,) = random_tasks(1, longest_side=4, questions=2)
+    drawn: list[TrainingStep] = []
+
+    def take(model: GridModel, steps: Iterator[TrainingStep], *_: object) -> int:
+        drawn.extend(islice(steps, 12))
+        return len(drawn)
+
+    monkeypatch.setattr(adaptation, "_fit", take)
+    training, votes = BRIEF.model_copy(update={"augmentations": 8}), VotesConfig()
+    train_on_task(small_model(CONFIG), task, training, votes, demonstrations=2, device=CPU)
+    shown = task.demonstrations
+    views = [
+        {(as_rows(view.apply(pair.input)), as_rows(view.apply(pair.output))) for pair in shown}
+        for view in draw_views(task, 8, votes)
+    ]
+    asked = set[tuple[int, tuple[GridRows, GridRows]]]()
+    for batch in (batch for step in drawn for batch in step.batches):
+        for at, view in enumerate(batch.tasks.tolist()):
+            query = rows(batch.source, at), rows(batch.target, at)
+            others = [
+                (rows(batch.demo_inputs, demo), rows(batch.demo_outputs, demo))
+                for demo in batch.demo_index[at].tolist()
+            ]
+            assert {query, *others} <= views[view] and query not in others
+            asked.add((view, query))
+    assert len(asked) == 8 * len(shown)
 
 
 def test_adapters_change_the_linear_layers_alone_and_by_their_rank(task: Task):
