@@ -98,15 +98,19 @@ def half(dice: Dice, level: Level, rule: Rule) -> Drawn:
     "the axis: left and right, or top and bottom, match",
 )
 def symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    grid = dice.cells(*level.shape(dice), dice.sample(NONZERO, 4))
+    """Hides at least two rows, of several colours, which hardly any other rule restores."""
+    grid = dice.cells(*level.shape(dice), dice.sample(NONZERO, 6))
     height, width = grid.shape
     half = width // 2
     grid[:, width - half :] = grid[:, :half][:, ::-1]
     hidden = grid.copy()
-    rows, columns = dice.between(1, (height + 1) // 2), dice.between(1, half)
+    rows, columns = dice.between(2, (height + 1) // 2), dice.between(1, half)
     top = dice.between(0, height - rows)
     left = dice.between(0, half - columns) + dice.pick((0, width - half))
-    hidden[top : top + rows, left : left + columns] = 0
+    part = hidden[top : top + rows, left : left + columns]
+    if (part == part[0, 0]).all():
+        return None
+    part[:] = 0
     return (hidden.T, grid.T) if rule[0] else (hidden, grid)
 
 
@@ -147,12 +151,12 @@ def swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only one colour remains.", draw_colour, "the colour")
 def keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws a grid where another colour is commoner, so that it is not the commonest that stays."""
-    others = dice.palette(2, rule)
+    """Draws a grid where other colours are commoner and rarer, so that the colour decides."""
+    others = dice.palette(3, rule)
     grid = dice.cells(*level.shape(dice), (0, *rule, *others))
     dice.scatter(grid, (*rule, *others))
     counts = np.bincount(grid.ravel(), minlength=COLOURS)
-    if counts[others].max() <= counts[rule[0]]:
+    if not counts[others].min() < counts[rule[0]] < counts[others].max():
         return None
     return grid, np.where(grid == rule[0], grid, 0)
 
@@ -299,16 +303,20 @@ def outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only the largest box remains.")
 def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws boxes of which one has more cells than each other."""
+    """Draws a box that is higher and wider than all others, one of which has its colour."""
     grid = np.zeros(level.shape(dice), np.uint8)
+    remaining = grid.copy()
     boxes = _boxes(dice, grid.shape, 1 + level.number, 1, 2 + level.number)
     boxes.sort(key=lambda box: box.area)
-    if len(boxes) < 2 or boxes[-1].area == boxes[-2].area:
+    if len(boxes) < 2 or any(
+        box.height >= boxes[-1].height or box.width >= boxes[-1].width for box in boxes[:-1]
+    ):
         return None
-    colours = dice.palette(len(boxes))
-    for box, colour in zip(boxes, colours, strict=True):
+    colours = dice.palette(len(boxes) - 1)
+    for box, colour in zip(boxes, (*colours, dice.pick(colours)), strict=True):
         box.cells(grid)[:] = colour
-    return grid, np.where(grid == colours[-1], grid, 0)
+    boxes[-1].cells(remaining)[:] = boxes[-1].cells(grid)
+    return grid, remaining
 
 
 # They count, sort or compare.
@@ -316,10 +324,13 @@ def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 @family("The cells of each colour become a bar, longest first.")
 def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
-    counts = sorted(dice.sample(range(1, 3 + 2 * level.number), 1 + level.number), reverse=True)
+    """Draws colours that do not appear in the order of their bars, forwards or backwards."""
+    counts = sorted(dice.sample(range(1, 3 + 2 * level.number), 2 + level.number), reverse=True)
     colours = dice.palette(len(counts))
     grid = np.zeros(level.shape(dice), np.uint8)
     dice.scatter(grid, [c for c, count in zip(colours, counts, strict=True) for _ in range(count)])
+    if [*dict.fromkeys(grid[grid > 0].tolist())] in (colours, colours[::-1]):
+        return None
     bars = np.zeros((len(counts), counts[0]), np.uint8)
     for bar, colour, count in zip(bars, colours, counts, strict=True):
         bar[:count] = colour
@@ -328,7 +339,10 @@ def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 @family("Columns are sorted by height.", draw_either, "ascending or descending")
 def sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws as many columns as rows at most, so that all heights can differ."""
+    """Draws as many columns as rows at most, so that all heights can differ.
+
+    Neither a mirror nor a step to a side sorts them.
+    """
     height = level.side(dice)
     width = dice.between(level.low, height)
     heights = np.array(dice.sample(range(1, height + 1), width))
@@ -337,6 +351,9 @@ def sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
     rows = np.arange(height, 0, -1)[:, None]
     before = np.where(rows <= heights, colours, 0)
     after = np.where(rows <= heights[order], colours[:, order], 0)
+    simpler = before[:, ::-1], np.roll(before, 1, axis=1), np.roll(before, -1, axis=1)
+    if any(np.array_equal(after, moved) for moved in simpler):
+        return None
     return before.astype(np.uint8), after.astype(np.uint8)
 
 

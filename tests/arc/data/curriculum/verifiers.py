@@ -6,6 +6,7 @@ from collections.abc import Callable
 from raylab.arc.data.curriculum.family import STEPS, Rule
 
 Rows = list[list[int]]
+Verifier = Callable[[Rows, Rule], Rows]
 
 
 def _placed(height: int, width: int, cell: Callable[[int, int], int]) -> Rows:
@@ -164,13 +165,31 @@ def _outlined(rows: Rows, rule: Rule) -> Rows:
     ]
 
 
+def _regions(rows: Rows) -> list[set[tuple[int, int]]]:
+    """The connected regions of coloured cells."""
+    left = {(y, x) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell}
+    regions: list[set[tuple[int, int]]] = []
+    while left:
+        region, reached = set[tuple[int, int]](), {min(left)}
+        while reached:
+            region |= reached
+            around = {(y + down, x + right) for y, x in reached for down, right in STEPS}
+            reached = (around & left) - region
+        left -= region
+        regions.append(region)
+    return regions
+
+
+def _remaining(rows: Rows, size: Callable[[set[tuple[int, int]]], int]) -> Rows:
+    """The region of the greatest size alone."""
+    most = max(_regions(rows), key=size)
+    return [
+        [cell if (y, x) in most else 0 for x, cell in enumerate(row)] for y, row in enumerate(rows)
+    ]
+
+
 def _largest(rows: Rows, _: Rule) -> Rows:
-    counts = [0] * 10
-    for row in rows:
-        for cell in row:
-            counts[cell] += 1
-    most = max(range(1, 10), key=lambda colour: counts[colour])
-    return [[cell if cell == most else 0 for cell in row] for row in rows]
+    return _remaining(rows, len)
 
 
 def _counted(rows: Rows, _: Rule) -> Rows:
@@ -200,7 +219,7 @@ def _overlaid(rows: Rows, _: Rule) -> Rows:
     return [[row[x] or row[x + width] for x in range(width)] for row in rows]
 
 
-VERIFIERS: dict[str, Callable[[Rows, Rule], Rows]] = {
+VERIFIERS: dict[str, Verifier] = {
     "flip_columns": _flipped_columns,
     "flip_rows": _flipped_rows,
     "quarter_turn": _quarter,
@@ -230,3 +249,39 @@ VERIFIERS: dict[str, Callable[[Rows, Rule], Rows]] = {
     "overlay": _overlaid,
 }
 """The output for the rows of an input of each family, by a rule."""
+
+
+def _highest(rows: Rows, _: Rule) -> Rows:
+    return _remaining(rows, lambda region: len({y for y, _ in region}))
+
+
+def _widest(rows: Rows, _: Rule) -> Rows:
+    return _remaining(rows, lambda region: len({x for _, x in region}))
+
+
+def _commonest_kept(rows: Rows, _: Rule) -> Rows:
+    counts = Counter(cell for row in rows for cell in row if cell)
+    return _kept(rows, (counts.most_common(1)[0][0],))
+
+
+def _rarest_kept(rows: Rows, _: Rule) -> Rows:
+    counts = Counter(cell for row in rows for cell in row if cell)
+    return _kept(rows, (counts.most_common()[-1][0],))
+
+
+def _counted_as_they_appear(rows: Rows, rule: Rule) -> Rows:
+    counts = Counter(cell for row in rows for cell in row if cell)
+    longest = max(counts.values())
+    bars = [[colour] * count + [0] * (longest - count) for colour, count in counts.items()]
+    return bars[::-1] if rule[0] else bars
+
+
+NEAR: list[tuple[Verifier, Rule]] = [
+    (_highest, ()),
+    (_widest, ()),
+    (_commonest_kept, ()),
+    (_rarest_kept, ()),
+    (_counted_as_they_appear, (0,)),
+    (_counted_as_they_appear, (1,)),
+]
+"""Rules of no family that somebody may read out of the pairs of one."""
