@@ -107,7 +107,13 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize(
     "model",
     [
-        ChampionConfig(encoder_dropout=0.0, decoder_dropout=0.0, colour_relabelling=False, **SIZES),
+        ChampionConfig(
+            encoder_dropout=0.0,
+            decoder_dropout=0.0,
+            colour_relabelling=False,
+            size_rule=False,
+            **SIZES,
+        ),
         EncoderDecoderConfig(dropout=0.0, **SIZES),
         DecoderOnlyConfig(dropout=0.0, **SIZES),
     ],
