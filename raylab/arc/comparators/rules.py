@@ -86,11 +86,7 @@ def forced_answers(batch: Batch) -> dict[str, Tensor]:
     previous = target.as_images(
         torch.cat((source.cells[:, :1], F.pad(target.cells, (0, -1))), dim=1)
     )
-    copied = torch.full_like(previous, PAD)
-    height, width = previous.shape[1:]
-    common = source.as_images(source.cells)[:, :height, :width]
-    copied[:, : common.shape[1], : common.shape[2]] = common
-    copied = copied.masked_fill(target.as_images(target.cells) == PAD, PAD)
+    copied = target.as_images(overlay(source, target))
     return {
         COPY_SOURCE: copied,
         PREVIOUS_CELL: previous,

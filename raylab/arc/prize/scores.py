@@ -178,14 +178,9 @@ def _of_both(
 
 def _sizes_by_rule(answered: Sequence[TaskAnswers], views: int) -> float | None:
     """Returns the share of the views' answers in the size of the size rule; None if not known."""
-    flags = [
-        view.by_rule
-        for answers in answered
-        for question in answers.questions
-        for view in question.views[:views]
-    ]
-    known = [flag for flag in flags if flag is not None]
-    return statistics.fmean(known) if known else None
+    questions = [question for answers in answered for question in answers.questions]
+    flags = [view.by_rule for question in questions for view in question.views[:views]]
+    return None if None in flags else statistics.fmean(flag is True for flag in flags)
 
 
 def _trained(
