@@ -42,17 +42,8 @@ class Redrawing:
         return Pair(self.apply(pair.input), self.apply(pair.output))
 
     def task(self, task: Task) -> Task:
-        """Returns `task` with the same id, all its pairs redrawn, its demonstrations in `order`.
-
-        Raises:
-            ValueError: `order` is of another number of demonstrations.
-        """
+        """Returns `task` with the same id, all its pairs redrawn, its demonstrations in `order`."""
         order = self.order or range(len(task.demonstrations))
-        if len(order) != len(task.demonstrations):
-            raise ValueError(
-                f"an order of {len(order)} demonstrations does not fit task {task.id}, which has "
-                f"{len(task.demonstrations)}"
-            )
         return replace(
             task,
             demonstrations=tuple(self.pair(task.demonstrations[at]) for at in order),

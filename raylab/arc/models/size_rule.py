@@ -1,11 +1,6 @@
 """The size rule: the output's size as the demonstrations of a query agree on it. Nothing is learnt.
 
-| source | tasks whose test sizes are all right |
-| --- | --- |
-| ARC-AGI-1, training | 347 of 400 |
-| ARC-AGI-1, evaluation | 350 of 400, among them all 78 with sides of at most 10 |
-
-These are with all demonstrations of a task; with its first two alone, 348 and 351 of 400.
+It is right for 350 of the 400 evaluation tasks of ARC-AGI-1.
 """
 
 import torch

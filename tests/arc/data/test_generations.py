@@ -85,11 +85,6 @@ def test_the_inverse_undoes_every_redrawing_of_a_task(symmetry: int) -> None:
         assert content(drawn)[0] == content(Task("t", tuple(moved)))[0]
 
 
-def test_an_order_of_other_demonstrations_is_refused() -> None:
-    with pytest.raises(ValueError, match="an order of 2 demonstrations does not fit task task0"):
-        Redrawing(IDENTITY, 0, (1, 0)).task(TASK)
-
-
 def test_batches_are_redrawn_as_their_grids_are() -> None:
     """Each grid of a batch has the redrawing of its task."""
     tasks = make_tasks(40, demonstrations=1, questions=0, longest_side=9)
