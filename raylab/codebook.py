@@ -24,8 +24,8 @@ Categories = frozenset[str]
 
 
 def field_of(category: str) -> str:
-    """Returns the field that a category is a value of, as in `kind=person`; empty without one."""
-    return category.partition("=")[0] if "=" in category else ""
+    """Returns the field that a category is a value of, as in `kind: person`; empty without one."""
+    return category.partition(": ")[0] if ": " in category else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -49,7 +49,9 @@ def _without_markup(text: str) -> str:
 
 
 Prose = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_without_markup)]
-LabelName = Annotated[str, Field(pattern=r"^\w([\w .'+-]{0,58}[\w+])?$")]
+LABEL = re.compile(r"^\w([\w .'+-]{0,58}[\w+])?$")
+"""A name of a label, which needs no quotation marks in YAML."""
+LabelName = Annotated[str, Field(pattern=LABEL.pattern)]
 FieldName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 Row = tuple[float, ...]
 
@@ -167,60 +169,62 @@ def read_codebook(location: str) -> dict[str, Any]:
     Raises:
         ConfigError: The file cannot be used; the message names the line and the way out.
     """
+    lines: Lines = {}
     try:
         with open(location, "rb") as file:
             text = read_all(file, "the file", LARGEST).decode("utf-8-sig")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-            raise ConfigError(f"codebook {location}: aliases (*name) are not read: write it out")
-        node = yaml.compose(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"codebook {location}, line {line}: {error.problem}") from error
-    except (OSError, DataError, yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise ConfigError(f"codebook {location} cannot be read: {str(error)[:200]}") from error
-    lines: Lines = {}
-    try:
-        values = _values(node, (), lines)
+        values = read_yaml(text, lines)
         if isinstance(values, dict) and isinstance(values.get("cases"), str):
             values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
         CodebookConfig.model_validate_json(json.dumps(values), strict=True)
-    except _DuplicateError as error:
-        raise ConfigError(f"codebook {location}, {error}") from None
     except ValidationError as error:
         line, problem = _problem(error, lines)
         raise ConfigError(f"codebook {location}, line {line}: {problem}") from None
+    except (OSError, DataError, UnicodeError) as error:
+        raise ConfigError(f"codebook {location} cannot be read: {str(error)[:300]}") from error
     return values
 
 
-class _DuplicateError(ValueError):
-    """A key that stands twice in a mapping."""
+def read_yaml(text: str, lines: Lines) -> Any:
+    """Returns the value of a text in YAML, and notes the lines of all values in it.
+
+    Quoted text and plain words other than true, false and null are text. Keys are text.
+
+    Raises:
+        DataError: The text is no YAML, repeats a key, or has aliases, which may stand for more than
+            memory holds.
+    """
+    try:
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.AliasEvent):
+                raise DataError(f"line {event.start_mark.line + 1}: *{event.anchor}: write it out")
+        return _values(yaml.compose(text), (), lines)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"line {line}: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DataError(str(error).partition("\n")[0]) from error
 
 
 def _values(node: yaml.Node | None, path: Path, lines: Lines) -> Any:
-    """Returns the value of a node, and notes the lines of all values in it."""
     if node is None:
         return None
-    lines[path] = node.start_mark.line + 1
+    lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
         return [_values(item, (*path, place), lines) for place, item in enumerate(node.value)]
-    if isinstance(node, yaml.MappingNode):
-        return dict(_pairs(node, path, lines))
-    assert isinstance(node, yaml.ScalarNode)
-    if node.style is not None:
-        return node.value
-    is_number = NUMBER.fullmatch(node.value)
-    return json.loads(node.value) if is_number else PLAIN.get(node.value, node.value)
-
-
-def _pairs(node: yaml.MappingNode, path: Path, lines: Lines) -> Iterator[tuple[str, Any]]:
-    seen: set[str] = set()
+    if isinstance(node, yaml.ScalarNode):
+        if node.style is not None:
+            return node.value
+        is_number = NUMBER.fullmatch(node.value)
+        return json.loads(node.value) if is_number else PLAIN.get(node.value, node.value)
+    values: dict[str, Any] = {}
     for key, value in node.value:
         name, line = str(key.value), key.start_mark.line + 1
-        if name in seen:
-            raise _DuplicateError(f"line {line}: {name[:60]!r} stands twice: remove or rename one")
-        seen.add(name)
-        yield name, _values(value, (*path, name), lines)
+        if name in values:
+            raise DataError(f"line {line}: {name[:60]!r} stands twice: remove or rename one")
         lines[*path, name] = line
+        values[name] = _values(value, (*path, name), lines)
+    return values
 
 
 def _problem(error: ValidationError, lines: Lines) -> tuple[int, str]:

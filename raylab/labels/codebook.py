@@ -1,7 +1,7 @@
 """The codebook that a file describes: its answers, distances, forms and prompts.
 
 An answer is one record of fields; labels alone are a record of one field without a name. Its
-categories are the labels, in a record of several fields `field=value`.
+categories are the labels, in a record of several fields `field: value`.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     create_model,
 )
 from rapidfuzz.distance import Levenshtein
@@ -40,9 +41,9 @@ from raylab.codebook import (
     field_of,
     quoted,
 )
-from raylab.config.codebook import NUMBER, CodebookConfig, FieldConfig
+from raylab.config.codebook import LABEL, NUMBER, PLAIN, CodebookConfig, FieldConfig, read_yaml
 from raylab.distances import Distance, check_table, equal_sets
-from raylab.errors import LabelError
+from raylab.errors import DataError, LabelError
 from raylab.llm.prompts import PromptFile, Schema, read_prompt
 
 FOLDER = resources.files("raylab.labels")
@@ -51,8 +52,9 @@ LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields")
 KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
 """What OpenAI's strict mode and llama.cpp's grammars share, of what pydantic writes."""
 SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
-PAIR = re.compile(r'\s*([a-z][a-z0-9_]*)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*?)\s*(?:;|$)')
-"""A field of a line, such as `kind=person`."""
+LONGEST_LINE = 4096
+"""Longest text of an answer, in characters."""
+JOINT = ", "
 SMALL_WARNING = (
     "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
     "run says anything about quality"
@@ -93,9 +95,25 @@ def make_codebook(config: CodebookConfig) -> Codebook:
 # Answers
 
 
-def _spell(value: object, names: Mapping[str, str]) -> object:
-    """Returns the label that a text is in other letters."""
-    return names.get(" ".join(value.split()).casefold(), value) if isinstance(value, str) else value
+def _spell(value: object, info: ValidationInfo, spelt: Mapping[str, str]) -> object:
+    """Returns the label that a value is in other letters, or as a number or plain word of YAML."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return _note(value, spelt.get(" ".join(text.split()).casefold(), value), info)
+
+
+def _squeeze(value: object, info: ValidationInfo) -> object:
+    """Returns a text on one line, of printable characters."""
+    if not isinstance(value, str):
+        return value
+    shown = "".join(c if c.isprintable() else " " for c in clean(value))
+    return _note(value, " ".join(shown.split()), info)
+
+
+def _note(given: object, read: object, info: ValidationInfo) -> object:
+    """Notes a repair in the context, and returns what is read."""
+    if given != read:
+        cast(list[str], info.context).append(f"{quoted(given)} read as {quoted(read)}")
+    return read
 
 
 def _type_of(field: FieldConfig) -> Any:
@@ -107,8 +125,8 @@ def _type_of(field: FieldConfig) -> Any:
         text = Annotated[str, Field(min_length=1, max_length=field.text)]
         return Annotated[text, BeforeValidator(_squeeze)]
     names = [*(field.labels or ())]
-    spelt = {name.casefold(): name for name in names}
-    one: Any = Annotated[Literal[tuple(names)], BeforeValidator(partial(_spell, names=spelt))]
+    spell = BeforeValidator(partial(_spell, spelt={name.casefold(): name for name in names}))
+    one: Any = Annotated[Literal[tuple(names)], spell]
     if not field.several:
         return one
     order = AfterValidator(lambda chosen: sorted({*chosen}, key=names.index))
@@ -117,10 +135,6 @@ def _type_of(field: FieldConfig) -> Any:
 
 def _number_type(field: FieldConfig) -> Any:
     return int if all(isinstance(end, int) for end in field.number or ()) else float
-
-
-def _squeeze(value: object) -> object:
-    return " ".join(clean(value).split()) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +168,7 @@ class _Answers:
     def categories(self) -> dict[str, str]:
         """The meaning of each label, in the order of the file."""
         return {
-            f"{name}={label}" if name else label: text.definition
+            f"{name}: {label}" if name else label: text.definition
             for name, field in self.config.parts.items()
             for label, text in (field.labels or {}).items()
         }
@@ -174,7 +188,7 @@ class _Answers:
         return str(self._label(self.model.model_validate(values)))
 
     def read(self, value: object, repairs: list[str] | None = None) -> Label:
-        """Reads an answer: a JSON value, its text, or the line of a label.
+        """Reads an answer: a JSON value, or a text such as that of a label.
 
         Args:
             value: The answer.
@@ -183,84 +197,50 @@ class _Answers:
         Raises:
             LabelError: It is none of the codebook's.
         """
-        given = _parsed(value)
-        values = self._fields(given)
+        values = self._parse(value) if isinstance(value, str) else value
+        values = values if self.config.fields else {self.key: values}
         try:
-            answer = self.model.model_validate(values)
+            answer = self.model.model_validate(values, context=[] if repairs is None else repairs)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = "".join(f"{part}: " for part in first["loc"][:1] if self.config.fields)
             raise LabelError(
                 f"{name}{first['msg'][:300]}, found {quoted(first['input'])}"
             ) from None
-        label = self._label(answer)
-        written = given if self.config.fields else {self.key: given}
-        same = given == str(label) or _is_same(written, answer.model_dump())
-        if repairs is not None and not same:
-            repairs.append(f"{self.key} {quoted(value)} read as {label}")
-        return label
+        return self._label(answer)
 
-    def _fields(self, value: object) -> object:
-        """Returns the values of the fields in an answer, by name."""
-        if not self.config.fields:
-            several = self.config.several and isinstance(value, str)
-            return {self.key: re.split(r"\s*,\s*", value.strip()) if several else _bare(value)}
-        return dict(self._pairs(value)) if isinstance(value, str) else value
-
-    def _pairs(self, line: str) -> Iterator[tuple[str, Any]]:
-        """Yields the fields of a line."""
-        place, several = 0, dict[str, list[Any]]()
-        while place < len(line.rstrip()):
-            pair = PAIR.match(line, place)
-            if pair is None:
-                raise LabelError(f"should be such as {self.example}, found {quoted(line[place:])}")
-            place = pair.end()
-            name, text = pair.groups()
-            field = self.config.fields.get(name)
-            is_json = text.startswith('"') or (field and field.number and NUMBER.fullmatch(text))
-            value = json.loads(text) if is_json else text
-            if field and field.several:
-                several.setdefault(name, []).append(value)
-            else:
-                yield name, value
-        yield from several.items()
+    def _parse(self, text: str) -> object:
+        """Returns the value of a text: a word, or the inside of a list or a mapping in YAML."""
+        ends = "{}" if self.config.fields else "[]" if self.config.several else ""
+        text = text.strip()
+        if not ends:
+            return text.strip("\"'`*. ")
+        if len(text) > LONGEST_LINE:
+            raise LabelError(f"{len(text):,} characters are no answer: at most {LONGEST_LINE:,}")
+        try:
+            return read_yaml(text if text[:1] == ends[0] else f"{ends[0]}{text}{ends[1]}", {})
+        except DataError as error:
+            raise LabelError(f"{error}, found {quoted(text)}") from None
 
     def _label(self, answer: BaseModel) -> Label:
-        parts = list[tuple[str, str]]()
+        line, parts = list[str](), list[tuple[str, str]]()
         for name, field in self.config.parts.items():
-            value = getattr(answer, name or self.key)
-            for item in value if field.several else [value]:
-                text = item if field.labels else json.dumps(item, ensure_ascii=False)
-                joint = "; " if self.config.fields else ", "
-                parts.append((joint if parts else "", f"{name}={text}" if name else text))
-        line = "".join(map("".join, parts))
-        return Label(line, line, tuple(parts), {})
+            value, title = getattr(answer, name or self.key), f"{name}: " if name else ""
+            items = cast(list[Any], value if field.several else [value])
+            written = JOINT.join(map(_in_yaml if name or field.several else str, items))
+            line.append(f"{title}[{written}]" if title and field.several else f"{title}{written}")
+            texts = (v if field.labels else json.dumps(v, ensure_ascii=False) for v in items)
+            parts += [(JOINT, f"{title}{text}") for text in texts]
+        parts[0] = ("", parts[0][1])
+        return Label(JOINT.join(line), JOINT.join(line), tuple(parts), {})
 
 
-def _parsed(value: object) -> object:
-    """Returns the value of a JSON text; any other as it is."""
-    if not (isinstance(value, str) and value.lstrip()[:1] in ("{", "[")):
+def _in_yaml(value: object) -> str:
+    """Returns a value in YAML: a text without quotation marks if it reads as itself."""
+    is_plain = isinstance(value, str) and LABEL.fullmatch(value)
+    if is_plain and not NUMBER.fullmatch(value) and value not in PLAIN:
         return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise LabelError(f"{quoted(value)} is no JSON") from None
-
-
-def _bare(value: object) -> object:
-    """Returns a text without the marks around it."""
-    return value.strip(" \n\t\"'`*.") if isinstance(value, str) else value
-
-
-def _is_same(written: object, read: Mapping[str, Any]) -> bool:
-    """Returns True if an answer was written as it is read, but for the order of labels."""
-    if not isinstance(written, dict):
-        return False
-    pairs = ((written.get(name), value) for name, value in read.items())
-    return all(
-        sorted(map(str, a)) == sorted(b) if isinstance(a, list) and isinstance(b, list) else a == b
-        for a, b in pairs
-    )
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _strict(schema: Schema) -> Schema:
@@ -318,7 +298,7 @@ def _distance(name: str, field: FieldConfig) -> SetDistance:
         if field.distance == "equal":
             return equal_sets
         return partial(_number_distance if field.number else _text_distance, field=field)
-    names = tuple(f"{name}={label}" if name else label for label in field.labels)
+    names = tuple(f"{name}: {label}" if name else label for label in field.labels)
     if field.distance == "graded":
         steps, most = range(len(names)), len(names) - 1
         rows = tuple(tuple(abs(i - j) / most for j in steps) for i in steps)
@@ -330,7 +310,7 @@ def _distance(name: str, field: FieldConfig) -> SetDistance:
 
 
 def _value(categories: Categories) -> Any:
-    return json.loads(next(iter(categories)).partition("=")[2])
+    return json.loads(next(iter(categories)).partition(": ")[2])
 
 
 def _number_distance(a: Categories, b: Categories, field: FieldConfig) -> float:

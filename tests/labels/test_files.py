@@ -48,7 +48,7 @@ def test_words_stay_text_and_a_definition_needs_no_key(tmp_path: Path) -> None:
         (HEAD, "line 1: give labels: .* or fields:"),
         (HEAD + LABELS + FIELDS, "line 1: give labels: .* or fields:"),
         (HEAD + "labels:\n  one: [\n", "line 5: "),
-        (HEAD + "labels: &a\n  one: *a\n", r"aliases \(\*name\) are not read"),
+        (HEAD + "labels: &a\n  one: *a\n", r"line 4: \*a: write it out"),
         (HEAD + "labels: " + "[" * 5000, "mine.yaml"),
         (HEAD + LABELS + f"noun: {'x' * LARGEST * 10}\n", "more than 1,048,576 bytes"),
         (LABELS + "name: x\n", "line 1: task: is needed"),
