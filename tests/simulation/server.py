@@ -218,7 +218,7 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
             score, verdict = random.choice(((90, "PASS"), (90, "PASS"), (20, "FAIL")))
             return json.dumps({"summary": "s", "issues": [], "score": score, "verdict": verdict})
         case "delta":
-            return json.dumps({"why": "w", "choice": "synthesis", "fruit": "nut"})
+            return json.dumps({"rationale": "w", "choice": "synthesis", "label": "nut"})
         case _:
             fruit = random.choice(("stone", "stone", "stone", "stone", "berry"))
-            return json.dumps({"why": "w", "fruit": fruit})
+            return json.dumps({"rationale": "w", "label": fruit})
