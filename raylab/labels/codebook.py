@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
@@ -217,8 +218,11 @@ class _Answers:
             return text.strip("\"'`*. ")
         if len(text) > LONGEST_LINE:
             raise LabelError(f"{len(text):,} characters are no answer: at most {LONGEST_LINE:,}")
+        whole = text if text[:1] == ends[0] else f"{ends[0]}{text}{ends[1]}"
+        with suppress(ValueError, RecursionError):
+            return json.loads(whole)
         try:
-            return read_yaml(text if text[:1] == ends[0] else f"{ends[0]}{text}{ends[1]}", {})
+            return read_yaml(whole, {})
         except DataError as error:
             raise LabelError(f"{error}, found {quoted(text)}") from None
 
@@ -237,9 +241,9 @@ class _Answers:
 
 def _in_yaml(value: object) -> str:
     """Returns a value in YAML: a text without quotation marks if it reads as itself."""
-    is_plain = isinstance(value, str) and LABEL.fullmatch(value)
-    if is_plain and not NUMBER.fullmatch(value) and value not in PLAIN:
-        return value
+    if isinstance(value, str) and LABEL.fullmatch(value):
+        if not NUMBER.fullmatch(value) and value not in PLAIN:
+            return value
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -3,7 +3,7 @@
 A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?,
 candidate?: {code, rationale}, meta?}`:
 
-    {"id": "pid", "description": "A valve command is formed ...", "gold": "Ctl"}
+    {"id": "pid", "description": "I would buy it again.", "gold": "positive"}
 
 No row is skipped: a row that cannot be used raises an error that names it. Memory holds one batch
 of rows, and all ids, to detect duplicates.

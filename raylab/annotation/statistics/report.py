@@ -59,7 +59,7 @@ class BatchReport(Part):
     notices: tuple[str, ...]
     """Sentences that belong beside the figures."""
     distance: str
-    """Version of the distance between sets of roots."""
+    """Version of the distance between sets of labels."""
     cases: CaseReport
     codes: dict[str, Estimate]
     """Share of the cases with a code by the composition of the code in force, people's decisions
