@@ -24,6 +24,7 @@ DOCUMENTS = (
     "raylab/README.md",
     "raylab/arc/data/curriculum/README.md",
     "CHANGELOG.md",
+    "llms.txt",
 )
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
 GUIDE = "\n".join(text for name, text in TEXTS.items() if name.startswith("jobs/"))
@@ -177,6 +178,15 @@ def test_the_tree_of_the_architecture_is_that_of_the_checkout() -> None:
     drawn = set(re.findall(r"^  ([\w.]+?)/? ", tree, re.M))
     there = {path.name for path in (ROOT / "raylab").iterdir() if path.is_dir() or path.suffix}
     assert there - drawn <= {"__init__.py", "__pycache__", "README.md", "py.typed"}
+
+
+def test_llms_txt_has_the_form_of_llmstxt_org_and_names_every_document() -> None:
+    head, *sections = re.split(r"^## .+\n", TEXTS["llms.txt"], flags=re.M)
+    assert re.match(r"# raylab\n\n(> .+\n)+\n", head) and "\n#" not in head
+    items = [line for section in sections for line in section.splitlines() if line]
+    links = [re.fullmatch(r"- \[[^]]+\]\(([^)]+)\): .+", item) for item in items]
+    assert all(links)
+    assert {link[1] for link in links if link} == {*DOCUMENTS} - {"llms.txt"}
 
 
 def test_the_readme_is_short_and_its_pictures_small() -> None:
