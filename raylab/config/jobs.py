@@ -62,6 +62,7 @@ class TrainConfig(JobConfig):
     job: ClassVar[str] = "train"
     main: ClassVar[Keys] = (
         "training.epochs",
+        "training.max_minutes",
         "training.batch_size",
         "training.lr",
         "data.path",
@@ -277,6 +278,7 @@ class PipelineConfig(JobConfig):
         "models",
         "take",
         "training.epochs",
+        "training.max_minutes",
         "data.path",
         "generations",
         "pictures",
@@ -321,7 +323,6 @@ class AnnotateConfig(JobConfig):
         "dry_run",
         "llm.budget.money",
         "archive",
-        "wait",
         "export",
     )
 
