@@ -94,9 +94,10 @@ class DataConfig(Strict):
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
-    split_by: Literal["task", "pair", "level", "family"] = "task"
-    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning; of the
-    curriculum, `level` and `family` test levels or families that are not trained on."""
+    split_by: Literal["task", "pair", "question", "level", "family"] = "task"
+    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning;
+    `question` trains on the demonstrations of all tasks and tests their questions, as a solver may;
+    of the curriculum, `level` and `family` test levels or families that are not trained on."""
     test_fraction: Fraction = 0.23
     """Share of the tasks, of each task's pairs or of the families that is reported on; unused with
     a file and by `level`."""

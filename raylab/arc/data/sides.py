@@ -18,6 +18,7 @@ from raylab.arc.data.split import (
     draw,
     number_of,
     share,
+    sides_by_question,
     sides_by_task,
     split_pairs,
 )
@@ -81,7 +82,10 @@ def load_sides(config: DataConfig) -> Sides:
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
         held_out = _held_out_tasks(ids, config)
-        sides = split_pairs(store, contents, config, held_out)
+        if config.split_by == "question":
+            sides = sides_by_question(store, contents, config)
+        else:
+            sides = split_pairs(store, contents, config, held_out)
         at = [np.flatnonzero(store.task_of == task) for task in range(len(ids))]
         shown = [
             store.demonstrations[task] if ids[task] in held_out else own[sides[own] == TRAIN]
@@ -113,7 +117,7 @@ def _held_out_tasks(ids: Collection[str], config: DataConfig) -> frozenset[str]:
     Raises:
         DataError: All of the tasks are tested, or none; or a family is unknown.
     """
-    if config.split_by == "pair":
+    if config.split_by in ("pair", "question"):
         return frozenset()
     place = 1 if config.split_by == "level" else 0
     part_of = {id_: id_.split("-")[place] for id_ in ids}

@@ -242,6 +242,39 @@ def split_pairs(
     )
 
 
+def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
+    """Returns the side of each pair of the store: demonstrations train, and questions test.
+
+    Of every task of a drawn share `config.val_fraction`, but at least one, a demonstration
+    validates; with `config.select_on_test` none does. Demonstrations that equal a question of any
+    task, or one that validates, are left out with a logged warning. `contents` are the (pairs,)
+    fingerprints.
+
+    Raises:
+        DataError: A task has no question, or fewer than two demonstrations.
+    """
+    sides = np.full(len(contents), TEST)
+    for task, own in zip(store.task_ids, store.demonstrations, strict=True):
+        if len(own) < 2 or len(own) == (store.task_of == store.task_of[own[0]]).sum():
+            raise DataError(
+                f"task {task} has {len(own)} demonstrations and "
+                f"{(store.task_of == store.task_of[own[0]]).sum() - len(own)} questions, and "
+                "data.split_by=question needs two and one: leave it out of data.tasks"
+            )
+        sides[own] = TRAIN
+    if not config.select_on_test:
+        seed = config.split_seed
+        ordered = sorted(
+            range(len(store.task_ids)), key=lambda at: number_of(seed, store.task_ids[at])
+        )
+        for at in ordered[: share(len(ordered), config.val_fraction, 1)]:
+            sides[store.demonstrations[at][-1]] = VAL
+    for side in (VAL, TRAIN):
+        later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
+        sides = np.where((sides == side) & later, LEFT_OUT, sides)
+    return _count_left_out(sides, "another side")
+
+
 def _draw_sides(
     task: str, own: set[int], side_of: dict[int, int], config: DataConfig, *, tested: bool
 ) -> None:
