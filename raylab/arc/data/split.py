@@ -254,11 +254,11 @@ def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -
         DataError: A task has no question, or fewer than two demonstrations.
     """
     sides = np.full(len(contents), TEST)
-    for task, own in zip(store.task_ids, store.demonstrations, strict=True):
-        if len(own) < 2 or len(own) == (store.task_of == store.task_of[own[0]]).sum():
+    totals = np.bincount(store.task_of, minlength=len(store.task_ids)).tolist()
+    for task, own, total in zip(store.task_ids, store.demonstrations, totals, strict=True):
+        if len(own) < 2 or len(own) == total:
             raise DataError(
-                f"task {task} has {len(own)} demonstrations and "
-                f"{(store.task_of == store.task_of[own[0]]).sum() - len(own)} questions, and "
+                f"task {task} has {len(own)} demonstrations and {total - len(own)} questions, and "
                 "data.split_by=question needs two and one: leave it out of data.tasks"
             )
         sides[own] = TRAIN
