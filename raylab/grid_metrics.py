@@ -132,6 +132,8 @@ ATTEMPTS = {
 LOSS = "loss"
 """The validation loss, per target cell, as the training loss; it is no share, and lower is better.
 """
+DEMONSTRATION_GAIN = "demonstration_gain"
+"""The loss with the demonstrations of other queries, less that with a query's own; no share."""
 MONITORED = tuple(f"{VALIDATION}{name}" for name in (*SCORED, LOSS))
 """What training can choose by: the same metrics and the loss, as it names them."""
 WORST_LOSS = 1e6

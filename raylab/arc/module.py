@@ -27,7 +27,7 @@ from raylab.arc.time_limit import Course
 from raylab.config.arc import Precision
 from raylab.config.jobs import TrainConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import LOSS
+from raylab.grid_metrics import DEMONSTRATION_GAIN, LOSS
 from raylab.runs.run_record import config_hash
 
 LOSS_CHECK_STEPS = 32
@@ -43,7 +43,8 @@ class ArcModule(pl.LightningModule):
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
     Free-running of all: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`:
-    `val_loss`.
+    `val_loss`. Of a model that reads demonstrations: `val_demonstration_gain`, the loss with
+    demonstrations of other queries less that with a query's own.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class ArcModule(pl.LightningModule):
         weights, group_of_task = training.objective.model_dump(), torch.tensor(sides.group_of_task)
         self.metrics = GridMetrics(sides.groups, group_of_task, weights)
         self.losses = MeanLoss(training.shape_loss_weight)
+        self.misled_losses = MeanLoss(training.shape_loss_weight)
+        """Those with the demonstrations of other queries, of a model that reads any."""
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self._unchecked: deque[tuple[Tensor, Callable[[float], str]]] = deque()
@@ -166,6 +169,10 @@ class ArcModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
         self.metrics.update(count_batch(self.model, batch, self.losses), batch.tasks)
+        if self.origin.model.context_pairs:
+            others = batch.demo_index.roll(len(batch.pairs) // 2, dims=0)
+            logits = self.model(batch._replace(demo_index=others))
+            self.misled_losses.update(logits, batch.target.cells, batch.target.sizes)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
@@ -177,9 +184,11 @@ class ArcModule(pl.LightningModule):
                 ": lower training.lr or training.gradient_clip, or set "
                 "training.precision=32-true; the epochs before it and their checkpoints stay"
             )
+        if self.origin.model.context_pairs:
+            values[DEMONSTRATION_GAIN] = self.misled_losses.compute() - values[LOSS]
         self.group_table = self.metrics.by_group()
-        self.metrics.reset()
-        self.losses.reset()
+        for measured in (self.metrics, self.losses, self.misled_losses):
+            measured.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.device import hardware_precision
 from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import Count, metric_values
@@ -94,14 +94,7 @@ class Learnt(pl.Callback):
         trainer.should_stop = values_of(trainer)["val_solve_rate"] == 1.0
 
 
-SIZES: dict[str, Any] = {
-    "d_model": 64,
-    "d_ff": 128,
-    "heads": 4,
-    "embedding_dropout": 0.0,
-    # One other pair of a task does not tell the size.
-    "size_rule": False,
-}
+SIZES: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4, "embedding_dropout": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -424,6 +417,35 @@ def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Ta
     record = EpochRecorder("val_loss", samples=10, rules={})
     fit(config, tasks, record, experiment=experiment)
     assert record.metrics is not None and record.metrics.best.epoch == 4
+
+
+@pytest.mark.parametrize("architecture", ["champion", "recursive"])
+def test_the_demonstration_gain_is_the_loss_with_those_of_other_queries_less_that_with_own(
+    tasks: tuple[Task, ...], architecture: str
+) -> None:
+    trainer, module = fit(settings(SMALL_MODELS[architecture], epochs=8), tasks)
+    cells = {"own": 0.0, "other": 0.0}
+    sides, count, grids = dict(cells), 0, 0
+    module.model.eval()
+    for batch in module.trainer.val_dataloaders:
+        size = len(batch.pairs)
+        swapped = [(query - size // 2) % size for query in range(size)]
+        others = batch._replace(demo_index=batch.demo_index[swapped])
+        for name, shown in (("own", batch), ("other", others)):
+            with torch.no_grad():
+                logits = module.model(shown)
+            chances = logits.cells.log_softmax(-1).gather(
+                2, batch.target.cells.clamp(max=9)[..., None]
+            )
+            cells[name] -= float(chances[..., 0][batch.target.cells != PAD].sum())
+            chances = logits.sizes.log_softmax(-1).gather(2, batch.target.sizes[..., None] - 1)
+            sides[name] -= float(chances.sum()) / 2
+        count += int((batch.target.cells != PAD).sum())
+        grids += size
+    losses = {name: cells[name] / count + 0.1 * sides[name] / grids for name in cells}
+    gain = values_of(trainer)["val_demonstration_gain"]
+    assert gain == pytest.approx(losses["other"] - losses["own"], abs=1e-5)
+    assert abs(gain) > 1e-4
 
 
 def test_the_validation_loss_is_a_ratio_of_sums(tasks: tuple[Task, ...]) -> None:
