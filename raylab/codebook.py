@@ -388,7 +388,7 @@ class Codebook:
         version: Version of the set of categories.
         label_name: Noun for a label in messages, with its article, such as `an OPT-Code`.
         case_sets: Files of the packaged cases, by the name of the set; the first is the default.
-        categories: Readable name of each category, in the order of the taxonomy.
+        categories: Readable name of each category, in the order of the taxonomy; may be empty.
         examples: Codes as a person may write them.
         criteria: Criteria in the order of reports; `FORMAT` is one of them.
         bait: Categories that a trap suggests if its case names none.
@@ -397,6 +397,7 @@ class Codebook:
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
         read: Reads a canonical line, as written by `str(label)`; raises LabelError.
         parse_own: Reads a label that a person wrote, without repairs; raises LabelError.
+        definitions: What categories mean, for the page.
     """
 
     name: str
@@ -412,3 +413,4 @@ class Codebook:
     parse: Callable[[str], Label]
     read: Callable[[str], Label]
     parse_own: Callable[[str], Label]
+    definitions: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -79,7 +79,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         version=answers.version,
         label_name=config.noun,
         case_sets={"examples": (config.cases,)} if config.cases else {},
-        categories=answers.categories,
+        categories=dict.fromkeys(answers.categories, ""),
         examples=(answers.example,),
         criteria=(FORMAT, *criteria),
         bait=frozenset(),
@@ -90,6 +90,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         parse=answers.read,
         read=answers.read,
         parse_own=answers.read,
+        definitions=answers.categories,
     )
 
 

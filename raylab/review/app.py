@@ -339,6 +339,7 @@ def _environment(codebook: Codebook) -> Environment:
     shared.update(
         path=_link,
         categories=codebook.categories,
+        definitions=codebook.definitions,
         codes=codebook.examples,
         hues=hues(codebook.categories),
         kinds=KINDS,

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from raylab.annotation.worker import case_row
 from raylab.archive.records import DECISION
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
+from raylab.codebook import Codebook
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.llm.client import Client
@@ -30,8 +32,8 @@ from raylab.review.access import Access, access_of
 from raylab.review.app import create_app
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
+from raylab.taxonomies import choose_codebook
 from tests.annotation.local import client_of_run
-from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 
 MODELS = {
@@ -84,7 +86,7 @@ async def models(
     config: AnnotateConfig, archive: Archive
 ) -> AsyncGenerator[tuple[Client, Settings]]:
     """The models of the run, which is owned while in use."""
-    settings = protocol_settings(config, "systems", CODEBOOK)
+    settings = protocol_settings(config, "systems", choose_codebook(config))
     with archive.run("systems").own() as owner:
         async with client_of_run(config.llm, archive, "systems", owner.token) as client:
             yield client, settings
@@ -106,9 +108,13 @@ class Office:
     def run(self) -> RunArchive:
         return self.archive.run("systems")
 
+    @cached_property
+    def codebook(self) -> Codebook:
+        return choose_codebook(self.config)
+
     def decisions(self, kind: str = DECISION) -> list[HumanDecision]:
         rows = self.run.decisions(kind=kind)
-        return [read_decision(row.body, CODEBOOK) for row in rows if row.action != "draw"]
+        return [read_decision(row.body, self.codebook) for row in rows if row.action != "draw"]
 
     def held(self) -> dict[int, str]:
         """Who works on which case."""
@@ -120,7 +126,7 @@ class Office:
 
         async def judge_all() -> None:
             async with models(self.config, self.archive) as (client, settings):
-                for _, case in unconfirmed_cases(self.run, CODEBOOK):
+                for _, case in unconfirmed_cases(self.run, self.codebook):
                     row = await confirm_decision(case, client, settings)
                     assert self.run.reviews().confirm(case.place, row)
 
@@ -129,7 +135,7 @@ class Office:
     def browser(self, name: str = "", access: Access | None = None) -> "Browser":
         """A browser with a session of its own, of a reviewer who has signed in if one is named."""
         seed, people = self.config.protocol.seed, self.config.review.people
-        reviews = Reviews(self.run, CODEBOOK, seed, LEASE, people, now=lambda: self.time)
+        reviews = Reviews(self.run, self.codebook, seed, LEASE, people, now=lambda: self.time)
         browser = Browser(reviews, access or access_of(ReviewConfig(name="systems")))
         if name:
             assert browser.post("/sign-in", name=name).status_code == 303

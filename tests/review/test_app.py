@@ -1,6 +1,7 @@
 """What reviewers see and do, page by page."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import draw_audit
 from raylab.archive.records import AUDIT, DECISION, HUMAN
+from raylab.archive.store import Archive
 from raylab.review.app import description_markup
 from tests.archive.rows import NOON
-from tests.review.office import GOLD, LEASE, Office
+from tests.review.office import GOLD, LEASE, Office, annotation, make_run
 
 FILLED = {"choice": "A", "justification": "It breeds."}
 REFUSED = {"choice": "B", "justification": "It searches."}
@@ -307,3 +309,29 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
     bo.go(bo.get("/next?kind=audit"))
     assert "Decisions so far" not in bo.text() and not bo.value("code")
     assert [made.choice for made in office.decisions(AUDIT)] == ["own", None]
+
+
+def test_a_record_of_fields_is_typed_and_archived(tmp_path: Path, chat: str) -> None:
+    config = annotation(tmp_path, chat, "codebook=entities", "protocol.adjudicator=human")
+    make_run(config, {str(n): f"Text number {n}." for n in range(12)})
+    with Archive.open(tmp_path / "archive.db", create=False) as archive:
+        office = Office(archive, config)
+        ada = office.browser("Ada")
+        case = int(ada.go(ada.get("/next")).removeprefix("/cases/"))
+        assert "kind: " in ada.text(".answers") and "only here" in ada.text(".answers")
+        assert "A human being, real or invented." in ada.text("#keys")
+        offered = [option["value"] for option in ada.page.select("datalist option")]
+        assert offered[:2] == ["kind: person", "kind: organisation"] and len(offered) == 7
+        typed = {
+            "choice": "own",
+            "justification": "so",
+            "code": "kind: person, name: Ada, words: 7",
+        }
+        ada.post(f"/cases/{case}/keep", **typed)
+        assert "role: Field required" in ada.text("#reading")
+        typed["code"] = "kind: Person, role: acts, name: Ada, words: 1"
+        ada.post(f"/cases/{case}/keep", **typed)
+        assert "Reads as kind: person" in ada.text("#reading")
+        ada.post(f"/cases/{case}/decide", **typed)
+        (decision,) = office.decisions()
+        assert str(decision.label) == "kind: person, role: acts, name: Ada, words: 1"
