@@ -149,7 +149,8 @@ def drawn(schema: Json, call: Call, what: str) -> Any:
     digest = hashlib.sha256(f"{what}:{line and line[1]}:{schema}".encode()).digest()[0]
     match schema["type"]:
         case "object":
-            return {key: drawn(part, call, key) for key, part in schema["properties"].items()}
+            parts = schema["properties"].items()
+            return {key: drawn(part, call, f"{what}.{key}") for key, part in parts}
         case "array":
             return [drawn(schema["items"], call, what)]
         case "integer":
