@@ -16,8 +16,9 @@ import pytest
 
 from raylab.annotation.input.cases import read_cases
 from raylab.annotation.outcome import Verdict
+from raylab.annotation.run import find_annotation_run
 from raylab.archive.store import Archive
-from raylab.opt.code import parse
+from raylab.taxonomies import choose_codebook
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import PostgresServer
 from tests.conftest import KEY, KEY_VARIABLE, RunScript
@@ -263,16 +264,20 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
     assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]
 
 
-def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codebook", ["opt", "sentiment"])
+def test_the_embedded_model_gives_valid_codes(
+    run_script: RunScript, tmp_path: Path, codebook: str
+) -> None:
     order = [f"storage={tmp_path}", "name=smoke", "cases.take=1", "actors=1"]
-    done = run_script("annotate", *order, "export=jsonl")
+    done = run_script("annotate", *order, "export=jsonl", f"codebook={codebook}")
     assert done.returncode == 0, done.stderr
     assert "no classifier" in done.stdout
     run = tmp_path / "smoke"
     (row,) = (json.loads(line) for line in (run / "cases.jsonl").read_text().splitlines())
     assert row["status"] in ("accepted", "adjudicated", "human")
+    config = find_annotation_run(str(tmp_path), "smoke", None)[1]
     for side in ("code_a", "code_b"):
-        assert str(parse(row[side], strict=True)) == row[side]
+        assert str(choose_codebook(config).read(row[side])) == row[side]
     assert row["verdict_a"] in list(Verdict) and 0 <= row["score_b"] <= 100
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
