@@ -58,7 +58,8 @@ class QualityEvalConfig(Strict):
     metric: Text = "accuracy"
     """Metric to read of each log, with values in [0, 1]."""
     scorer: Text | None = None
-    """Score to read by its name or scorer; null reads the first score of each log."""
+    """Score to read by its name or scorer, or the filter of lm-evaluation-harness; null reads the
+    first of each file."""
 
 
 class TargetData(Strict):

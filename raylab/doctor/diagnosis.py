@@ -23,7 +23,7 @@ from raylab.runs.records import Part
 ITEMS = "items.parquet"
 """Name of the table of items in a run directory."""
 LISTED_SUSPECTS = 1000
-"""Most suspects in a record; all are in the table of items."""
+"""Most suspects in a record; the table of items has all."""
 
 
 class Diagnosis(Part):
@@ -38,7 +38,7 @@ class Diagnosis(Part):
     noise: Noise
     stability: Stability
     suspects: tuple[Suspect, ...]
-    """Items that spoil the benchmark, the worst first, at most 1,000."""
+    """Items that may spoil the benchmark, the worst first, at most 1,000."""
     suspect_items: int
     """Number of all such items."""
     two_parameter: str
@@ -49,7 +49,7 @@ class Diagnosis(Part):
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Three sentences: what can be told apart, where noise comes from, what spoils it."""
+        """Sentences on the differences between models, the sources of noise, and suspect items."""
         return self.differences.sentence, self.noise.sentence, self._spoilt
 
     @property
@@ -68,8 +68,8 @@ class Diagnosed(NamedTuple):
 
     diagnosis: Diagnosis
     items: pd.DataFrame
-    """A row an item, with the columns of `judge_items` and `reasons`; where there are models enough
-    those of `TwoParameter.items`, too, with the prefix `two_parameter_`."""
+    """A row per item, with the columns of `judge_items` and `reasons`, and with enough models those
+    of `TwoParameter.items` with the prefix `two_parameter_`."""
 
 
 def diagnose(
@@ -81,8 +81,8 @@ def diagnose(
 
     Args:
         responses: The responses to its items.
-        priors: Those to the items of earlier benchmarks, by location.
-        diversity: The figures of the texts of items, if they were embedded.
+        priors: The responses to earlier benchmarks, by location.
+        diversity: The figures of items' texts, if they were embedded.
     """
     matrix = responses.matrix
     judged, fitted = judge_items(matrix), fit_two_parameter(matrix)

@@ -1,17 +1,17 @@
 """Paired comparisons of all models: the differences that are real.
 
-Two models are compared on the items that both have, whose scores are subtracted item by item
-(Miller, arXiv 2411.00640). Items of one group vary together, so a group counts as one observation.
+Two models are compared on their common items, by the difference of their scores on each (Miller,
+arXiv 2411.00640). Items of one group vary together, so a group counts as one observation.
 
-- Where groups differ by one amount or not at all, as single items that are right or wrong do, the
-  test is McNemar's exact one, and the interval that of Bonett and Price (J. Educ. Behav. Stat. 37,
-  2012). A t-test would take few differing items for more than they are.
-- Elsewhere the standard error is the jackknife's over groups, and t has the degrees of freedom
-  (sum p^2)^2 / sum p^4 * (1 - 1/G) of G groups with shares p of the weight: Satterthwaite's for
-  groups whose items move as one, G - 1 where they are equally large. No p-value is below
-  2^(1 - n), the least that n differing items can show.
+- If groups differ by one amount or not at all, as single items that are right or wrong do, the test
+  is McNemar's exact test and the interval is that of Bonett and Price (J. Educ. Behav. Stat. 37,
+  2012). A t-test would overrate few differing items.
+- Otherwise the standard error is the jackknife's over groups, and t has
+  (sum p^2)^2 / sum p^4 * (1 - 1/G) degrees of freedom, for G groups with shares p of the weight:
+  Satterthwaite's for groups whose items move as one, G - 1 for groups of equal size. No p-value is
+  below 2^(1 - n), the smallest that n differing items can give.
 
-Decisions hold together (Holm, Scand. J. Stat. 6, 1979): among models that are equal, at most 5 % of
+Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs: with equal models, at most 5 % of
 benchmarks show any difference.
 """
 
@@ -32,36 +32,36 @@ from raylab.runs.records import Part
 
 POWER = 0.8
 LEAST_DIFFERING = 6
-"""Differing items below which even 5 % is out of reach."""
+"""Fewest differing items that can give a p-value of 5 %."""
 SHOWN_MODELS = 30
-"""Models whose pairs a record holds: the best ones."""
+"""Number of the best models whose pairs a record holds."""
 TINY = 1e-9
 REASONS = DISJOINT, ONE_GROUP, ALIKE, FEW, CONSTANT = (
     "no item has a score of both models",
-    "all common items are in one group, so nothing says how far chance moves it",
+    "all common items are in one group, so chance cannot be estimated",
     "the models answer all common items alike",
-    f"the models differ on fewer than {LEAST_DIFFERING} items, which chance may do",
-    "the difference is the same in every group, so nothing says how far chance moves it",
+    f"the models differ on fewer than {LEAST_DIFFERING} items, which may be chance",
+    "the difference is the same in every group, so chance cannot be estimated",
 )
 
 
 class Difference(Part):
-    """The difference of two models on the items that both have."""
+    """The difference between two models on their common items."""
 
     first: str
     second: str
     difference: float | None
-    """Weighted mean of the first model's scores less the second's; None without common items."""
+    """Weighted mean of the first model's scores minus the second's; None without common items."""
     error: float | None
-    """Its standard error; None where nothing shows it."""
+    """Its standard error; None if it cannot be estimated."""
     interval: tuple[float, float] | None
-    """Ends of its 95 % interval, of this pair alone."""
+    """Ends of the 95 % interval for this pair alone."""
     adjusted: float
     """Its p-value adjusted for the number of pairs (Holm)."""
     apart: bool
     """True if the difference is real at the 5 % level of all pairs together."""
     reason: str | None
-    """The reason why the pair has no interval or cannot be told apart, where it is not chance."""
+    """Why the pair has no interval or cannot be told apart, if chance is not the reason."""
 
 
 class Rank(Part):
@@ -71,13 +71,13 @@ class Rank(Part):
     mean: float
     """Weighted mean of its scores, in [0, 1]."""
     rank: int
-    """By the mean of its scores less those of all models on the same items; ties share the least
+    """By the mean of its scores minus those of all models on the same items; ties share the best
     rank."""
     low: int
-    """One more than the number of models that are better for sure."""
+    """One plus the number of models that are certainly better."""
     high: int
-    """The number of models less those that are worse for sure. The ranks from `low` to `high`
-    hold the true ones of all models together for 95 % of benchmarks."""
+    """The number of models minus those that are certainly worse. For 95 % of benchmarks the ranges
+    from `low` to `high` contain the true ranks of all models."""
 
 
 class Differences(Part):
@@ -89,14 +89,14 @@ class Differences(Part):
     """Number of pairs whose difference is real."""
     share_apart: BenchmarkFigure
     smallest: BenchmarkFigure
-    """The smallest difference that has a power of 80 % at `level`, with the median of the pairs'
-    standard errors: (t(1 - level / 2) + t(0.8)) * error."""
+    """The difference that is detected with a power of 80 % at `level`, at the median standard error
+    of the pairs: (t(1 - level / 2) + t(0.8)) * error."""
     level: float
-    """0.05 over the number of pairs not told apart, at which Holm's procedure stops."""
+    """0.05 over the number of pairs not told apart, where Holm's procedure stops."""
     ranks: tuple[Rank, ...]
     """Of all models, the best first."""
     shown: tuple[Difference, ...]
-    """The pairs of the 30 best models, of which the first ranks before the second."""
+    """The pairs of the 30 best models; the first of a pair ranks above the second."""
 
     @property
     def sentence(self) -> str:
@@ -105,7 +105,7 @@ class Differences(Part):
 
 
 def compare_models(matrix: Matrix) -> Differences:
-    """Decides which differences between models are real, from their scores on items."""
+    """Decides which differences between models are real, by their scores on items."""
     weights = ~np.isnan(matrix.scores) * matrix.weights
     skills = (center_items(matrix.scores) * weights).sum(axis=1) / weights.sum(axis=1)
     ranks = stats.rankdata(-np.round(skills, 12), method="min")
@@ -129,13 +129,13 @@ def compare_models(matrix: Matrix) -> Differences:
 def compare_pairs(matrix: Matrix) -> pd.DataFrame:
     """Returns a row for each pair of models, those of the first model first.
 
-    Columns: `first` and `second` are numbers of models; `difference`, `error`, `low`, `high` (NaN
-    where there is none) are in [-1, 1]; `freedom` is that of t; `groups` and `differing` are
-    numbers of common groups and of items with different scores; `p` is that of the pair, `adjusted`
-    Holm's; `apart` is the decision; `reason` is missing where only chance is against it.
+    Columns: `first` and `second` number the models; `difference`, `error`, `low`, `high` (NaN if
+    missing) are in [-1, 1]; `freedom` is the degrees of freedom of t; `groups` and `differing`
+    count common groups and items with different scores; `p` is the pair's own p-value, `adjusted`
+    Holm's; `apart` is the decision; `reason` says what else than chance prevents one.
     """
     if len(matrix.models) < 2:
-        # The columns of a pair, and no row.
+        # The columns of a pair, without a row.
         pair = replace(matrix, scores=matrix.scores[[0, 0]], models=matrix.models * 2)
         return compare_pairs(pair).iloc[:0]
     blocks = list(_compare(matrix))
@@ -179,7 +179,7 @@ def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
 
 
 def _test(sums: Array, weights: Array, differing: Array) -> dict[str, NDArray[Any]]:
-    """Tests pairs of models, each alone; returns columns of `compare_pairs`.
+    """Tests each pair of models on its own; returns columns of `compare_pairs`.
 
     Args:
         sums: (pairs, groups) sums of weight times difference.
@@ -220,9 +220,9 @@ def _test(sums: Array, weights: Array, differing: Array) -> dict[str, NDArray[An
 
 
 def _exact(sums: Array, weight: Array, groups: Array, size: Array) -> tuple[Array, ...]:
-    """Returns centres, standard errors, degrees of freedom and quantiles of pairs.
+    """Returns centres, standard errors, degrees of freedom and quantiles of pairs (Bonett, Price).
 
-    Their groups differ by one size or not; two more differ, one in each direction.
+    Groups differ by one size or not at all; one more group is added in each direction.
     """
     size = np.where(size > 0, size, weight)
     centre = sums.sum(axis=1) / (groups + 2)
@@ -248,26 +248,27 @@ def _share(pairs: int, apart: int) -> BenchmarkFigure:
     return make_figure(
         apart / pairs,
         None,
-        f"{apart:,} of {pluralize(pairs, 'pair')} of models differ beyond chance.",
-        "it counts decisions, of which at most 5 % of benchmarks have a wrong one",
+        f"{apart:,} of {pluralize(pairs, 'pair')} of models "
+        f"{'differs' if apart == 1 else 'differ'} beyond chance.",
+        "it counts decisions; at most 5 % of benchmarks have a wrong one",
     )
 
 
 def _smallest(table: pd.DataFrame, level: float) -> BenchmarkFigure:
-    name, usable = "The smallest difference that can be told", table.dropna(subset=["error"])
+    name, usable = "The smallest detectable difference", table.dropna(subset=["error"])
     if usable.empty:
         return missing_figure(name, "no pair has a standard error")
     columns = ["error", "freedom", "groups", "differing"]
     error, freedom, groups, differing = usable[columns].median().tolist()
     value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    # So many items must differ, by 1 at most, for 2^(1 - n) to be as low as the level.
+    # This many items must differ, each by 1 at most, for 2^(1 - n) to reach the level.
     needed = 1 - np.log2(level)
     if differing < needed:
         value = max(value, needed / groups)
     if value > 1:
-        return missing_figure(name, "these items cannot tell any difference of two models")
+        return missing_figure(name, "these items cannot tell any two models apart")
     sentence = f"These items miss most differences below {points(value)}."
-    reason = "it is a property of the items and of the number of models, not an estimate"
+    reason = "it is a property of the items and the number of models, not an estimate"
     return make_figure(value, None, sentence, reason)
 
 

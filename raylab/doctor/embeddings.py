@@ -1,9 +1,8 @@
-"""How the texts of a benchmark's items lie among each other and beside those of earlier benchmarks.
+"""The diversity of the texts of a benchmark's items, and their distance from earlier benchmarks.
 
-The three figures are computed as the quality script of Vector's automated_capability_evaluation
-computes them (April 2026, with its default settings), so that they can stand beside its own:
-proxy A-distance and maximum mean discrepancy of arXiv 2511.03928, and the mean distance to a
-medoid. They have no intervals there, and none here.
+The three figures follow the quality script of Vector's automated_capability_evaluation (April 2026,
+default settings), so that they can be compared with its results: proxy A-distance and maximum mean
+discrepancy of arXiv 2511.03928, and the mean distance to a medoid. None has an interval.
 """
 
 from collections.abc import Mapping
@@ -31,16 +30,16 @@ class PriorDistance(Part):
     proxy_a_distance: BenchmarkFigure
     """In [-2, 2]: 2 if a linear classifier tells the two apart, 0 if it guesses."""
     discrepancy: BenchmarkFigure
-    """Squared maximum mean discrepancy, at least 0, by a polynomial kernel of degree 3."""
+    """Squared maximum mean discrepancy, at least 0, with a polynomial kernel of degree 3."""
 
 
 class Diversity(Part):
-    """How the texts of items lie in the space of an embedding model."""
+    """The diversity of items' texts, by an embedding model."""
 
     model: str
     texts: int
     distance_to_medoid: BenchmarkFigure
-    """Mean Euclidean distance of a text to the medoid of its cluster, at least 0."""
+    """Mean Euclidean distance from a text to the medoid of its cluster, at least 0."""
     priors: tuple[PriorDistance, ...]
 
 
@@ -50,7 +49,7 @@ def measure_diversity(model: str, vectors: Vectors, priors: Mapping[str, Vectors
     Args:
         model: Name of the embedding model.
         vectors: (texts, dimensions), at least one text.
-        priors: Those of each earlier benchmark, by name; it may have no text.
+        priors: The same of each earlier benchmark, by name; may have no text.
     """
     distance = mean_distance_to_medoid(vectors)
     return Diversity(
@@ -59,8 +58,8 @@ def measure_diversity(model: str, vectors: Vectors, priors: Mapping[str, Vectors
         distance_to_medoid=make_figure(
             distance,
             None,
-            f"A text lies {distance:.3f} from the medoid of its cluster, on average over "
-            f"{min(CLUSTERS, len(vectors))} clusters: the larger, the more varied the items.",
+            f"The mean distance from a text to the medoid of its cluster is {distance:.3f}, over "
+            f"{min(CLUSTERS, len(vectors))} clusters: a larger distance means more varied items.",
             NO_INTERVAL,
         ),
         priors=tuple(_compare(name, vectors, prior) for name, prior in priors.items()),
@@ -82,7 +81,7 @@ def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkF
         return missing_figure(title, f"each side needs {FEWEST_TEXTS} texts")
     distance = proxy_a_distance(vectors, prior)
     sentence = (
-        f"{title} is {distance:.3f}: 0 if a classifier of the texts guesses, 2 if it never errs."
+        f"{title} is {distance:.3f}: 0 if a classifier of the texts guesses, 2 if it is perfect."
     )
     return make_figure(distance, None, sentence, NO_INTERVAL)
 
@@ -96,9 +95,9 @@ def _discrepancy(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkFigure
 
 
 def proxy_a_distance(vectors: Vectors, prior: Vectors) -> float:
-    """Returns 2 (1 - 2 e), of the mean absolute error e of a classifier's probabilities.
+    """Returns 2 (1 - 2 e), where e is the mean absolute error of a classifier's probabilities.
 
-    A logistic regression learns four fifths of the texts and is tested on the others.
+    A logistic regression is trained on four fifths of the texts and tested on the rest.
 
     Args:
         vectors: (texts, dimensions).

@@ -1,4 +1,4 @@
-"""An example: simulated responses to a benchmark whose faults were planted."""
+"""An example: simulated responses to a benchmark with planted faults."""
 
 import json
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ QUESTION_WORDS = 9
 
 @dataclass(frozen=True)
 class Planted:
-    """The names of the items that have a fault."""
+    """The names of the items with faults."""
 
     wrong_keys: tuple[str, ...]
     duplicates: Mapping[str, str]
-    """The item that each repeats."""
+    """Original item by the item that repeats it."""
     always_right: tuple[str, ...]
     always_wrong: tuple[str, ...]
 
@@ -45,13 +45,13 @@ class _Item(NamedTuple):
     target: int
     """The choice that the key names."""
     ease: float
-    """Logit of an average model's chance to know the answer."""
+    """Logit of the probability that an average model knows the answer."""
 
 
 def write_example(directory: str | Path, seed: int = 0) -> Planted:
     """Writes simulated Inspect logs of 12 models on 300 items of four choices, in two generations.
 
-    A model that does not know an answer guesses. Names and texts say that all is simulated.
+    A model that does not know an answer guesses. Names and texts say that the data are simulated.
 
     Args:
         directory: Gets the logs, as `MODEL/GENERATION/simulated.json`.
@@ -73,7 +73,7 @@ def write_example(directory: str | Path, seed: int = 0) -> Planted:
 
 
 def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
-    """Returns the items, and which of them have which fault."""
+    """Returns the items and the planted faults."""
     names = np.array([f"simulated-{number:03}" for number in range(1, ITEMS + 1)])
     counts = (WRONG_KEYS, DUPLICATES, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG)
     places = rng.permutation(ITEMS)[: sum(counts)]
@@ -102,7 +102,7 @@ def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
 
 
 def _answer(rng: np.random.Generator, items: list[_Item], ability: float) -> list[int]:
-    """Returns the choice of a model for each item; where none can be right, never the right one."""
+    """Returns a model's choice for each item; never the right one of a hopeless item."""
     eases = np.array([item.ease for item in items])
     knows = rng.random(len(items)) < expit(ability + eases)
     shifts = rng.integers(0, len(LETTERS), len(items))
@@ -112,7 +112,7 @@ def _answer(rng: np.random.Generator, items: list[_Item], ability: float) -> lis
 
 
 def _log(model: str, items: list[_Item], answers: list[int]) -> dict[str, object]:
-    """Returns a log as Inspect writes it, without what no reader needs."""
+    """Returns a log as Inspect writes it, reduced to what readers need."""
     right = [answer == item.target for item, answer in zip(items, answers, strict=True)]
     accuracy = {"name": "accuracy", "value": sum(right) / len(items)}
     score = {"name": "choice", "scorer": "choice", "metrics": {"accuracy": accuracy}}

@@ -1,8 +1,8 @@
 """Figures of items: how well the scores on each agree with those on all others.
 
-Every item is set against the rest score of the models: their mean over the other items that they
-have, each less the item's mean, so that a model that lacks the easy items does not look weak.
-Weights of items do not count. (M, I) stands for models and items.
+Every item is compared with the rest score of the models: their mean over the other items that they
+have, each minus the item's mean, so that a model without the easy items does not look weak.
+Weights of items are ignored. (M, I) stands for models and items.
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ from scipy.stats import rankdata
 from raylab.doctor.responses import Array, Matrix
 
 FEWEST = 3
-"""Models below which nothing is said of an item but its difficulty: any two agree or correlate."""
+"""Fewest models for any figure of an item but its difficulty: any two correlate."""
 HALF = 0.5
-"""Least score that counts as right where only right and wrong are told apart."""
+"""Least score that counts as right where scores are reduced to right and wrong."""
 DIGITS = 9
-"""Decimals of rest scores; those that differ by less are ties."""
+"""Decimals of rest scores; smaller differences are ties."""
 APART = 3.0
-"""Distance between items in the one sequence of all that is fitted; a score moves by 2 at most."""
+"""Distance between items in the sequence that is fitted at once; scores span 2 at most."""
 DIGBY = 0.75
 
 BY_ITEM: Any = {"axis": 0, "nan_policy": "omit"}
@@ -32,23 +32,23 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
     """Returns the figures of each item, indexed by its name.
 
     - `models`: number of models with a score.
-    - `difficulty`: 1 less the mean score, in [0, 1].
+    - `difficulty`: 1 minus the mean score, in [0, 1].
     - `isotonic`: signed isotonic R^2 (Hardy, Gilbert and Domingue 2026, arXiv 2603.24999): the
       share of the variance of the item's scores that the best monotone function of the rest scores
-      explains, negative where the better models do worse. In [-1, 1]. The authors take the mean
-      over all pairs of items; here the rest score stands for the other items. The direction is
-      the sign of Spearman's correlation; for right and wrong it is that of Kendall's tau.
+      explains, negative if better models do worse. In [-1, 1]. The authors take the mean over all
+      pairs of items; here the rest score stands for the other items. The direction is the sign of
+      Spearman's correlation, which for right and wrong is that of Kendall's tau.
     - `item_rest`: Pearson's correlation with the rest scores, in [-1, 1].
-    - `tetrachoric`: correlation of the two normal variables that lie behind right and wrong and the
-      upper and lower half of the models by rest score, from the odds ratio of the four counts
-      as (w - 1) / (w + 1), w = ratio^(3/4) (Digby 1983, "Approximating the tetrachoric
+    - `tetrachoric`: correlation of the normal variables behind right or wrong answers and the upper
+      or lower half of the models by rest score, from the odds ratio of the four counts as
+      (w - 1) / (w + 1), w = ratio^(3/4) (Digby 1983, "Approximating the tetrachoric
       correlation coefficient", Biometrics 39); half is added to each count if any is 0.
-    - `scalability`: Mokken's H_i (1971): the sum of the item's covariances with the others by the
+    - `scalability`: Mokken's H_i (1971): the sum of the item's covariances with the others over the
       largest sum that their distributions allow. At most 1; 0 for unrelated items. A pair of
       items counts by the models that have both.
 
-    All but the first two are NaN for an item with fewer than three models, or on which all models
-    score alike, or on which all have the same rest score.
+    All but the first two are NaN for an item with fewer than three models, equal scores of all
+    models, or equal rest scores of all models.
     """
     scores = matrix.scores
     rests = rest_scores(scores)
@@ -67,9 +67,9 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
 
 
 def rest_scores(scores: Array) -> Array:
-    """Returns the (M, I) rest scores, each for an item; NaN where a model lacks it or all others.
+    """Returns the (M, I) rest scores for each item; NaN where a model lacks it or all others.
 
-    They are 0 for a model that does as well as the mean on the other items that it has.
+    They are 0 for a model that matches the mean on the other items that it has.
     """
     present = ~np.isnan(scores)
     centered = center_items(scores)
@@ -86,7 +86,7 @@ def agreement_with_rest(scores: Array) -> Array:
 
 
 def center_items(values: Array) -> Array:
-    """Returns the values less the mean of their column; 0 for missing ones."""
+    """Returns the values minus the mean of their column; 0 for missing ones."""
     present = ~np.isnan(values)
     counts = np.maximum(present.sum(axis=0), 1)
     return np.where(present, values - np.nansum(values, axis=0) / counts, 0.0)
@@ -99,7 +99,7 @@ def _constant(values: Array) -> NDArray[np.bool_]:
 
 
 def _correlate(left: Array, right: Array) -> Array:
-    """Returns Pearson's correlations of the columns over the rows that have both."""
+    """Returns Pearson's correlations of columns, over the rows that have both values."""
     missing = np.isnan(left) | np.isnan(right)
     left, right = (center_items(np.where(missing, np.nan, side)) for side in (left, right))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -110,10 +110,10 @@ def _correlate(left: Array, right: Array) -> Array:
 def _isotonic(scores: Array, ranks: Array) -> Array:
     """Returns the (I,) signed isotonic R^2, from (M, I) scores and ranks of rest scores.
 
-    All items are fitted at once: they lie in one sequence, so far apart that none mixes.
+    All items are fitted at once, in one sequence, far enough apart not to mix.
     """
     signs = np.sign(_correlate(rankdata(scores, **BY_ITEM), ranks))
-    # A monotone function has one value for all models of a rest score.
+    # A monotone function has one value for all models with a rest score.
     cells = pd.DataFrame({"score": scores.T.ravel(), "rank": ranks.T.ravel()})
     cells["item"] = np.repeat(np.arange(scores.shape[1]), len(scores))
     blocks = cells.dropna().groupby(["item", "rank"])["score"].agg(["mean", "size"]).reset_index()
@@ -150,8 +150,8 @@ def _tetrachoric(scores: Array, ranks: Array) -> Array:
 def _scalability(scores: Array) -> Array:
     """Returns the (I,) scalability coefficients.
 
-    Covariances add up, so those with all others are the covariance with their sum. The largest
-    covariance of two items is that of their sorted scores; a product of matrices counts each
+    Covariances add up, so their sum over all others is the covariance with the sum of these. The
+    largest covariance of two items is that of their sorted scores; a matrix product counts each
     pair by the models that have both.
     """
     present = (~np.isnan(scores)).astype(float)
@@ -164,7 +164,7 @@ def _scalability(scores: Array) -> Array:
 
 
 def _quantiles(values: Array) -> Array:
-    """Returns the sorted values of each column, stretched over all rows where some are missing."""
+    """Returns the sorted values of each column, stretched over all rows if some are missing."""
     rows = len(values)
     counts = (~np.isnan(values)).sum(axis=0)
     places = ((np.arange(rows)[:, None] + 0.5) * counts / rows).astype(np.int64)

@@ -1,16 +1,16 @@
 """The sources of the noise of a benchmark: variance components, a D-study, signal-to-noise.
 
 A score is the mean plus random effects of the model, the item, both together (model x item), the
-generation, model x generation, and a residual, which holds what epochs (and model x item x
-generation) add. Their variances are estimated by Henderson's method I (Biometrics 9, 1953): sums of
-squares equal their expectations, whatever cells are missing. Weights and groups do not enter.
+generation, model x generation, and a residual for epochs (and model x item x generation). Their
+variances are estimated by Henderson's method I (Biometrics 9, 1953), which sets sums of squares
+equal to their expectations, whatever cells are missing. Weights and groups are ignored.
 
 Intervals come from draws (generalized confidence intervals, Weerahandi 1993; Burdick, Borror and
-Montgomery 2005, chapter 2): the mean squares of models, generations and model x generation, which
-have few degrees of freedom, are drawn from their chi-squared distributions; the other components,
-whose effects are far from normal where scores are 0 or 1, from Student's around the estimate, with
-the error of a two-way jackknife over models and items (Owen, Ann. Appl. Stat. 1, 2007; the blocks
-of cells are what both have in common, as in Cameron, Gelbach and Miller 2011).
+Montgomery 2005, chapter 2). The mean squares of models, generations and model x generation, which
+have few degrees of freedom, are drawn from their chi-squared distributions. The other components,
+whose effects are far from normal if scores are 0 or 1, are drawn from Student's distribution around
+the estimate, with the error of a two-way jackknife over models and items (Owen, Ann. Appl. Stat. 1,
+2007; blocks of cells stand for what both share, as in Cameron, Gelbach and Miller 2011).
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ NAMES = {
     "model x generation": "generations that suit some models",
     "epochs": "chance from answer to answer",
 }
-"""The components, and what they are in words."""
+"""The components and their names in sentences."""
 AXES: dict[str, tuple[int, ...]] = {
     "models": (1,),
     "items": (2,),
@@ -46,7 +46,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "generations": (0,),
     "model x generation": (0, 1),
 }
-"""Axes of the (generations, models, items) cells that an effect is shared by."""
+"""Axes of the (generations, models, items) cells along which an effect varies."""
 LEVELS = ("generation", "model", "item")
 RESIDUAL = "epochs"
 DESIGNS = {
@@ -58,11 +58,11 @@ DESIGNS = {
 """Multiples of the numbers of items, generations and epochs."""
 DRAWS = 10_000
 BLOCKS = 10
-"""Most parts that the jackknife leaves out, each once."""
+"""Most blocks of the jackknife."""
 LEAST_MODELS = 3
 FEW_MODELS = f"an interval needs {LEAST_MODELS} models"
 RESIDUAL_MODELS = 8
-"""The same for the residual: which models there are moves it, and few show too little of that."""
+"""The same for the residual, which depends on the choice of models."""
 SINGULAR = 1e-9
 STEADY = 0.35
 """Relative error below which a component is drawn on the logarithmic scale."""
@@ -74,7 +74,7 @@ Cells = tuple[Array, Array, Array]
 
 
 class Component(Part):
-    """The variance that one source adds to a score; a negative estimate counts as 0."""
+    """The variance of a score from one source; a negative estimate counts as 0."""
 
     name: str
     variance: BenchmarkFigure
@@ -83,24 +83,24 @@ class Component(Part):
 
 
 class Design(Part):
-    """The precision of a benchmark of some size (a D-study)."""
+    """The precision of a benchmark of another size (a D-study)."""
 
     name: str
-    """`as it is`, or what there would be twice as much of."""
+    """`as it is`, or what is doubled."""
     standard_error: BenchmarkFigure
     """Standard error of a model's mean over benchmarks with new items and generations."""
     reliability: BenchmarkFigure
-    """Share of the variance of models' means that is due to the models: the generalizability
+    """Share of the variance of models' means that comes from the models: the generalizability
     coefficient, in [0, 1]."""
 
 
 class Noise(Part):
-    """The sources of the scores' variance, and what more of each would gain."""
+    """The sources of the variance of scores, and the gain from more of each."""
 
     components: tuple[Component, ...]
     designs: tuple[Design, ...]
     signal_to_noise: BenchmarkFigure
-    """Standard deviation of the models over that of the noise of a model's mean; its square is the
+    """Standard deviation of the models over that of the noise in a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
     noise: tuple[str, ...]
     """The sources of the noise: `items`, `generations`, `epochs`."""
@@ -121,13 +121,13 @@ class _Fit:
     """Estimated components.
 
     Attributes:
-        names: Those that the data can tell from others, the residual last.
-        values: (1 + draws, components) variances: the estimates, 0 where these are negative, and
-            draws of their confidence distribution, of which few models have none.
-        alone: (components,) shares of each that enter the mean of a model.
+        names: The components that the data can separate, the residual last.
+        values: (1 + draws, components) variances: the estimates, at least 0, then draws of their
+            confidence distribution, if there are enough models.
+        alone: (components,) shares of each component that enter a model's mean.
         beside: The same for its difference from the means of other models.
         nested: True if each generation has items of its own.
-        sources: What moves the mean of a model.
+        sources: The sources of noise in a model's mean.
     """
 
     names: list[str]
@@ -142,7 +142,7 @@ class _Fit:
 
         Args:
             more: Multiples of the numbers of items, generations and epochs.
-            alone: True for the mean itself, False for its difference from that of other models.
+            alone: True for the mean itself, False for its difference from those of other models.
         """
         items, generations, epochs = more
         again = items * (generations if self.nested else 1)
@@ -153,12 +153,12 @@ class _Fit:
         return self.values @ (factors / np.array([times[name] for name in self.names]))
 
     def signal(self, more: tuple[int, int, int]) -> Array:
-        """Returns the variance of the models over that of the noise, negative where it is."""
+        """Returns the variance of the models over that of the noise; may be negative."""
         noise = self.predict(more)
         return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
 
     def figure(self, values: Array, sentence: str) -> BenchmarkFigure:
-        """Returns a figure >= 0 of (1 + draws,) values; the sentence has a place for the first."""
+        """Returns a figure >= 0 from (1 + draws,) values; `{}` in the sentence is the first."""
         interval = interval_from_zero(values[1:]) if len(values) > 1 else None
         return make_figure(float(values[0]), interval, sentence.format(values[0]), FEW_MODELS)
 
@@ -167,8 +167,8 @@ def measure_noise(responses: Responses) -> Noise:
     """Measures where the variance of scores comes from.
 
     Args:
-        responses: Scores of models on items. Generations count where there are two or more, epochs
-            where some model answers an item of a generation more than once.
+        responses: Scores of models on items. Generations count if there are two or more, epochs if
+            some model answers an item of a generation more than once.
     """
     cells = _cells(responses)
     names = _estimable(cells)
@@ -196,7 +196,7 @@ def _cells(responses: Responses) -> Cells:
 
 
 def _estimable(cells: Cells) -> list[str]:
-    """Returns the components that the cells can tell apart, beside the residual."""
+    """Returns the components that the cells can separate, without the residual."""
     counts = _margins(cells[0])
     used = [
         name
@@ -231,20 +231,20 @@ def _why_missing(name: str, cells: Cells) -> str:
         if cells[0].shape[axis] < 2 and axis in (1, *AXES.get(name, ())):
             return f"there is one {level}"
     if name == "model x item":
-        return "no model answers an item twice, so it is a part of epochs"
-    return "the scores cannot tell it from other sources"
+        return "no model answers an item twice, so it is part of epochs"
+    return "the scores cannot separate it from other sources"
 
 
 def estimate_components(cells: Cells, names: list[str]) -> Array:
-    """Returns the variances of some effects and of the residual, which may be negative."""
+    """Returns the variances of effects and of the residual, which may be negative."""
     rows, observed = _equations(cells, names)
     return np.linalg.lstsq(rows[1:] - rows[0], observed[1:] - observed[0], rcond=None)[0]
 
 
 def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
-    """Returns the coefficients of the variances in sums of squares, and these.
+    """Returns the coefficients of the variances in sums of squares, and these sums.
 
-    They are those of the mean, of the means of each effect's levels, and of all scores.
+    The sums are of the mean, of the means of each effect's levels, and of all scores.
     """
     counts, sums, squares = cells
     margins, totals = _margins(counts), _margins(sums)
@@ -259,7 +259,7 @@ def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
 
 
 def _margins(values: Array) -> dict[tuple[int, ...], Array]:
-    """Returns sums by the levels of all sets of axes; the others have length 1."""
+    """Returns sums by the levels of each set of axes; the other axes have length 1."""
     sums = {(0, 1, 2): values, (0, 1): values.sum(axis=2, keepdims=True)}
     sums |= {(0, 2): values.sum(axis=1, keepdims=True), (1, 2): values.sum(axis=0, keepdims=True)}
     sums |= {
@@ -271,7 +271,7 @@ def _margins(values: Array) -> dict[tuple[int, ...], Array]:
 
 
 def _ratio(values: Array, by: Array) -> Array:
-    """Returns quotients, 0 where the divisor is."""
+    """Returns quotients, 0 where the divisor is 0."""
     return values / np.where(by > 0, by, np.inf)
 
 
@@ -304,7 +304,7 @@ def _draw(cells: Cells, names: list[str], estimates: Array, factors: Array) -> A
         cells: The scores.
         names: The components before the residual.
         estimates: (components,) variances.
-        factors: What each of them adds to the mean square of an effect beside that of its own.
+        factors: Contributions of each component to the mean square of each effect.
     """
     random, (generations, models, _) = np.random.default_rng(SEED), cells[0].shape
     drawn, errors, freedoms = np.zeros((DRAWS, len(estimates))), *_errors(cells, names)
@@ -338,13 +338,13 @@ def _errors(cells: Cells, names: list[str]) -> tuple[Array, Array]:
         _jackknife(cells, names, parts) for parts in _parts(cells)
     )
     total = np.maximum(models + items - both, (models + items) / 2)
-    # The estimates without a model are skewed: they count half (see `make coverage`).
+    # The estimates without a model are skewed, so they count half (see `make coverage`).
     parts = 2 * models**2 / by_model + items**2 / by_item
     return np.sqrt(total), np.maximum((models + items) ** 2 / np.maximum(parts, TINY), 1.0)
 
 
 def _parts(cells: Cells) -> Iterator[NDArray[np.int64]]:
-    """Yields the numbers of the blocks of models, items, and model-item cells, to be left out."""
+    """Yields numbers of blocks of models, of items, and of model-item cells."""
     random, shape = np.random.default_rng(SEED), cells[0].shape[1:]
     first, second = (random.permutation(size) for size in shape)
     yield (first % min(shape[0], BLOCKS))[:, None]
@@ -353,7 +353,7 @@ def _parts(cells: Cells) -> Iterator[NDArray[np.int64]]:
 
 
 def _jackknife(cells: Cells, names: list[str], parts: NDArray[np.int64]) -> tuple[Array, int]:
-    """Returns the variances of the estimates when blocks are left out, and degrees of freedom."""
+    """Returns the variances of estimates that leave a block out, and degrees of freedom."""
     blocks = int(parts.max()) + 1
     estimates = [
         estimate_components(tuple(values * (parts != block) for values in cells), names)
@@ -396,7 +396,7 @@ def _designs(fit: _Fit) -> Iterator[Design]:
     }
     for name, more in DESIGNS.items():
         if name in reasons and name.removeprefix("twice the ") not in fit.sources:
-            why = f"{reasons[name]}, so nothing shows what more gain"
+            why = f"{reasons[name]}, so the gain cannot be estimated"
             error = missing_figure(f"The standard error with {name}", why)
             reliability = missing_figure(f"The reliability with {name}", why)
         else:
@@ -407,6 +407,6 @@ def _designs(fit: _Fit) -> Iterator[Design]:
             ratio = fit.signal(more)
             reliability = fit.figure(
                 ratio / (1 + np.abs(ratio)),
-                "The share {:.2f} of the variance of models' means is due to the models.",
+                "{:.2f} of the variance of models' means comes from the models.",
             )
         yield Design(name=name, standard_error=error, reliability=reliability)

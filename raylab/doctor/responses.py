@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Item:
-    """An item as a log describes it; parts that the log lacks are empty."""
+    """An item as a log describes it; missing parts are empty."""
 
     text: str = ""
     target: str = ""
@@ -31,13 +31,13 @@ class Responses:
     """The scores of models on items.
 
     Attributes:
-        table: A row for each response that counts, with the `COLUMNS`: `model`, `item`, `group`
-            (that of the item; the item itself where it has none) and `generation` are categorical;
-            `epoch` counts from 1; `score` lies in [0, 1]; `weight` is that of the item, 1 by
-            default. A missing score has no row.
-        items: What the logs say of items, by name.
+        table: A row for each response that counts, with the `COLUMNS`: `model`, `item`, `group` (of
+            the item; the item itself if it has none) and `generation` are categorical; `epoch`
+            counts from 1; `score` lies in [0, 1]; `weight` is the item's, 1 by default. A missing
+            score has no row.
+        items: What the logs say about items, by name.
         left_out: Numbers of responses and files that do not count, by reason.
-        examples: Where each reason applies first, such as a file.
+        examples: The first place where each reason applies, such as a file.
     """
 
     table: pd.DataFrame
@@ -87,7 +87,7 @@ class Matrix:
 
     @property
     def means(self) -> Array:
-        """(models,) weighted means over the items that each model has."""
+        """(models,) weighted means over the items of each model."""
         weights = np.where(np.isnan(self.scores), 0.0, self.weights)
         return np.nansum(self.scores * weights, axis=1) / weights.sum(axis=1)
 
@@ -98,7 +98,7 @@ def make_responses(
     left_out: Mapping[str, int],
     examples: Mapping[str, str] | None = None,
 ) -> Responses:
-    """Returns responses from rows in the order of `COLUMNS`, of which an empty group is the item.
+    """Returns responses from rows in the order of `COLUMNS`; an empty group means the item.
 
     Raises:
         DataError: There are no rows.

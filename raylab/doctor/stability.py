@@ -1,13 +1,13 @@
-"""Stability: how well a benchmark ranks models, how few items would do, and how much is left.
+"""Stability: how well a benchmark ranks models, how few items suffice, and what headroom is left.
 
 Tau is the expected Kendall's tau between the rankings of these models by two halves of the items.
 Two models that measure z standard errors apart add 4 Phi(|z|) - 3 to it, without bias: given z,
-both halves agree where the difference between them, which is independent of z, is the smaller.
-The interval holds the true differences under which that statistic is an ordinary one (Neyman's
-construction). They are the measured ones, shrunk as by Breiman's garrote (Technometrics 37, 1995):
-small differences vanish first, because noise explains them. Noise is drawn as the items vary
-together, by group. Two models with a true difference of z standard errors are ranked alike by both
-of two sets of items with a net chance of (2 Phi(z) - 1)^2, which gives the curve.
+both halves agree if the difference between them, which is independent of z, is smaller. The
+interval contains the true differences under which the measured statistic is not unusual (Neyman's
+construction). True differences are the measured ones, shrunk as by Breiman's garrote (Technometrics
+37, 1995): small ones vanish first, because noise explains them. Noise is drawn by group, as items
+vary together. Two sets of items rank two models with a true difference of z standard errors alike
+with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
 import functools
@@ -33,30 +33,30 @@ DRAWS = 400
 PAIRS = 1500
 """Most pairs of models that tau is computed over."""
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Numbers of items of the curve, as shares of those that there are."""
+"""Numbers of items on the curve, as shares of all items."""
 LEAST_ITEMS = 20
 MULTIPLES = (0.01, 100.0, 100)
 """Least and greatest multiple of the measured differences on the curve, and their number."""
 MOST_TIES = 0.9
 NEARLY_ALL = 0.95
-"""Mean score from which an item is one that nearly all models get right."""
+"""Mean score from which nearly all models get an item right."""
 LEAST_WRONG = 5
-"""Items' worth of right and wrong answers that the best model needs for an interval."""
+"""Right and wrong items that the best model needs for an interval."""
 TAU = 0.95
 """Agreement with the whole benchmark that a short form keeps."""
 FORM_MODELS = 12
-"""Models from which there is a short form: of five models in a half, one swap is tau 0.8."""
+"""Fewest models for a short form: in a half of five models, one swap is tau 0.8."""
 SIZES = 40
-"""Sizes of a short form that are tried."""
+"""Number of sizes of a short form that are tried."""
 SUBSETS = 100
-"""Random sets of items that are drawn for a figure."""
+"""Random sets of items per figure."""
 TINY = 1e-9
 PRIOR_MODELS = 5
 SEED = 20_261
 
 
 class TauPoint(Part):
-    """Tau that some number of items has."""
+    """Tau for a number of items."""
 
     items: int
     tau: float
@@ -64,14 +64,14 @@ class TauPoint(Part):
 
 
 class ShortForm(Part):
-    """The fewest items that rank one half of the models as all do, tried on the other half."""
+    """The fewest items that rank half of the models as all items do, tried on the other half."""
 
     size: BenchmarkFigure
-    """Number of items, which keep Kendall's tau-b with the whole benchmark at 0.95 or more."""
+    """Number of items, chosen for a Kendall's tau-b of at least 0.95 with the whole benchmark."""
     tau: BenchmarkFigure
-    """Their tau on the models that they were not chosen on."""
+    """Their tau on the other models."""
     random_tau: BenchmarkFigure
-    """Mean tau of random subsets of the same size on these models, and the range of 95 %."""
+    """Mean tau of random subsets of the same size on the other models, and their 95 % range."""
     items: tuple[str, ...]
     """Names, the most discriminating first; none if there is no short form."""
     chosen_on: tuple[str, ...]
@@ -84,20 +84,20 @@ class ShortForm(Part):
 
 
 class Stability(Part):
-    """The steadiness of the ranking, and the room that is left to measure."""
+    """The stability of the ranking, and the headroom of the benchmark."""
 
     tau: BenchmarkFigure
     """Expected Kendall's tau between the rankings by two halves of the items."""
     curve: tuple[TauPoint, ...]
-    """Tau between two sets against the number of items in each; extrapolated beyond half."""
+    """Tau between two sets by the number of items in each; extrapolated beyond half."""
     alpha: BenchmarkFigure
     """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
     split_half: BenchmarkFigure
-    """Mean correlation of random halves, stepped up to all items (Spearman and Brown)."""
+    """Mean correlation of random halves, extended to all items (Spearman and Brown)."""
     saturated: BenchmarkFigure
     """Share of items whose mean score over models is 0.95 or more."""
     headroom: BenchmarkFigure
-    """1 less the mean of the best model."""
+    """1 minus the mean of the best model."""
     short_form: ShortForm
 
     @property
@@ -116,20 +116,20 @@ class PriorAgreement(Part):
     """Kendall's tau-b between the rankings of these models."""
     common_items: int
     overlap: float
-    """Share of this benchmark's items that the earlier one has too."""
+    """Share of this benchmark's items that are in the earlier one too."""
 
     @property
     def sentence(self) -> str:
         """The agreement in words."""
         return (
             f"{self.tau.sentence} {pluralize(self.common_items, 'item')} of this benchmark "
-            f"({100 * self.overlap:.0f} %) are in {self.name}, too."
+            f"({100 * self.overlap:.0f} %) are in {self.name} too."
         )
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """Means of models over items, and how they vary with the items."""
+    """Means of models over items, and their covariance over the choice of items."""
 
     means: Array
     """(models,)."""
@@ -140,7 +140,7 @@ class _Sample:
 
     @property
     def reason(self) -> str:
-        """The reason why the items say nothing of their chance; empty where they do."""
+        """The reason why there are too few items for a covariance; empty if there is none."""
         few = self.groups < LEAST_ITEMS
         return f"there are {self.groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
 
@@ -152,7 +152,7 @@ class _Sample:
 
 
 def measure_stability(matrix: Matrix) -> Stability:
-    """Measures how steady the ranking of the models is, and what is left to measure.
+    """Measures the stability of the ranking of the models, and the headroom.
 
     Args:
         matrix: Scores of models on items.
@@ -182,7 +182,7 @@ def _sample(matrix: Matrix) -> _Sample:
 
 
 def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoint, ...]]:
-    name = "The steadiness of the ranking"
+    name = "The stability of the ranking"
     first, second, errors = _pairs(sample)
     if len(matrix.models) < 2 or sample.reason or not len(errors):
         alike = "the models answer all items alike" if len(matrix.models) > 1 else ""
@@ -215,7 +215,7 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoi
 def _curve(
     size: int, gaps: Array, expected: Callable[[Array, float], float], ends: tuple[float, ...]
 ) -> Iterator[TauPoint]:
-    """Yields tau by numbers of items: that of the multiples of the gaps that halves rank so."""
+    """Yields tau by numbers of items, for the multiples of the gaps that give these ends."""
     grid = np.append(0.0, np.geomspace(*MULTIPLES))
     halves = [expected(multiple * gaps, 0.5) for multiple in grid]
     multiples = np.interp(ends, halves, grid)
@@ -226,9 +226,9 @@ def _curve(
 
 
 def _pairs(sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
-    """Returns the models of pairs, and the standard errors of their differences, which are > 0.
+    """Returns the models of pairs, and the standard errors > 0 of their differences.
 
-    Where there are many, it is every so manieth by its difference in standard errors.
+    Of many pairs it takes evenly spaced ones in the order of their differences in standard errors.
     """
     first, second = np.triu_indices(len(sample.means), 1)
     own = np.diag(sample.covariance)
@@ -242,7 +242,7 @@ def _pairs(sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64], Array
 
 
 def _shrink(gaps: Array, multiple: float) -> Array:
-    """Returns (pairs,) true differences, all 0 at a multiple of 0 and as measured at 1."""
+    """Returns (pairs,) true differences: 0 at a multiple of 0, as measured at 1."""
     if multiple > 1:
         return multiple * gaps
     least = 1 / max(multiple, TINY) - 1
@@ -255,25 +255,25 @@ def _halves_tau(gaps: Array) -> Array:
 
 
 def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) -> float:
-    """Returns the share of pairs that random subsets with this share of the items leave tied."""
+    """Returns the share of pairs that random subsets of this share of items leave tied."""
     size = max(1, round(share * len(matrix.items)))
     means = _means(matrix, _draw_sets(len(matrix.items), size))
     return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MOST_TIES)
 
 
 def _draw_sets(items: int, size: int) -> Array:
-    """Returns (items, SUBSETS) random sets of so many items: 1 for those that are in, else 0."""
+    """Returns (items, SUBSETS) random sets of a size: 1 for items in the set, else 0."""
     return (_draw_orders(items) < size).astype(float)
 
 
 @functools.lru_cache(maxsize=1)
 def _draw_orders(items: int) -> NDArray[np.int64]:
-    """Returns (items, SUBSETS) places of items in random orders."""
+    """Returns (items, SUBSETS) ranks of items in random orders."""
     return np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
 
 
 def _means(matrix: Matrix, sets: Array) -> Array:
-    """Returns (models, sets) weighted means over sets of items, 0 for a model without any."""
+    """Returns (models, sets) weighted means over sets of items, 0 for a model without one."""
     weights = ~np.isnan(matrix.scores) * matrix.weights
     totals = weights @ sets
     sums = (np.nan_to_num(matrix.scores) * weights) @ sets
@@ -296,8 +296,8 @@ def _alpha(matrix: Matrix) -> BenchmarkFigure:
     low, high = 1 - ratio * stats.f.ppf((1 - LEVEL / 2, LEVEL / 2), models - 1, freedom)
     sentence = (
         f"Reliability is {1 - ratio:.2f}: "
-        f"{100 * max(1 - ratio, 0.0):.0f} % of what the models' means differ by is not due to the "
-        "items drawn."
+        f"{100 * max(1 - ratio, 0.0):.0f} % of the differences between models' means do not come "
+        "from the choice of items."
     )
     return make_figure(1 - ratio, (float(low), float(high)), sentence)
 
@@ -309,12 +309,12 @@ def _split_half(matrix: Matrix) -> BenchmarkFigure:
     sets = _draw_sets(items, items // 2)
     halves = [_means(matrix, half) for half in (sets, 1 - sets)]
     if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
-        return missing_figure(name, "some halves of the items do not tell any models apart")
+        return missing_figure(name, "some halves of the items tell no models apart")
     first, second = ((half - half.mean(axis=0)) / half.std(axis=0) for half in halves)
     correlation = float((first * second).mean())
     value = 2 * correlation / (1 + correlation)
     sentence = f"Means over random halves of the items give a reliability of {value:.2f}."
-    return make_figure(value, None, sentence, "it estimates what alpha does, which has one")
+    return make_figure(value, None, sentence, "see alpha, which estimates the same")
 
 
 def _saturated(matrix: Matrix) -> BenchmarkFigure:
@@ -329,9 +329,9 @@ def _saturated(matrix: Matrix) -> BenchmarkFigure:
 def _headroom(matrix: Matrix, sample: _Sample) -> BenchmarkFigure:
     best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
-    sentence = f"The best model is {points(1 - best)} below the most that there is."
+    sentence = f"The best model is {points(1 - best)} below a perfect score."
     few = items * min(best, 1 - best) < LEAST_WRONG
-    why = f"the best model has fewer than {LEAST_WRONG} items right, or wrong" if few else ""
+    why = f"the best model has fewer than {LEAST_WRONG} items right or wrong" if few else ""
     if why := sample.reason or why:
         return make_figure(1 - best, None, sentence, why)
     low, high = maximum(sample.means, sample.noise())
@@ -348,24 +348,24 @@ def _short_form(matrix: Matrix) -> ShortForm:
     sizes = np.unique(np.geomspace(2, items, SIZES).round().astype(int))
     forms = (np.argsort(order)[:, None] < sizes).astype(float)
     taus = _taus(matrix, chosen, forms)
-    # All larger sizes have to do, too; the greatest is the whole benchmark.
+    # All larger sizes must suffice too; the largest is the whole benchmark.
     enough = np.minimum.accumulate(taus[::-1])[::-1][:-1] >= TAU
     if not enough.any():
-        return _no_form("no part of the items ranks the models that it is chosen on as all do")
+        return _no_form("no subset ranks the models that it is chosen on as all items do")
     size = int(sizes[enough.argmax()])
     tau = float(_taus(matrix, others, forms)[enough.argmax()])
     draws = _taus(matrix, others, _draw_sets(items, size))
     low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
     sentence = (
         f"{pluralize(size, 'item')}, chosen on {pluralize(len(chosen), 'model')}, "
-        f"{'do' if tau >= TAU else 'do not'} rank the others as the whole benchmark does "
+        f"{'rank' if tau >= TAU else 'do not rank'} the others as the whole benchmark does "
         f"(tau {tau:.2f}; random items {np.mean(draws):.2f})."
     )
     on_others = f"On the other {pluralize(len(others), 'model')} their tau is {tau:.2f}."
     by_chance = f"Random subsets of the same size have tau {np.mean(draws):.2f}."
     return ShortForm(
         size=make_figure(size, None, sentence, "it is a choice, not an estimate"),
-        tau=make_figure(tau, None, on_others, "random subsets show how far chance moves it"),
+        tau=make_figure(tau, None, on_others, "random subsets show the effect of chance"),
         random_tau=make_figure(float(np.mean(draws)), (low, high), by_chance),
         items=tuple(matrix.items[item] for item in order[:size]),
         chosen_on=tuple(matrix.models[model] for model in chosen),
@@ -378,19 +378,19 @@ def _no_form(reason: str) -> ShortForm:
 
 
 def _taus(matrix: Matrix, models: NDArray[np.int64], sets: Array) -> Array:
-    """Returns tau-b of models' means over sets of items with those over all; 0 if all tie."""
+    """Returns tau-b between models' means over sets of items and over all items."""
     whole = matrix.means[models]
     return np.array([kendall(form, whole) for form in _means(matrix, sets)[models].T])
 
 
 def kendall(first: Array, second: Array) -> float:
-    """Returns Kendall's tau-b of (models,) values, 0 where all of either are tied."""
+    """Returns Kendall's tau-b of (models,) values, 0 if all values of a side are tied."""
     result: Any = stats.kendalltau(np.round(first, 12), np.round(second, 12))
     return float(np.nan_to_num(result.statistic))
 
 
 def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[PriorAgreement, ...]:
-    """Compares the ranking and the items of a benchmark with those of earlier ones.
+    """Compares the ranking and items of a benchmark with those of earlier ones.
 
     Args:
         matrix: Scores of models on the items of the benchmark.
@@ -419,7 +419,9 @@ def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> B
     samples = [_sample(side) for side in (matrix, prior)]
     places = [[side.models.index(model) for model in models] for side in (matrix, prior)]
     value = kendall(*(sample.means[place] for sample, place in zip(samples, places, strict=True)))
-    sentence = f"{name} ranks the {len(models)} models that both have with tau {value:.2f} to this."
+    sentence = (
+        f"{name} ranks the {len(models)} common models with a tau of {value:.2f} to this one."
+    )
     few = len(models) < PRIOR_MODELS
     why = f"an interval needs {PRIOR_MODELS} models" if few else ""
     if why := why or samples[0].reason or samples[1].reason:
@@ -427,7 +429,7 @@ def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> B
     signs = []
     for seed, (sample, place) in enumerate(zip(samples, places, strict=True)):
         noise, means = sample.noise(seed)[:, place], sample.means[place]
-        # Measured means are as far apart as the true ones and the noise together.
+        # The spread of measured means is that of the true means and the noise together.
         own = 1 - float(noise.var(axis=1).mean()) / max(float(means.var()), TINY)
         drawn = np.sqrt(max(own, 0.0)) * means + noise
         first, second = np.triu_indices(len(models), 1)

@@ -1,4 +1,4 @@
-"""Items that a benchmark may be better without, each with the reasons, worst first."""
+"""Items that may spoil a benchmark, with the reasons, worst first."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from raylab.doctor.wrong_keys import wrong_key_chances
 from raylab.runs.records import Part
 
 LIKELY = 0.4
-"""Probability from which a key is suspected: a look at a right one costs less than a wrong one."""
+"""Probability from which a key is suspect: checking a right key costs less than a wrong key."""
 
 
 class Fault(StrEnum):
@@ -33,22 +33,22 @@ class Reason(Part):
 
     kind: Fault
     figure: float
-    """Of a wrong key its probability, of a duplicate its similarity, each at most 1; of an item
-    that is always right or wrong the number of models."""
+    """The probability of a wrong key, the similarity of a duplicate, or the number of models that
+    are all right or all wrong."""
     sentence: str
 
 
 class Suspect(Part):
-    """An item that is suspected, with what the logs say of it."""
+    """A suspect item, with what the logs say about it."""
 
     item: str
     reasons: tuple[Reason, ...]
     """Worst first."""
     text: str
-    """Empty, like the target, where no log has it."""
+    """Empty, like the target, if no log has it."""
     target: str
     answers: Mapping[str, str]
-    """By model; empty where no log has them."""
+    """By model; empty if no log has them."""
 
 
 def find_suspects(
@@ -56,14 +56,14 @@ def find_suspects(
 ) -> tuple[Suspect, ...]:
     """Returns the items that may spoil a benchmark, worst first.
 
-    What is always right or wrong, and what stands twice, is seen; a wrong key is a guess, whose
-    precision and recall `raylab.doctor.wrong_keys` tells. Without wrong keys at most 4 of 500 items
-    were suspected on average in simulations, also of equal models.
+    Duplicates and items that are always right or wrong are facts; a wrong key is a guess, with the
+    precision and recall in `raylab.doctor.wrong_keys`. In simulations without wrong keys, at most 4
+    of 500 items were suspect on average, even with equal models.
 
     Args:
         matrix: The scores.
         judged: The figures of its items, by `judge_items`.
-        items: What is known of them; names that the matrix lacks do not count.
+        items: What the logs say about them; names that the matrix lacks are ignored.
     """
     reasons: defaultdict[str, list[Reason]] = defaultdict(list)
     described = {name: items[name] for name in matrix.items if name in items}
@@ -87,7 +87,7 @@ def find_suspects(
 
 
 def _badness(reason: Reason) -> tuple[int, float]:
-    """Returns what sorts the worst first."""
+    """Returns a key that sorts the worst reason first."""
     return list(Fault).index(reason.kind), -reason.figure
 
 
@@ -106,7 +106,7 @@ def _wrong_keys(matrix: Matrix, judged: pd.DataFrame) -> Iterator[tuple[str, Rea
 
 
 def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
-    """Yields the items that tell no models apart."""
+    """Yields the items on which all models are right or all wrong."""
     says = {
         0.0: (Fault.ALWAYS_RIGHT, "All {} models are right: the item tells none of them apart."),
         1.0: (Fault.ALWAYS_WRONG, "None of {} models is right: it is too hard, or its key wrong."),

@@ -16,7 +16,7 @@ from raylab.doctor.items import FEWEST
 from raylab.doctor.responses import Array, Matrix
 
 FEWEST_MODELS = 50
-"""Models below which there is no fit.
+"""Fewest models for a fit.
 
 With 500 simulated items (log a of deviation 0.4, standard normal b) estimates correlate with the
 truth by 0.85 (difficulty) and 0.47 (discrimination) at 20 models, 0.89 and 0.56 at 30, 0.92 and
@@ -24,10 +24,10 @@ truth by 0.85 (difficulty) and 0.47 (discrimination) at 20 models, 0.89 and 0.56
 """
 FEWEST_ITEMS = 10
 NODES = np.linspace(-5, 5, 161)
-"""Abilities over which the likelihood is integrated. With hundreds of items a model's posterior is
-narrower than the distances of Gauss-Hermite's nodes, so that they lie close and evenly."""
+"""Abilities over which the likelihood is integrated: close and even, because with hundreds of items
+a model's posterior is narrower than the gaps between Gauss-Hermite nodes."""
 DESIGN = np.stack([NODES, np.ones_like(NODES)])
-"""(2, nodes): what slope and intercept of an item are multiplied by."""
+"""(2, nodes) factors of an item's slope and intercept."""
 PRODUCTS = (DESIGN[:, None] * DESIGN).reshape(4, -1).T
 LOG_DENSITY = -(NODES**2) / 2 - np.log(np.exp(-(NODES**2) / 2).sum())
 SLOPE_PRIOR = (0.0, 0.5)
@@ -37,7 +37,7 @@ INTERCEPT_PRIOR = 3.0
 ITERATIONS = 200
 TOLERANCE = 1e-4
 GROUPS = 10
-"""Groups of models by ability in the test of fit."""
+"""Number of groups of models by ability in the test of fit."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,10 @@ class TwoParameter:
     """The fit of the model, or the reason why there is none.
 
     Attributes:
-        items: A row an item that is not answered alike by all: `item`; `discrimination` > 0 and
-            `difficulty`, in deviations of ability; `discrimination_error` and `difficulty_error`,
-            their standard errors; `misfit`, Yen's Q1, and `misfit_p`, its p-value.
+        items: A row for each item that models answer differently: `item`; `discrimination` > 0 and
+            `difficulty`, in standard deviations of ability; `discrimination_error` and
+            `difficulty_error`, their standard errors; `misfit`, Yen's Q1, and `misfit_p`, its
+            p-value.
         reason: Why there is no fit; empty if there is one.
     """
 
@@ -61,7 +62,7 @@ class TwoParameter:
             return f"Discrimination and difficulty are not estimated: {self.reason}."
         weak = int((self.items["discrimination"].to_numpy(float) < 0.5).sum())
         return (
-            f"Of {len(self.items):,} items {weak:,} hardly tell stronger from weaker models "
+            f"Of {len(self.items):,} items {weak:,} hardly separate strong from weak models "
             f"(discrimination below 0.5), and {self.misfits:,} do not follow the model (p < 0.05 "
             "after Holm's correction)."
         )
@@ -73,24 +74,23 @@ class TwoParameter:
 
 
 def fit_two_parameter(matrix: Matrix) -> TwoParameter:
-    """Returns the fit by expectation and maximisation (Bock and Aitkin, 1981, Psychometrika 46).
+    """Fits the model by expectation and maximisation (Bock and Aitkin, 1981, Psychometrika 46).
 
-    The estimates are posterior modes under weak priors (`SLOPE_PRIOR`, `INTERCEPT_PRIOR`), without
-    which an item that all but one model get right has none; standard errors are from the observed
-    information of each item (Louis, 1982, Journal of the Royal Statistical Society B 44), as if the
-    other items and the mean and deviation of these models' abilities were exact. A fractional
-    score counts as that share of a right and a wrong answer. Below `FEWEST_MODELS` models there is
-    no fit.
+    The estimates are posterior modes under weak priors (`SLOPE_PRIOR`, `INTERCEPT_PRIOR`), because
+    an item that all but one model get right has no finite maximum. Standard errors come from the
+    observed information of each item (Louis, 1982, Journal of the Royal Statistical Society B 44),
+    taking the other items and the distribution of abilities as exact. A fractional score counts as
+    that share of a right answer and the rest of a wrong one. There is no fit below `FEWEST_MODELS`.
     """
     usable = (np.nanstd(matrix.scores, axis=0) > 0) & (
         (~np.isnan(matrix.scores)).sum(axis=0) >= FEWEST
     )
     models, items = len(matrix.models), int(usable.sum())
     if models < FEWEST_MODELS:
-        why = f"it takes {FEWEST_MODELS} models or more, and there are {models}"
+        why = f"there are {models} models, at least {FEWEST_MODELS} are needed"
         return TwoParameter(pd.DataFrame(), why)
     if items < FEWEST_ITEMS:
-        why = f"it takes {FEWEST_ITEMS} items that some models get right and some wrong"
+        why = f"at least {FEWEST_ITEMS} items that some models get right and some wrong are needed"
         return TwoParameter(pd.DataFrame(), why)
     scores = matrix.scores[:, usable]
     parameters, posterior = _maximise(scores)
@@ -118,8 +118,8 @@ def fit_two_parameter(matrix: Matrix) -> TwoParameter:
 def _maximise(scores: Array) -> tuple[Array, Array]:
     """Returns (items, 2) discriminations a and intercepts -a b, and posterior abilities.
 
-    Each step rescales abilities to mean 0 and variance 1, which speeds it up (Liu, Rubin and Wu,
-    1998, Biometrika 85, 755-770).
+    Each step rescales abilities to mean 0 and variance 1, for speed (Liu, Rubin and Wu, 1998,
+    Biometrika 85, 755-770).
     """
     levels = logit(np.clip(np.nanmean(scores, axis=0), 0.02, 0.98))
     parameters = np.stack([np.ones_like(levels), levels], axis=1)
@@ -148,7 +148,7 @@ def _chances(parameters: Array) -> Array:
 
 
 def _prior(parameters: Array) -> tuple[Array, Array]:
-    """Returns (items, 2) slopes of the log density of the parameters, and curvatures above 0."""
+    """Returns (items, 2) slopes of the priors' log density, and curvatures above 0."""
     (mean, deviation), (slopes, intercepts) = SLOPE_PRIOR, parameters.T
     away = (np.log(slopes) - mean) / deviation**2
     curvature = np.maximum(1 / deviation**2 - away, 0.1) / slopes**2
@@ -158,7 +158,7 @@ def _prior(parameters: Array) -> tuple[Array, Array]:
 
 
 def _weigh(weights: Array, parameters: Array) -> Array:
-    """Returns (items, 2, 2) information of (items, nodes) weights, with that of the priors."""
+    """Returns the (items, 2, 2) information of (items, nodes) weights and the priors."""
     return (weights @ PRODUCTS).reshape(-1, 2, 2) + _prior(parameters)[1][:, :, None] * np.eye(2)
 
 
@@ -179,7 +179,7 @@ def _improve(scores: Array, parameters: Array, posterior: Array) -> Array:
 def _information(scores: Array, parameters: Array, posterior: Array) -> Array:
     """Returns (items, 2, 2) observed information, with the priors.
 
-    That is the complete information less the variance of the complete score over abilities.
+    It is the complete information minus the variance of the complete score over abilities.
     """
     chances = _chances(parameters)
     present, right = (~np.isnan(scores)).astype(float), np.nan_to_num(scores)
@@ -198,8 +198,8 @@ def _information(scores: Array, parameters: Array, posterior: Array) -> Array:
 def _misfit(scores: Array, parameters: Array, abilities: Array) -> tuple[Array, Array]:
     """Returns Yen's Q1 of each item and its p-value (1981, Applied Psychological Measurement 5).
 
-    Models are grouped by ability; right answers of each group are compared with the expected. Two
-    degrees of freedom are lost to the parameters of the item.
+    Models are grouped by ability, and the right answers of each group are compared with the
+    expected number. The parameters of the item take two degrees of freedom.
     """
     ranks = abilities.argsort().argsort()
     groups = np.eye(GROUPS)[ranks * GROUPS // len(abilities)]

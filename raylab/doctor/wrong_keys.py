@@ -1,25 +1,25 @@
-"""The probability that the key of an item is wrong, by who is right on it.
+"""The probability that the key of an item is wrong, by which models are right on it.
 
-A wrong key of an item with k choices turns a chance p of the right answer into (1 - p) / (k - 1):
-models choose the wrong answer that the key names only by mistake, weak models more often. All
-items are a mixture of such ones and of sound ones, whose logit of p is linear in the ability of a
-model. The share of wrong keys and the distribution of the items come from the responses
-themselves (empirical Bayes, by expectation and maximization); what is returned is 1 less the local
-false discovery rate (Efron 2010, "Large-scale inference").
+With a wrong key, an item with k choices turns a probability p of the right answer into
+(1 - p) / (k - 1): models choose the answer in the key only by mistake, weak models more often. The
+other items are sound: the logit of p is linear in a model's ability. The share of wrong keys and
+the distribution of items are estimated from the responses (empirical Bayes, by expectation and
+maximization). The result is 1 minus the local false discovery rate (Efron 2010, "Large-scale
+inference").
 
-Few models tell a wrong key from an item that is merely hard only where hard items are rare. In 40
-simulated benchmarks of 500 items with four choices, 20 of them with a wrong key, keys with a
-probability above 0.4 had these mean precisions and recalls, beside those of Bayes' rule for who
-knows the abilities, the guessing, the share of wrong keys and the distribution of the items:
+With few models, a wrong key looks like a hard item unless hard items are rare. In 40 simulated
+benchmarks of 500 items with four choices, 20 of them with a wrong key, keys with a probability
+above 0.4 had these mean precisions and recalls, beside those of Bayes' rule with known abilities,
+guessing, share of wrong keys and distribution of items:
 
-| models | who does not know guesses | Bayes' rule | nobody guesses | Bayes' rule |
+| models | models guess | Bayes' rule | no model guesses | Bayes' rule |
 | --- | --- | --- | --- | --- |
 | 6 | 0.71, 0.67 | 0.77, 0.79 | 0.47, 0.34 | 0.52, 0.50 |
 | 12 | 0.90, 0.85 | 0.87, 0.89 | 0.73, 0.63 | 0.71, 0.73 |
 | 50 | 0.95, 0.98 | 0.97, 0.99 | 0.93, 0.93 | 0.93, 0.96 |
 
-Mean scores were 0.69 and 0.59. No method can order items better than Bayes' rule does. Scores alone
-therefore do not find wrong keys with precision and recall above 0.8 at 6 models, or 0.9 at 12.
+Mean scores were 0.69 and 0.59. No method orders items better than Bayes' rule, so scores alone
+cannot find wrong keys with a precision and recall above 0.8 at 6 models, or 0.9 at 12.
 """
 
 import numpy as np
@@ -30,28 +30,28 @@ from raylab.doctor.responses import Array
 
 FEWEST_MODELS = 5
 FEWEST_ITEMS = 20
-"""Items below which abilities and the distribution of the items are too uncertain."""
+"""Fewest items for abilities and the distribution of items."""
 SLOPE = 1.25
-"""Slope of the logit on the ability, whose unit is a logit of the mean score."""
+"""Slope of the logit of p by ability, which is in logits of the mean score."""
 LEVELS = np.linspace(-4.0, 4.0, 17)
-"""Logits of the mean model."""
+"""Easiness of items: logits of p for the mean model."""
 SLIP = 0.01
-"""Chance below which and above 1 less which no answer is taken for sure."""
+"""Least probability of either answer."""
 LEAST_SPREAD = 0.3
-"""Least standard deviation of the levels: the grid has no finer one."""
+"""Least standard deviation of the levels, limited by their grid."""
 ITERATIONS = 30
 PRIOR_SHARE, PRIOR_ITEMS = 0.02, 50
-"""The share of wrong keys to start from, and the number of items that it counts for."""
+"""The prior share of wrong keys, and the number of items that the prior counts for."""
 MOST = 0.2
-"""Greatest share of wrong keys: with more it is unclear which side is sound."""
+"""Greatest share of wrong keys; beyond it, the sound side is unclear."""
 
 
 def wrong_key_chances(scores: Array, choices: int = 4) -> Array:
     """Returns the (items,) probabilities that a key is wrong, from (models, items) scores.
 
-    They are NaN for an item with fewer than 5 models, and for all of fewer than 20 items. Items of
-    another number of choices are judged as if they had this one; a wrong key of an item without
-    choices looks like an item that is too hard, and is told by its being always wrong.
+    They are NaN for an item with fewer than 5 models, and if there are fewer than 20 items. All
+    items are judged as if they had this number of choices. A wrong key of an item without choices
+    looks like an item that is too hard: all models are wrong.
     """
     present = ~np.isnan(scores)
     chances = np.full(scores.shape[1], np.nan)
@@ -65,10 +65,10 @@ def wrong_key_chances(scores: Array, choices: int = 4) -> Array:
 
 
 def estimate_abilities(scores: Array) -> Array:
-    """Returns the (models,) logits of the mean scores, less their mean and shrunk towards it.
+    """Returns the (models,) logits of the mean scores, centred and shrunk towards 0.
 
-    Missing scores count as the item's mean does. The shrinkage takes off what the sampling of items
-    adds to the variance (Kelley), so equal models get nearly equal abilities.
+    A missing score counts as the item's mean. The shrinkage removes the variance from the sampling
+    of items (Kelley), so equal models get nearly equal abilities.
     """
     present = ~np.isnan(scores)
     means = np.nansum(scores, axis=0) / present.sum(axis=0)
@@ -91,8 +91,7 @@ def _likelihoods(scores: Array, chances: Array) -> Array:
 def _separate(sound: Array, wrong: Array) -> Array:
     """Returns the (items,) probabilities of a wrong key under the likeliest mixture.
 
-    Wrong keys occur in items like all others, so both kinds share the distribution of the levels,
-    which is normal.
+    Both kinds of items share the distribution of the levels, which is normal.
     """
     items, share, chances = len(sound), PRIOR_SHARE, np.zeros(len(sound))
     weights = np.full(len(LEVELS), 1 / len(LEVELS))

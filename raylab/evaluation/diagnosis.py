@@ -1,4 +1,4 @@
-"""The diagnosis of a benchmark in a run: its responses are read by `Workers`, and its page made."""
+"""The diagnosis of a benchmark in a run, from its responses to its page."""
 
 import hashlib
 import logging
@@ -25,11 +25,11 @@ from raylab.workers import Workers
 
 EXAMPLE = "example-scores"
 EMBEDDINGS = "embeddings"
-"""Directory of the storage with the vectors of texts, which all runs share."""
+"""Directory of the storage with vectors of texts, shared by all runs."""
 MOST_TEXTS = 2000
 """Most texts of a benchmark that are embedded."""
 HEADER_METRIC = "accuracy"
-"""The metric of logs without samples, which is no choice among the scores of samples."""
+"""The metric of logs without samples; it chooses no score of samples."""
 
 
 def with_example(config: QualityConfig) -> QualityConfig:
@@ -52,8 +52,8 @@ def diagnose_trees(
 ) -> Diagnosed | None:
     """Diagnoses a benchmark by its tree, beside those of its priors.
 
-    Returns None, after a warning, if a tree has no response that can be used: its logs may still
-    have the means that the figures are computed from.
+    Returns None, after a warning, if a tree has no usable response; its logs may still have the
+    means that the figures need.
 
     Args:
         trees: The tree of the benchmark, then those of its priors.
@@ -86,8 +86,8 @@ def diagnose_responses(
     if tree.models and not {*responses.matrix.models} <= set(map(as_name, tree.models)):
         log_line(
             f"warning: the logs of {tree.location} name other models than its directories: the "
-            "diagnosis is of those, the figures are of the directories; layout=named takes both "
-            "from the logs",
+            "diagnosis uses the logs, the figures use the directories; layout=named uses the logs "
+            "for both",
             logging.WARNING,
         )
     locations = [prior.location for prior in priors]
@@ -116,7 +116,7 @@ def _measure_diversity(
 
 
 def _draw_texts(responses: Responses) -> list[str]:
-    """Returns the different texts of items, or the first `MOST_TEXTS` of them in order of hash."""
+    """Returns the distinct texts of items, at most the first `MOST_TEXTS` by hash."""
     texts = {item.text for item in responses.items.values() if item.text}
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())[:MOST_TEXTS]
 
@@ -137,12 +137,12 @@ def read_tree(tree: ScoreTree, config: QualityConfig, workers: Workers) -> Respo
 
 
 def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
-    """Diagnoses the tasks of a run by the scores of its models; one model has no diagnosis.
+    """Diagnoses the tasks of a run by the scores of its models, if there are several.
 
     Args:
         run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
         subdir: Its score tree.
-        workers: Where the scores are read; None reads here.
+        workers: Where the scores are read; None reads them in this process.
     """
     tree = run / subdir
     if len(tree.names()) > 1:

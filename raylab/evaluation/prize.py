@@ -41,7 +41,7 @@ from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import EvaluateConfig
 from raylab.errors import RunError
 from raylab.evaluation.diagnosis import diagnose_scores
-from raylab.evaluation.scores import finish
+from raylab.evaluation.scores import run_calls
 from raylab.files import Place
 from raylab.log import log_line
 from raylab.printable import pluralize
@@ -109,7 +109,7 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
     )
     together = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
     size = 1 if scoring.test_time_training else together
-    finish(planned, workers, missing, solve, exam, keep, size)
+    run_calls(planned, workers, missing, solve, exam, keep, size)
     _conclude(planned, _read_answers(planned), workers)
 
 

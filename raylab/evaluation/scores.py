@@ -1,7 +1,7 @@
-"""Scoring of models on generations of tasks, wherever `Workers` do it.
+"""Scoring of models on generations of tasks by `Workers`.
 
-A call is one model on some units of one generation. Their files are written when it ends, so a run
-that is killed goes on with the rest.
+A call scores one model on some units of one generation. Its files are written when it ends, so a
+run that was killed resumes with the rest.
 """
 
 import time
@@ -29,11 +29,11 @@ from raylab.workers import Workers
 
 PAIRS = "pairs of model and generation"
 Keep = Callable[[ModelOnGeneration, Any], tuple[str, dict[str, float]]]
-"""Writes the files of what a call returned; returns a message, and figures for its line."""
+"""Writes the files of a result; returns a message and figures for its line."""
 
 
 def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> None:
-    """Scores the models of `config`, leaving out finished scores; writes and prints the metrics.
+    """Scores the models of `config` where scores are missing; writes and prints the metrics.
 
     Args:
         config: Configuration of the job.
@@ -64,10 +64,10 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
 
 
 def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
-    """Scores what a plan lacks; returns the means of all.
+    """Scores the missing units of a plan; returns the means of all.
 
-    The rules that learn nothing are scored on the same pairs once; their scores lie beside the
-    tree, not in it, because they are no models.
+    The rules that learn nothing are scored once on the same pairs. Their scores lie beside the
+    tree, because rules are no models.
 
     Raises:
         RaylabError: The scoring failed for a reason that the user can act on.
@@ -88,7 +88,7 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
         message = f"{metric} {percent(mean)} over {units}, {seconds:.1f} s"
         return message, {"accuracy": mean, "seconds": seconds}
 
-    finish(planned, workers, missing, score_generation, plan, keep)
+    run_calls(planned, workers, missing, score_generation, plan, keep)
     return EvaluationMetrics(
         metric=metric,
         models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
@@ -97,7 +97,7 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     )
 
 
-def finish(
+def run_calls(
     planned: Scoring,
     workers: Workers,
     missing: Missing,
@@ -106,18 +106,18 @@ def finish(
     keep: Keep,
     size: int | None = None,
 ) -> None:
-    """Has a function called for what is missing, and keeps the results as they come.
+    """Calls a function for missing units, and keeps the results as they come.
 
     Args:
         planned: The plan and its run.
         workers: Where the function is called.
-        missing: What has no file yet.
-        function: Takes what is common, a pair of model and generation, units or tasks of it, the
+        missing: Units or tasks without a file.
+        function: Takes what is common, a pair of model and generation, its units or tasks, the
             checkpoint and the share of the machine.
         common: What all calls share.
-        keep: Writes the files of what a call returned.
-        size: Most tasks of a call; tasks are counted then. None has all units of a pair done
-            together, and counts pairs.
+        keep: Writes the files of a result.
+        size: Most tasks of a call, which then counts tasks. None gives a call all units of a pair,
+            and counts pairs.
 
     Raises:
         RaylabError: A call failed for a reason that the user can act on.
@@ -147,7 +147,7 @@ def finish(
 def _calls(
     planned: Scoring, workers: Workers, missing: Missing, common: Any, size: int | None
 ) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
-    """Returns the arguments of what is missing; reads the checkpoints that planning did not."""
+    """Returns the arguments of the calls; reads the checkpoints that planning did not."""
     plan = planned.plan
     uris = {model: plan.models[model].checkpoint for model, _ in missing}
     checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
@@ -174,7 +174,7 @@ def score_generation(
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> tuple[dict[str, UnitScore], float]:
-    """Scores a model on units of a generation, in the process that calls, with its seconds.
+    """Scores a model on units of a generation in this process; returns the seconds too.
 
     Raises:
         RaylabError: The tasks or the checkpoint cannot be used.
@@ -187,14 +187,14 @@ def score_generation(
 
 
 def _rules(planned: Scoring, workers: Workers) -> RuleScores:
-    """Returns the scores of the rules that learn nothing, measured if that was not done before."""
+    """Returns the scores of the rules that learn nothing; measures them once."""
     tree, plan, name = planned.tree, planned.plan, rule_scores_file(planned.subdir)
     if (before := tree.read_record(RuleScores, name)) is not None:
         return before
     shared, measured = workers.put(plan), dict[str, dict[str, float]]()
     calls = {generation: (shared, generation, workers.share) for generation in plan.generations}
     with watch(len(calls), "generations answered by rules") as progress:
-        for generation, means in workers.run(rules_on, calls):
+        for generation, means in workers.run(score_rules_on, calls):
             measured[generation] = means
             progress.end(1)
     rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
@@ -203,7 +203,7 @@ def _rules(planned: Scoring, workers: Workers) -> RuleScores:
     return scores
 
 
-def rules_on(plan: ScorePlan, generation: str, share: ClusterConfig) -> dict[str, float]:
+def score_rules_on(plan: ScorePlan, generation: str, share: ClusterConfig) -> dict[str, float]:
     """Returns the mean accuracy over units of each rule on a generation.
 
     Raises:

@@ -1,16 +1,16 @@
-"""95 % intervals of a benchmark's figures over the tasks that could have been drawn.
+"""95 % intervals of a benchmark's figures, for the choice of tasks.
 
-Bootstrap replicates show how much accuracies move when the tasks are drawn anew; what they move by
-is the noise. Plain percentiles fail here: the best of near-equal models, their spread and the
-spread between generations all grow with the noise. So an interval holds the true values under
-which the measured figure is an ordinary one (Neyman's construction). The generations are those
-that were measured. `make coverage` measures how often the intervals are right.
+Bootstrap replicates show how much accuracies move when the tasks are drawn again; these moves are
+the noise. Plain percentiles fail here: the best of near-equal models, their spread and the spread
+between generations all grow with the noise. So an interval contains the true values under which the
+measured figure is not unusual (Neyman's construction). The generations are taken as given.
+`make coverage` measures how often the intervals contain the truth.
 
 The bootstrap is Poisson's (Oza and Russell 2001; Chamandy et al. 2012, "Estimating uncertainty for
 massive data streams"): in each replicate the weight of an item is a Poisson(1) draw. The draw is a
 hash of the item's key, so that items with the same key get the same draw on any machine.
 
-Values are (models,) or (models, generations) measured ones, and their noise the (replicates, ...)
+Values are measured ones, (models,) or (models, generations). Their noise is the (replicates, ...)
 deviations of the replicates from them.
 """
 
@@ -26,11 +26,11 @@ from scipy.stats import chi2, t
 
 LEVEL = 0.05
 TIED = 2.5
-"""Standard deviations of their difference within which a model may be as good as the best."""
+"""Standard deviations of the difference within which a model may be as good as the best."""
 CHANCE = 0.01
-"""Chance of taking noise for a move that all models share between generations."""
+"""Probability of mistaking noise for a move that all models share between generations."""
 STEPS = 12
-"""Halvings that find an end of an interval."""
+"""Bisection steps per end of an interval."""
 MOST_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
@@ -38,17 +38,17 @@ DRAW_LEVELS = 1 << 16
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 Path = Callable[[float], Array]
-"""Takes a multiple >= 0, returns a (models, generations) pattern of true moves, 0 for 0."""
+"""Takes a multiple >= 0 and returns a (models, generations) pattern of true moves, 0 for 0."""
 
 
 @dataclass(frozen=True)
 class Estimated:
-    """An interval, and the figure without what the noise adds to it.
+    """An interval, and the figure without the bias from noise.
 
     Attributes:
         interval: Ends of the 95 % interval.
-        corrected: The figure that noise raises above the measured one as often as not; None where
-            noise does not shift the published one.
+        corrected: The true value for which the measured one is the median; None if noise does not
+            shift the published figure.
     """
 
     interval: Interval
@@ -93,9 +93,9 @@ def deviations(weighted: Array, weights: Array, counts: Array) -> Array:
 def maximum(values: Array, noise: Array) -> Interval:
     """Returns the interval of the largest true value.
 
-    The upper end is that of the best alone. The lower end takes every model that may be as good as
-    the best for as good as it, as moment selection does (Andrews and Soares, Econometrica 78,
-    2010), and has what the upper end leaves of the level.
+    The upper end is that of the best model alone. The lower end treats every model that may be as
+    good as the best as equal to it, like moment selection (Andrews and Soares, Econometrica 78,
+    2010), and has the rest of the level.
     """
     best = int(values.argmax())
     gaps = values[best] - values
@@ -111,15 +111,15 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     """Estimates the mean distance of true values from their mean.
 
     The true patterns are multiples of the measured one. The interval of two models is that of
-    their difference, without its sign.
+    their absolute difference.
 
     Args:
         values: (models,) measured values.
-        noise: That of the values.
+        noise: Their noise.
         tasks: Number of tasks that the values are means over.
 
     Returns:
-        None if the values are alike or the noise moves nothing.
+        None if the values are equal or the noise is 0.
     """
     pattern = values - values.mean()
     moved = noise - noise.mean(axis=1, keepdims=True)
@@ -141,10 +141,10 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
 def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     """Estimates the models' mean sample standard deviation of true values over generations.
 
-    The same mean of the measured deviations comes from fewer or smaller true moves where one model
-    moves alone than where all move a little, because noise hides small moves. What cannot be told
-    from noise is therefore taken both ways: the least true value lets it vanish, the greatest
-    spreads it over all models. None if the values are alike or the noise moves nothing.
+    One model that moves much and many models that move a little may have the same mean of measured
+    deviations but different true ones, because noise hides small moves. So moves that cannot be
+    separated from noise are taken both ways: for the least true value they vanish, for the greatest
+    they spread over all models. None if the values are equal or the noise is 0.
     """
     measured = values - values.mean(axis=-1, keepdims=True)
     moved = noise - noise.mean(axis=-1, keepdims=True)
@@ -167,7 +167,7 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
 
 
 def _few_moves(measured: Array, noise: Array) -> Path:
-    """Returns the multiples of the certain moves and of the model's that moves most alone."""
+    """Returns multiples of the certain moves and of the moves of the most mobile model."""
     pattern, others = _certain_moves(measured, noise)
     own, own_noise = _own(measured), _own(noise)
     model = int(_energy(own).argmax())
@@ -180,7 +180,7 @@ def _few_moves(measured: Array, noise: Array) -> Path:
 
 
 def _many_moves(measured: Array, noise: Array) -> Path:
-    """Returns the certain moves, then more and more of every other model in its direction."""
+    """Returns the certain moves, then growing moves of every other model in its direction."""
     certain, others = _certain_moves(measured, noise)
     own = _own(measured)
     lengths = np.sqrt(_energy(own))[:, None]
@@ -194,9 +194,9 @@ def _many_moves(measured: Array, noise: Array) -> Path:
 
 
 def _certain_moves(measured: Array, noise: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Returns the moves that noise does not explain, less what it adds, and the other models.
+    """Returns the moves that noise does not explain, without its share, and the other models.
 
-    These are the moves of each model that moves otherwise than most, and what the others share.
+    These are the moves of models that differ from most, and the move that the others share.
     """
     own, own_noise = _energy(_own(measured)), _energy(_own(noise)).mean(axis=0)
     models, generations = measured.shape
@@ -212,9 +212,9 @@ def _certain_moves(measured: Array, noise: Array) -> tuple[Array, NDArray[np.boo
 
 
 def _own(patterns: Array) -> Array:
-    """Returns patterns less their median over the models, which a few of these do not move.
+    """Returns patterns minus their median over the models, which few models do not affect.
 
-    Of two models neither is the rule, so nothing is taken from these.
+    The patterns of two models are returned as they are, because neither is typical.
     """
     if patterns.shape[-2] <= 2:
         return patterns
@@ -226,20 +226,20 @@ def _energy(patterns: Array) -> Array:
 
 
 def _signal(energy: Array, expected: Array) -> Array:
-    """Returns the factor that takes the expected energy of noise out of a pattern."""
+    """Returns the factor that removes the expected energy of noise from a pattern."""
     share = np.divide(expected, energy, out=np.ones_like(energy), where=energy > 0)
     return np.sqrt(np.maximum(0.0, 1 - share))
 
 
 def _threshold(chance: float, generations: int) -> float:
-    """Returns the multiple of its mean that the energy of noise exceeds with this chance."""
+    """Returns the multiple of its mean that the energy of noise exceeds with a probability."""
     return float(chi2.ppf(1 - chance, generations - 1)) / (generations - 1)
 
 
 def _along(
     measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
 ) -> Estimated | None:
-    """Estimates a spread >= 0 from true patterns along a path, as `search_ends` does."""
+    """Estimates a spread >= 0 from true patterns along a path, by `search_ends`."""
     if (ends := search_ends(measured, true, replicates)) is None:
         return None
     low, middle, high = (true(scale) for scale in ends)
@@ -251,13 +251,14 @@ def search_ends(
 ) -> tuple[float, float, float] | None:
     """Returns the ends and the middle of the interval of a spread >= 0, as multiples on a path.
 
-    The tails are even far from 0; at 0, which nothing can lie below, the whole level is on the one
-    side, and between them they change smoothly (after Feldman and Cousins, Phys. Rev. D 57, 1998).
+    Far from 0 the two tails are equal. At 0 the whole level is on one side, because nothing lies
+    below. Between these the tails change smoothly (after Feldman and Cousins, Phys. Rev. D 57,
+    1998).
 
     Args:
         measured: The measured spread.
-        true: Takes a multiple, returns the spread of that pattern, 0 at 0 and growing.
-        replicates: Takes a multiple, returns the (replicates,) spreads of that pattern with noise.
+        true: Takes a multiple and returns the spread of its pattern, which grows from 0 at 0.
+        replicates: Takes a multiple and returns the (replicates,) spreads with noise.
 
     Returns:
         None if the pattern or the noise is 0 everywhere.
@@ -284,7 +285,7 @@ def _clamped(low: float, high: float, corrected: float) -> Estimated:
 
 
 def _first(holds: Callable[[float], bool]) -> float:
-    """Returns the least multiple from 0 on at which a condition that stays true holds."""
+    """Returns the least multiple >= 0 from which on a condition holds."""
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0

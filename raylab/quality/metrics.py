@@ -1,8 +1,8 @@
 """The metrics of a benchmark's quality, computed from the accuracies of models on it.
 
-A metric is a formula and an entry in `METRICS`, which the measurement, the tables and the pages
-read. Difficulty, separability and novelty are those of AutoBencher
-(arXiv 2407.08351), consistency is that of Data Swarms (arXiv 2506.00741).
+A metric is a formula and an entry in `METRICS`, which measurements, tables and pages read.
+Difficulty, separability and novelty follow AutoBencher (arXiv 2407.08351), consistency follows Data
+Swarms (arXiv 2506.00741).
 """
 
 import logging
@@ -21,19 +21,19 @@ DECIMALS = 12
 RANK_TOLERANCE = 1e-10
 """Share of the largest singular value below which others count as zero."""
 LEAST_MODELS = 6
-"""Models below which a rank correlation takes so few values that novelty means nothing."""
+"""Fewest models for novelty: with fewer, a rank correlation takes too few values."""
 LEAST_TASKS = 20
-"""Tasks of a directory below which no figure has an interval."""
+"""Fewest tasks of a model in a generation for an interval."""
 LEAST_WRONG = 5
-"""Tasks' worth of right and of wrong answers that the best model must have for an interval."""
+"""Right and wrong tasks that the best model needs for an interval."""
 TASKS_PER_CONTRAST = 3
-"""Tasks for each difference of models, or of a model's generations, that an interval is made of."""
+"""Tasks needed per difference between models, or generations of a model, in an interval."""
 NO_PRIOR = (
     "no earlier benchmark is given: name one by prior= of a pipeline, or by "
     "quality_eval_cfg.prior_datasets="
 )
-ALIKE = "no task tells the models or generations apart, so nothing says how far chance may move it"
-"""The reason why a spread has no interval where the bootstrap moves nothing."""
+ALIKE = "no task tells the models or generations apart, so chance cannot be estimated"
+"""The reason why a spread has no interval if the bootstrap changes nothing."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -71,15 +71,15 @@ class QualityMetric:
     why_not: Callable[[MeanAccuracies], str] = lambda _: ""
     """Returns the reason why it cannot be computed; empty if it can."""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
-    """Returns the reason why the computed figure says nothing; empty if it does."""
+    """Returns the reason why the computed figure is meaningless; empty if it is not."""
     estimate: Callable[[MeanAccuracies, Array], Estimated | str] | str
     """Returns the interval over tasks, or the reason why there is none, from accuracies and the
-    (replicates, models, generations) deviations of the replicates. A text is that reason for all
+    (replicates, models, generations) deviations of the replicates. A text is the reason for all
     trees."""
     contrasts: Callable[[int, int], int] = lambda models, generations: 0
-    """Returns the number of differences that an interval is made of."""
+    """Returns the number of differences in its interval."""
     better: Literal["higher", "lower"] | None = "higher"
-    """The good end of its scale; None if neither is."""
+    """The good end of its scale; None if there is none."""
     meaning: str
     """The meaning of the figure, for readers of the report."""
     computation: str
@@ -188,17 +188,17 @@ def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
 
 
 def novelty_warning(models: int, priors: int) -> str:
-    """Returns the warning that novelty says nothing, or an empty text."""
+    """Returns the warning that novelty is meaningless; empty if it is not."""
     if priors >= models - 1:
         return (
-            f"{priors} prior benchmarks and an intercept fit {models} models exactly, so that "
-            f"novelty says nothing: it needs {priors + 2} models or more"
+            f"{priors} prior benchmarks and an intercept fit {models} models exactly, so novelty "
+            f"means nothing: it needs {priors + 2} models or more"
         )
     if models >= LEAST_MODELS:
         return ""
     return (
-        f"novelty of {models} models is a rank correlation that takes few values, so that it says "
-        f"nothing: it needs {LEAST_MODELS} models or more"
+        f"novelty of {models} models means nothing, because a rank correlation of so few takes few "
+        f"values: it needs {LEAST_MODELS} models or more"
     )
 
 
@@ -251,8 +251,8 @@ METRICS = {
         compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
         estimate=_estimate_difficulty,
         better=None,
-        meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
-        "gets anything right.",
+        meaning="How much the best model gets wrong: 0 if one model is always right, 1 if no model "
+        "is ever right.",
         computation="1 - the highest accuracy of a model",
     ),
     "separability": QualityMetric(
@@ -270,26 +270,26 @@ METRICS = {
         why_not=_why_no_consistency,
         estimate=_estimate_consistency,
         contrasts=lambda models, generations: models * (generations - 1),
-        meaning="How steady a model's accuracy stays from generation to generation: 1 if it never "
-        "moves. The chance of the tasks drawn lowers it; the corrected figure is without that.",
+        meaning="How stable a model's accuracy is across generations: 1 if it never changes. The "
+        "choice of tasks lowers it; the corrected figure is free of that bias.",
         computation="1 - mean over models of the sample standard deviation (n - 1) over "
         "generations",
     ),
     "novelty": QualityMetric(
         compute=lambda accuracies: _novelty(accuracies.models, accuracies.priors),
         why_not=lambda accuracies: "" if accuracies.priors else NO_PRIOR,
-        estimate="a rank correlation moves in steps, and no interval that was tried holds the "
-        "true one often enough",
+        estimate="a rank correlation moves in steps, and no method that was tried gives intervals "
+        "that contain the true one often enough",
         warning=lambda accuracies: novelty_warning(
             accuracies.benchmark.shape[-2], len(accuracies.priors)
         ),
-        meaning="How little earlier benchmarks say about the order of the models on this one: 0 "
-        "if they give it away, 1 if they say nothing.",
+        meaning="How little earlier benchmarks predict the ranking of the models on this one: 0 if "
+        "they predict it fully, 1 if not at all.",
         computation="1 - Spearman's rank correlation of the accuracies with their least-squares "
         "prediction from the prior benchmarks, clamped to [0, 1]",
     ),
 }
-"""Every metric by its name, in the order in which they are shown."""
+"""Every metric by its name, in the order shown."""
 
 
 def _finite_array(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:

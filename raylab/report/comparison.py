@@ -28,7 +28,7 @@ from raylab.log import log_line
 from raylab.printable import join_names, pluralize
 from raylab.quality.record import BenchmarkFigure, Quality
 from raylab.report.annotation import compare_annotations
-from raylab.report.models import comparison_tables, find_leader, rule_label
+from raylab.report.models import find_leader, rule_label, score_table, training_table
 from raylab.report.page import MONITOR, PAGE, Block, Page, Section, curves, facts_of, write_page
 from raylab.report.table import Column, Table, figure_cell, print_tables, shorten
 from raylab.runs.records import Figure, Measure, Part, Record
@@ -56,7 +56,7 @@ class RunState(Part):
     finished: str | None = None
     """Time when the whole run was done; None before that."""
     problem: str | None = None
-    """The reason why nothing or not all of it can be compared; None if all can."""
+    """The reason why some of it cannot be compared; None if all can."""
 
     @property
     def state(self) -> str:
@@ -83,7 +83,7 @@ class ComparisonReport(Record):
     provenance: Values
     """By fact and run."""
     caveats: tuple[str, ...]
-    """Sentences on what keeps the figures from being compared."""
+    """Sentences on differences that make the figures hard to compare."""
 
 
 @dataclass
@@ -197,7 +197,11 @@ def _read(run: Run, kind: type[R], absent: str = "") -> R:
 
 
 def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> None:
-    """Reads what a run of a job left; raises RunError if that is nothing."""
+    """Reads the results of a run of a job.
+
+    Raises:
+        RunError: There are none.
+    """
     match job:
         case "train":
             comparison.models[label] = _read(run, TrainingMetrics, "no epoch is finished yet")
@@ -217,7 +221,7 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
         case "annotate":
             comparison.annotations[label] = _read(run, AnnotationReport)
         case _:
-            raise RunError(f"a run of {job}, of which nothing can be compared")
+            raise RunError(f"a run of {job} has nothing to compare")
 
 
 def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
@@ -246,7 +250,7 @@ def _add_scores(
 
 
 def _caveats(comparison: Comparison) -> Iterator[str]:
-    """Yields sentences on what keeps figures of different runs from being compared."""
+    """Yields sentences on differences between runs that make their figures hard to compare."""
     for section, jobs, what in (
         ("data", ("train", "tune", "pipeline", "evaluate"), "models"),
         ("cases", ("annotate",), "annotations"),
@@ -258,8 +262,8 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
         }
         if different := _differing(configs):
             yield (
-                f"The {what} are on different {section} ({', '.join(different)}): their figures "
-                "may differ for that reason alone."
+                f"The {what} are on different {section} ({', '.join(different)}), which alone may "
+                "explain a difference between their figures."
             )
 
 
@@ -288,17 +292,19 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     lead = [f"{pluralize(len(labels), 'run')} side by side: {join_names(labels, 8)}."]
     if len(comparison.models) > 1 and (leader := find_leader(comparison.models, "solve_rate")):
         lead.insert(
-            0, f"Free-running, {leader[0]} solves the most grids of all models: {leader[1]}."
+            0,
+            f"{leader[0]} solves the most grids on its own (free-running): {leader[1]}{leader[2]}.",
         )
     if unfinished := [label for label, run in report.runs.items() if not run.finished]:
-        lead.append(f"Not finished: {join_names(unfinished)}; shown is what they left so far.")
+        lead.append(f"Not finished: {join_names(unfinished)}; the page shows their results so far.")
     sections = list(_sections(comparison, report))
     return Page("comparison", name, uri, lead, sections, report.caveats)
 
 
 def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Section]:
     if models := comparison.models:
-        yield Section("models", "Trained models", list(comparison_tables(models)))
+        tables = [score_table(models), training_table(models)]
+        yield Section("models", "Trained models", tables)
     if report.scores:
         tables = _figure_tables("Scores by generation", Measure(""), report.scores)
         yield Section("scores", "Scores", tables)
@@ -341,7 +347,7 @@ def _provenance(report: ComparisonReport) -> Section:
         f"{key} *" if len({*facts.values()}) > 1 else key: facts
         for key, facts in report.provenance.items()
     }
-    tables = _value_tables("Provenance; * marks facts that differ", marked, LONGEST_FACT)
+    tables = _value_tables("Provenance; * marks differences", marked, LONGEST_FACT)
     return Section("provenance", "Provenance", tables)
 
 
@@ -353,7 +359,7 @@ def _figure_tables(
         [key, *(figure_cell(measure, row.get(label)) for label in figures)]
         for key, row in _by_key(figures).items()
     ]
-    table = Table(title, ["", *figures], rows, "Small, the 95 % intervals.")
+    table = Table(title, ["", *figures], rows, "With 95 % intervals.")
     return list(table.arranged.split(COLUMNS))
 
 

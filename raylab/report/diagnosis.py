@@ -1,5 +1,6 @@
 """The diagnosis of a benchmark: its lines in the terminal, its tables, pictures and page."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from raylab.doctor.differences import Difference, Differences
 from raylab.doctor.embeddings import Diversity
 from raylab.doctor.noise import Noise
 from raylab.doctor.stability import Stability
+from raylab.doctor.suspects import Suspect
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.quality.record import BenchmarkFigure, Quality
@@ -30,7 +32,9 @@ SHOWN_MODELS = 12
 COMPARED_MODELS = 5
 """Most models of the list of pairs in the report of a run: the best ones."""
 SHOWN_SUSPECTS = 50
-LONGEST_TEXT = 200
+LONGEST_TEXT, LONGEST_ANSWER = 200, 40
+SHOWN_ANSWERS = 4
+"""Most different answers to a suspect that are shown."""
 DOTS = 5000
 """Most items of the map that are drawn beside the suspects."""
 
@@ -141,8 +145,9 @@ def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
 
 
 def _size(diagnosis: Diagnosis) -> str:
-    models, items = pluralize(diagnosis.models, "model"), pluralize(diagnosis.items, "item")
-    return f"{models} on {items}, {pluralize(diagnosis.responses, 'response')}"
+    counts = {"model": diagnosis.models, "item": diagnosis.items, "response": diagnosis.responses}
+    models, items, responses = (pluralize(count, noun) for noun, count in counts.items())
+    return f"{models} on {items}, {responses}"
 
 
 def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
@@ -158,7 +163,7 @@ def _figure_cells(figure: BenchmarkFigure) -> Row:
     if figure.value is None:
         return [Cell("-", look=MISSING), ""]
     if figure.interval is None:
-        return [f"{figure.value:.3f}", Cell("-", small=figure.reason or "")]
+        return [f"{figure.value:.3f}", Cell("none", small=figure.reason or "")]
     low, high = figure.interval
     return [f"{figure.value:.3f}", f"{low:.3f} to {high:.3f}"]
 
@@ -178,8 +183,8 @@ def _differences(differences: Differences) -> Iterator[Block]:
                 ]
                 for place, row in enumerate(models, 1)
             ],
-            "Points by which a model lies above those that follow it, on the items that both have; "
-            "bold where the difference is real at the 5 % level of all pairs together (Holm).",
+            "Points by which a model lies above each model that follows it, on the items that both "
+            "have; bold if the difference is real at the 5 % level for all pairs together (Holm).",
             dense=True,
         )
     yield Table(
@@ -189,7 +194,7 @@ def _differences(differences: Differences) -> Iterator[Block]:
             [rank.model, percent(rank.mean), str(rank.rank), f"{rank.low} to {rank.high}"]
             for rank in differences.ranks
         ],
-        "The possible ranks hold the true ones of all models together for 95 % of benchmarks.",
+        "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
     )
 
 
@@ -211,9 +216,9 @@ def _noise(noise: Noise) -> list[Block]:
     }
     return [
         noise.sentence,
-        block("charts", drawn, "Shares of the variance of a score, by what it comes from."),
+        block("charts", drawn, "Shares of the variance of a score, by source."),
         _figures("Variance", {**figures, "signal to noise": noise.signal_to_noise}),
-        _figures("What more would gain", designs),
+        _figures("Gain from more items, generations or epochs", designs),
     ]
 
 
@@ -234,29 +239,45 @@ def _variance_bar(shares: Mapping[str, float]) -> Markup:
 
 
 def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
-    yield (
-        "The lower an item lies, the worse it agrees with all others about who is good. Items "
-        "below 0 are answered rather by weak models: their key may be wrong."
-    )
-    yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
-    yield diagnosis.two_parameter
-    if not diagnosis.suspects:
+    if diagnosis.suspects:
+        yield _suspects(diagnosis)
+    else:
         yield "No item is suspect."
-        return
-    yield Table(
+    yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
+    yield (
+        "The lower an item lies, the less it agrees with all others about which models are good. "
+        "Weak models do better than strong ones on items below 0: their key may be wrong."
+    )
+    yield diagnosis.two_parameter
+
+
+def _suspects(diagnosis: Diagnosis) -> Table:
+    shown = diagnosis.suspects[:SHOWN_SUSPECTS]
+    texts = ("why", "text", "target", "answers")
+    return Table(
         "Suspects",
-        ["item", Column("why", text=True), Column("text", text=True, page_only=True)],
+        ["item", *(Column(label, text=True, page_only=label != "why") for label in texts)],
         [
             [
                 suspect.item,
                 " ".join(reason.sentence for reason in suspect.reasons),
                 shorten(suspect.text, LONGEST_TEXT),
+                shorten(suspect.target, LONGEST_ANSWER),
+                _count_answers(suspect),
             ]
-            for suspect in diagnosis.suspects[:SHOWN_SUSPECTS]
+            for suspect in shown
         ],
-        f"The worst first, {min(SHOWN_SUSPECTS, diagnosis.suspect_items):,} of "
-        f"{diagnosis.suspect_items:,}; all are in `items.parquet`.",
+        f"{len(shown):,} of {diagnosis.suspect_items:,}, the worst first; `items.parquet` has all. "
+        "The answers of the models, with their numbers, stand beside the target.",
     )
+
+
+def _count_answers(suspect: Suspect) -> str:
+    """Returns the commonest answers of models with their numbers."""
+    counts = Counter(answer for answer in suspect.answers.values() if answer)
+    shown = counts.most_common(SHOWN_ANSWERS)
+    listed = [f"{shorten(answer, LONGEST_ANSWER)} ({count})" for answer, count in shown]
+    return ", ".join([*listed, *(["..."] if len(counts) > len(shown) else [])])
 
 
 def _item_map(items: pd.DataFrame) -> Markup:
@@ -280,7 +301,7 @@ def _stability(stability: Stability) -> Iterator[Block]:
         yield block(
             "charts",
             [_tau_curve(stability)],
-            "Agreement of two rankings by different items, by the number of items in each.",
+            "Agreement of two rankings, each by this number of different items.",
         )
     yield _figures(
         "Stability",
@@ -319,7 +340,7 @@ def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
         figures = {prior.name: prior.tau for prior in diagnosis.priors}
         blocks: list[Block] = [prior.sentence for prior in diagnosis.priors]
         blocks.append(_figures("Agreement of rankings", figures))
-        yield Section("priors", "Beside earlier benchmarks", blocks)
+        yield Section("priors", "Agreement with earlier benchmarks", blocks)
 
 
 def _diversity(diversity: Diversity | None) -> Iterator[Section]:
@@ -330,7 +351,7 @@ def _diversity(diversity: Diversity | None) -> Iterator[Section]:
         figures[f"proxy A-distance from {prior.name}"] = prior.proxy_a_distance
         figures[f"maximum mean discrepancy from {prior.name}"] = prior.discrepancy
     lead = (
-        f"{pluralize(diversity.texts, 'text')} of items in the space of {diversity.model}, by the "
+        f"{pluralize(diversity.texts, 'text')} of items, embedded by {diversity.model}, with the "
         "definitions of Vector's quality script."
     )
     yield Section("texts", "How varied the texts are", [lead, _figures("Texts", figures)])

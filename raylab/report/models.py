@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
 from raylab.grid_metrics import (
+    GAP_RATE,
     GRID_METRICS,
     LOSS,
     OBJECTIVE,
@@ -18,17 +19,29 @@ from raylab.printable import duration, join_names
 from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
 
 SKILL_NOTE = "beside each share the skill over the best rule"
-COLUMNS = 8
-"""Most columns beside the first."""
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""
+SCORES = {
+    "solve_rate": "solved",
+    "shape_accuracy": "shape",
+    OBJECTIVE: "objective",
+    "grid_accuracy": "grid",
+    "grid_tol_0p95": "≥ 95 % right",
+    "cell_accuracy": "cell",
+    "change_recall": "change recall",
+    "change_precision": "change precision",
+    "transformation_f1": "change F1",
+    "copy_rate": "copied",
+    GAP_RATE: "tasks with gap",
+}
+"""Labels of the metrics on a page, free-running ones first."""
 GROUP_COLUMNS = {
     "solve_rate": "solved, free-running",
     "shape_accuracy": "shape, free-running",
     "cell_accuracy": "cell",
     "grid_accuracy": "grid",
     "compositional_gap": "gap",
-    "compositional_gap_rate": "tasks with gap",
+    GAP_RATE: "tasks with gap",
     "change_recall": "change recall",
 }
 """Labels of the metrics of a group of tasks, free-running ones first."""
@@ -54,7 +67,7 @@ def rule_label(rule: str) -> str:
 
 
 def side_of(models: Models) -> str:
-    """Names what the figures of models are on, and says where that also chose."""
+    """Names the tasks that the figures of models are on, and says whether they chose the epoch."""
     return " or ".join(sorted({model.reported.name for model in models.values()}))
 
 
@@ -120,44 +133,68 @@ def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
         yield say(metrics.get(key)).removesuffix(" %")
 
 
-def comparison_tables(models: Models) -> Iterator[Table]:
-    """Yields the metrics of each model at its best epoch beside the rules that learn nothing.
-
-    The models go down where there are more of them than metrics, and wide tables continue.
-    """
-    others, labels = _rules_beside(models), _labels(models)
+def score_table(models: Models) -> Table:
+    """Returns a row of metrics for each model at its best epoch, then one for each rule."""
+    present = {key for model in models.values() for key in model.reported.metrics}
+    labels = {key: label for key, label in SCORES.items() if key in present}
+    best = {key: _find_best(models, key) for key in labels}
     rows: list[Row] = [
         [
-            accuracy_phrase(metric) if definition.free_running else definition.label,
-            *_model_cells(models, metric),
-            *(percent(values.get(metric)) for values in others.values()),
+            name,
+            *(
+                _with_skill(value, model.reported.rules, key, BEST if value == best[key] else "")
+                for key in labels
+                for value in [model.reported.metrics.get(key)]
+            ),
         ]
-        for metric, definition in GRID_METRICS.items()
-        if definition.compared
-        and any(metric in model.reported.metrics for model in models.values())
+        for name, model in zip(_labels(models), models.values(), strict=True)
     ]
-    rows += [[label, *cells, *["-"] * len(others)] for label, cells in _facts(models).items()]
-    table = Table(
-        f"The best epoch on the {side_of(models)}; teacher-forced unless stated"
-        f"{_free_note(labels)}; {SKILL_NOTE}",
-        ["metric", *labels, *(Column(label, aside=True) for label in others)],
+    rows.append(RULE)
+    for name, rules in _distinct_rules(models).items():
+        for rule, values in rules.items():
+            shares = (percent(values.get(key)) for key in labels)
+            rows.append([f"{rule_label(rule)}{name}", *shares])
+    return Table(
+        f"Scores at the best epoch, on the {side_of(models)}",
+        ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
         rows,
+        "Solved and shape are free-running, all others teacher-forced but for models with "
+        f"{FREE_MARK}; {SKILL_NOTE}, (model - best rule) / (1 - best rule).",
+        dense=True,
     )
-    return table.arranged.split(COLUMNS)
 
 
-def _facts(models: Models) -> dict[str, Row]:
-    """Returns the rows that are about our models alone."""
-    of_all = list(models.values())
-    sides = [Cell(model.reported.name, look="wrap") for model in of_all]
-    facts: dict[str, Row] = {
-        "best epoch": [str(model.best.epoch) for model in of_all],
-        "loss": [number(model.reported.metrics.get(LOSS)) for model in of_all],
-        "train loss": [number(model.best.train_loss) for model in of_all],
-        "samples/s in training": [f"{model.last.samples_per_second:.1f}" for model in of_all],
-        "parameters": [f"{model.parameters:,}" for model in of_all],
-    }
-    return {"measured on": sides, **facts} if len({*sides}) > 1 else facts
+def training_table(models: Models) -> Table:
+    """Returns the facts about the training of each model."""
+    sides = {model.reported.name for model in models.values()}
+    return Table(
+        "Training",
+        [
+            "model",
+            *([Column("measured on", text=True)] if len(sides) > 1 else []),
+            *("best epoch", "loss", "train loss", "samples/s", "parameters"),
+        ],
+        [
+            [
+                name,
+                *([model.reported.name] if len(sides) > 1 else []),
+                str(model.best.epoch),
+                number(model.reported.metrics.get(LOSS)),
+                number(model.best.train_loss),
+                f"{model.last.samples_per_second:.1f}",
+                f"{model.parameters:,}",
+            ]
+            for name, model in models.items()
+        ],
+    )
+
+
+def _find_best(models: Models, metric: str) -> float | None:
+    """Returns the best value of a metric; None if all are equal or neither end is better."""
+    values = [model.reported.metrics.get(metric) for model in models.values()]
+    distinct = {value for value in values if value is not None}
+    comparable = len(distinct) > 1 and GRID_METRICS[metric].higher_is_better
+    return max(distinct) if comparable else None
 
 
 def group_table(models: Models) -> Table:
@@ -188,18 +225,18 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table | None:
     if before is None or after is None or not before.by_task:
         return None
     tasks = {task: (had, after.by_task[task]) for task, had in before.by_task.items()}
-    if (had := before.mean_of_tasks) and (now := after.mean_of_tasks):
-        tasks["mean of the tasks"] = had, now
+    if (had := before.mean_of_tasks) and (has := after.mean_of_tasks):
+        tasks["mean of the tasks"] = had, has
     rows = [
-        [task, str(now.pairs), *(_change(had, now, key) for key in FINE_TUNING)]
-        for task, (had, now) in tasks.items()
+        [task, str(has.pairs), *(_change(had, has, key) for key in FINE_TUNING)]
+        for task, (had, has) in tasks.items()
     ]
     trained = "an unknown number" if before.trained_pairs is None else before.trained_pairs
     return Table(
-        f"{name} before and after fine-tuning, on the {after.name}; the first model was trained on "
-        f"{trained} of these {before.pairs} pairs",
+        f"{name} before → after fine-tuning, on the {after.name}",
         ["task", "pairs", *(GROUP_COLUMNS[key] for key in FINE_TUNING)],
         rows,
+        f"The first model was trained on {trained} of these {before.pairs} pairs.",
     )
 
 
@@ -228,27 +265,6 @@ def epoch_figures(epoch: Epoch) -> str:
         f"  cell {100 * measured['cell_accuracy']:.2f} %"
         f"  objective {measured[OBJECTIVE]:.4f}"
     )
-
-
-def _model_cells(models: Models, metric: str) -> Iterator[Cell]:
-    figures = [
-        (model.reported.metrics.get(metric), model.reported.rules) for model in models.values()
-    ]
-    present = {value for value, _ in figures if value is not None}
-    comparable = len(present) > 1 and GRID_METRICS[metric].higher_is_better
-    best = max(present) if comparable else None
-    for value, rules in figures:
-        is_best = value is not None and value == best
-        yield _with_skill(value, rules, metric, look=BEST if is_best else "")
-
-
-def _rules_beside(models: Models) -> dict[str, Mapping[str, float]]:
-    """Returns the metrics of the rules, by label; models on the same tasks share theirs."""
-    return {
-        f"{rule_label(rule)}{name}": values
-        for name, rules in _distinct_rules(models).items()
-        for rule, values in rules.items()
-    }
 
 
 def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:

@@ -160,7 +160,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters["prose"] = _as_prose
+    environment.filters |= {"prose": _as_prose, "breakable": _as_breakable}
     return environment
 
 
@@ -174,3 +174,8 @@ def _finalize(value: Any) -> Any:
 def _as_prose(text: str) -> Markup:
     """Returns a text with what stands in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
+
+
+def _as_breakable(text: str) -> Markup:
+    """Returns a name that may break after underscores and slashes."""
+    return Markup(re.sub(r"(?<=[_/])(?=\w)", "<wbr>", str(escape(printable(text)))))

@@ -27,8 +27,8 @@ class Picture(NamedTuple):
 def picture_blocks(examples: Iterable[Example], shown: Sequence[str]) -> list[Block]:
     """Returns the pictures of tasks with the answers that are `shown`, and how to read them."""
     text = (
-        "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
-        "cells are wrong."
+        "The models choose the size and every cell themselves (free-running). A dot marks a wrong "
+        "cell."
     )
     return [text, block("pictures", [(e.task, list(_pictures(e, shown))) for e in examples])]
 

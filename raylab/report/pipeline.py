@@ -11,34 +11,34 @@ from raylab.report.models import (
     FREE_MARK,
     Models,
     accuracy_phrase,
-    comparison_tables,
     find_leader,
     fine_tuning_table,
     group_table,
     rule_label,
+    score_table,
     side_of,
+    training_table,
 )
 from raylab.report.page import Page, Section, curves, provenance
 from raylab.report.pictures import SHOWN_MODELS, picture_blocks
 from raylab.report.quality import quality_section
+from raylab.report.table import percent
 from raylab.runs.run_record import RunRecord
 
 PUBLISHED_EPOCHS = 100
 """Epochs of the published recipe; its logged runs ended before."""
 METRICS_TEXT = (
-    "Each model at the epoch that was best on the validation tasks. Free-running rows come first: "
-    "they alone show what a model produces on its own. Teacher-forced figures give it the right "
-    f"cells so far, and the size, and ask for the next; models with {FREE_MARK} write all cells at "
-    "once, and all of their figures are free-running. A rule learns nothing: it copies the "
-    "source's cell, repeats the cell before, or copies and repeats outside the source; "
-    "free-running it writes a grid of the source's size. Small stands the skill, (model - best "
-    "rule) / (1 - best rule): 0 is no better than the best rule."
+    "Free-running, a model writes a whole grid on its own: only these figures show what it solves. "
+    "Teacher-forced, it is given the size and the right cells so far, and writes the next one; "
+    f"models with {FREE_MARK} write all cells at once, so all of their figures are free-running. "
+    "The rules below the models learn nothing: they copy the source's cell, repeat the cell "
+    "before, or copy inside the source and repeat outside. A skill of 0 is no better than the best "
+    "rule, 1 is perfect."
 )
 COMPOSITIONAL_GAP = (
-    "The compositional gap is cell accuracy minus grid accuracy: how much of what a model gets "
-    "right cell by cell never adds up to a whole grid. In its formal form it is the share of a "
-    "group's tasks with over 80 % of their cells right and under 10 % of their grids. The paler a "
-    "category is, the fewer of its grids are solved."
+    "The compositional gap is cell accuracy minus grid accuracy: cells that a model gets right "
+    "without completing a grid. A task has a gap if over 80 % of its cells and under 10 % of its "
+    "grids are right. A darker shade means more grids solved."
 )
 
 
@@ -68,9 +68,11 @@ def pipeline_page(
         diagnosis: The section on the diagnosis of its score tree, if there is one.
     """
     trees, scoring = quality or {}, getattr(config, "scoring", None) or ScoringConfig()
-    sections = list(_training_sections(models, config.training.monitor)) if models else []
+    sections = list(_fine_tuning(models))
     if examples:
         sections.append(_examples_section(examples, models, scoring.metric))
+    if models:
+        sections += _training_sections(models, config.training.monitor)
     labels = {
         tree: {rule_label(rule): value for rule, value in values.items()}
         for tree, values in (rules or {}).items()
@@ -101,18 +103,27 @@ def _summarize(models: Models, trees: Trees) -> Iterator[str]:
 
 
 def _summarize_models(models: Models) -> Iterator[str]:
+    for name, model in models.items():
+        if model.before is not None and model.test is not None:
+            had, has = (
+                percent(figures.metrics.get("solve_rate")) for figures in (model.before, model.test)
+            )
+            yield (
+                f"Fine-tuning took {name} from {had} to {has} of the {model.test.name} solved on "
+                "its own (free-running)."
+            )
     side = " or ".join(sorted({model.reported.side for model in models.values()}))
     if leader := find_leader(models, "solve_rate"):
         name, share, rule = leader
         yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
     else:
-        yield "No solve rate was measured, so nothing here says what the models solve."
+        yield "No solve rate was measured, so this page does not say what the models solve."
     forced = {name: model for name, model in models.items() if model.teacher_forced}
     if leader := find_leader(forced, "grid_accuracy"):
         name, share, rule = leader
         yield (
-            f"Given the right cells so far (teacher-forced), {name} gets every cell right of "
-            f"{share} of them{rule}."
+            f"Given the right cells so far (teacher-forced), {name} gets every cell right in "
+            f"{share} of the grids{rule}."
         )
     epochs = sorted({len(model.history) for model in models.values()})
     span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
@@ -138,36 +149,41 @@ def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> I
     if planned < PUBLISHED_EPOCHS:
         yield (
             f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "
-            "published recipe. Its figures show that the pipeline works and are no result."
+            "published recipe. Its figures show that the pipeline works; they are no result."
         )
     unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
     if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
     if any(model.reported.chosen_on for model in models.values()):
         yield (
-            f"Figures are on the {side_of(models)}: they are the best of as many epochs "
-            "there, and too good for others."
+            f"Figures are on the {side_of(models)}: the best of that many epochs, and too good "
+            "for other tasks."
         )
 
 
 def _training_sections(models: Models, monitor: str) -> Iterator[Section]:
-    blocks = [METRICS_TEXT, *comparison_tables(models)]
-    yield Section("metrics", "Metrics beside rules that learn nothing", blocks)
+    tables = [score_table(models), METRICS_TEXT]
+    yield Section("metrics", "Scores beside rules that learn nothing", tables)
     histories = {name: model.rows for name, model in models.items()}
-    yield Section("curves", "Learning curves", [curves(histories, monitor)])
+    blocks = [curves(histories, monitor), training_table(models)]
+    yield Section("curves", "Learning curves", blocks, page_only=True)
     if any(model.reported.groups for model in models.values()):
-        blocks = [COMPOSITIONAL_GAP, group_table(models)]
-        yield Section("groups", "By category of task", blocks)
-    tuned = [fine_tuning_table(name, model) for name, model in models.items()]
-    if any(tuned):
-        lead = "The checkpoint that the training started from, and its best one: before → after."
-        blocks = [lead, *filter(None, tuned)]
-        yield Section("tuning", "Before and after fine-tuning", blocks)
+        blocks = [group_table(models), COMPOSITIONAL_GAP]
+        yield Section("groups", "By category of task", blocks, page_only=True)
+
+
+def _fine_tuning(models: Models) -> Iterator[Section]:
+    tables = [fine_tuning_table(name, model) for name, model in models.items()]
+    if shown := [table for table in tables if table]:
+        yield Section("tuning", "Before and after fine-tuning", shown)
 
 
 def _examples_section(examples: Sequence[Example], models: Models, metric: str) -> Section:
     metrics = {name: model.reported.metrics for name, model in models.items()}
     names = dict.fromkeys(name for example in examples for name in example.predictions)
     best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
-    shown = best[:SHOWN_MODELS]
-    return Section("tasks", "Answers of the models", picture_blocks(examples, shown))
+    most_solved = sorted(examples, key=lambda e: -sum(a.solved for a in e.predictions.values()))
+    solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)
+    lead = f"{pluralize(len(examples), 'task')}; some model solves {solved}, which come first."
+    blocks = [lead, *picture_blocks(most_solved, best[:SHOWN_MODELS])]
+    return Section("tasks", "Answers of the models", blocks)

@@ -66,16 +66,14 @@ def figures_table(quality: TreeQuality) -> Table:
             "value",
             "corrected",
             Column("95 % interval", text=True),
-            Column("why not", text=True),
             Column("what it says", text=True, page_only=True),
-            Column("formula", text=True, page_only=True),
         ],
         [
-            [name, *_figure_cells(figure), *_explain(name)]
+            [name, *_figure_cells(figure), _explain(name, figure)]
             for name, figure in quality.figures.items()
         ],
-        "The figures with their 95 % intervals over the tasks; an interval is around the corrected "
-        "figure, which leaves out what the chance of the tasks drawn adds.",
+        "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "
+        "is free of the bias from that choice.",
     )
 
 
@@ -96,34 +94,31 @@ def quality_section(
         rules: Accuracies of rules that learn nothing, by score tree or prior and rule.
     """
     blocks: list[Block] = [
-        f"These figures describe the tasks by the scores that the models reached on them.{lead}",
-        block("notes", quality.warnings),
         figures_table(quality),
+        block("notes", quality.warnings),
+        f"These figures describe the tasks, by the scores of the models on them.{lead}",
     ]
     if quality.models:
         blocks.append(_accuracy_table(name, quality, rules or {}))
     if not any(quality.generations.values()):
-        blocks.append("The tree has no generations, so no accuracies stand by generation.")
+        blocks.append("The tree has no generations.")
     blocks.append(f"Score files: {_count_files(quality)}.")
     return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
 
 
 def _figure_cells(figure: BenchmarkFigure) -> Row:
-    between = Cell("-")
-    if figure.interval is not None:
-        low, high = figure.interval
-        at = figure.value if figure.corrected is None else figure.corrected
-        bar = None if at is None else (low, at, high)
-        between = Cell(f"{low:.4f} to {high:.4f}", bar=bar)
     if figure.value is None:
-        reason = Cell(figure.reason or "no reason was given", look=MISSING)
-        return [Cell("not computed", look=MISSING), number(figure.corrected), between, reason]
-    return [number(figure.value), number(figure.corrected), between, figure.reason or ""]
+        return [Cell("not computed", look=MISSING), "-", Cell(figure.reason or "", look=MISSING)]
+    if figure.interval is None:
+        return [number(figure.value), "-", f"none: {figure.reason}"]
+    low, high = figure.interval
+    at = figure.value if figure.corrected is None else figure.corrected
+    interval = Cell(f"{low:.4f} to {high:.4f}", bar=(low, at, high))
+    return [number(figure.value), number(figure.corrected), interval]
 
 
-def _explain(metric: str) -> Row:
-    definition = METRICS.get(metric)
-    return ["", ""] if definition is None else [definition.meaning, definition.computation]
+def _explain(metric: str, figure: BenchmarkFigure) -> Cell:
+    return Cell(figure.sentence, METRICS[metric].computation if metric in METRICS else "")
 
 
 def _accuracy_table(
@@ -146,8 +141,8 @@ def _accuracy_table(
         f"Accuracies of {name}",
         ["model", "accuracy", *generations, *(f"prior: {uri}" for uri in quality.priors)],
         rows,
-        "Accuracy of each model: the mean over its generations, each generation, the deeper the "
-        "higher, and the prior benchmarks.",
+        "Each model's mean over its generations, each generation (darker is higher), and prior "
+        "benchmarks.",
     )
 
 

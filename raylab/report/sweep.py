@@ -4,11 +4,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.sweep import SweepMetrics
+from raylab.config.search import Domain, SearchSpace
 from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
-from raylab.printable import pluralize
+from raylab.printable import join_names, pluralize
 from raylab.report.charts import History
 from raylab.report.page import Block, Page, Section, block, curves, provenance
-from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent
+from raylab.report.table import BEST, MISSING, RULE, Cell, Column, Row, Table, percent
 from raylab.runs.run_record import RunRecord
 
 PAGE_ONLY = ("skill", "epochs", "parameters")
@@ -39,6 +40,7 @@ def sweep_page(
     """
     sections = [
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
+        *_search(record, sweep),
         Section("curves", "Learning curves", list(_curves(sweep, histories, monitor))),
         Section("best", "Best configuration", _best(uri, best)),
         provenance(uri, record),
@@ -46,43 +48,69 @@ def sweep_page(
     return Page("sweep", record.name, uri, list(_summarize(sweep, monitor)), sections)
 
 
+def _search(record: RunRecord, sweep: SweepMetrics) -> Iterator[Section]:
+    """Yields the section on what was searched, beside what the best trial drew."""
+    if "space" not in record.config:
+        return
+    space, best = SearchSpace.model_validate(record.config["space"]), sweep.trials[0].drawn or {}
+    domains = {
+        f"{part}.{key}": domain
+        for part, keys in {**space.model, "training": space.training}.items()
+        for key, domain in keys.items()
+    }
+    drawn = {key: str(best[key]) for key in ("architecture", *domains) if key in best}
+    searched = {"architecture": join_names([*space.model], 12)}
+    searched |= {key: _describe(domain) for key, domain in domains.items()}
+    rows = [[key, values, drawn.get(key, "-")] for key, values in searched.items()]
+    columns = ["key", Column("searched", text=True), Column("best trial", text=True)]
+    table = Table("What was searched", columns, rows)
+    yield Section("search", "What was searched", [table], page_only=True)
+
+
+def _describe(domain: Domain) -> str:
+    if domain.choice is not None:
+        return ", ".join(map(str, domain.choice))
+    low, high = domain.bounds
+    return f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
+
+
 def _curves(sweep: SweepMetrics, histories: Mapping[str, History], monitor: str) -> Iterator[Block]:
     names = curve_names(sweep)
     shown = list(names)[:SHOWN_CURVES]
     yield curves({names[trial]: histories[trial] for trial in shown}, monitor)
     if len(shown) < len(names):
-        yield f"Of {len(names)} trials the first {len(shown)} are drawn."
+        yield f"The chart shows the best {len(shown)} of {len(names)} trials."
 
 
 def curve_names(sweep: SweepMetrics) -> dict[str, str]:
-    """Returns rank and drawn values of each trained trial, best first, by its name."""
+    """Returns the rank of each trained trial, best first, by its name."""
     trained = (trial for trial in sweep.trials if trial.trained)
-    return {trial.trial: f"{rank}. {trial.description}" for rank, trial in enumerate(trained, 1)}
+    return {trial.trial: f"rank {rank}" for rank, trial in enumerate(trained, 1)}
 
 
 def _best(uri: str, best: str) -> list[Block]:
     again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
     whole = block("fold", "best.yaml", [block("code", best)])
-    return ["To train it in full:", block("code", again), whole]
+    return ["This command trains it in full:", block("code", again), whole]
 
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
     label = label_of(monitor)
-    notes = f"{label} of each trial at its best epoch, in [0, 1]."
+    notes = f"Solved (free-running) and {label}, in [0, 1], of each trial at its best epoch."
     trial, run = Column("trial", text=True), Column("run", text=True, page_only=True)
-    names = ("solved, free-running", label, "skill", "at epoch", "epochs", "parameters")
+    names = ("solved", label, "skill", "epoch", "epochs", "parameters")
     figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
     if best := best_rule(sweep.rules, monitor):
-        notes += " In the column skill, 0 is no better than the best rule that learns nothing."
+        notes += " A skill of 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")
         free = percent(None if solved is None else solved[1])
-        rows.append(["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5])
+        rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5]]
     if len(sweep.trials) > SHOWN_TRIALS:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)}."
     return Table(
-        f"Trials by {monitor} at their best epoch, on the validation tasks",
+        f"Trials by {label} at their best epoch, on the validation tasks",
         ["rank", trial, *figures, run],
         rows,
         notes,
@@ -111,7 +139,7 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
 
 
 def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
-    """Returns whether the first trial has learnt anything: it beats 0 and the best rule."""
+    """Returns True if the first trial has learnt anything: it beats 0 and the best rule."""
     trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
     if trained is None or trained.score == worst(monitor):
         return False
@@ -126,10 +154,10 @@ def _summarize(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
             f"On the test tasks, which chose nothing, it reaches a {label_of(monitor)} of "
             f"{value:.4f} and solves {percent(test.metrics.get('solve_rate'))}."
             if not test.chosen_on
-            else "The same tasks chose it and are reported, so its figures are too good."
+            else "The reported tasks also chose it, so its figures are too good."
         )
     if failed := sum(trial.trained is None for trial in sweep.trials):
-        yield f"{pluralize(failed, 'trial')} failed; the table says why."
+        yield f"{pluralize(failed, 'trial')} failed, for the reasons in the table."
 
 
 def _summarize_best(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
@@ -137,7 +165,7 @@ def _summarize_best(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
     if best.trained is None:
         yield "No trial was trained."
         return
-    first = "The best" if _stands_out(sweep, monitor) else "No trial has learnt enough: the first"
+    first = "The best" if _stands_out(sweep, monitor) else "No trial beats the rules: the first"
     yield (
         f"{first} of {pluralize(len(sweep.trials), 'trial')} reached a {label_of(monitor)} of "
         f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."

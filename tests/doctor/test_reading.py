@@ -82,10 +82,6 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     length = read_from(logs, Choice(scorer="style", metric="length"))
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
     assert len(tone.table) == 4
-    reduced = read_from(logs, Choice(reducer="mean"))
-    assert cells(reduced) == {(name, "a"): 0.5} and reduced.left_out == {UNSCORED: 1}
-    with pytest.raises(DataError, match="no scores of the reducer mode"):
-        read_from(logs, Choice(reducer="mode"))
     cancelled = read_from(evaluated / kind / "1")
     assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
 
@@ -256,11 +252,11 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     item = read.items["1"]
     assert (item.text, item.target) == ("What is 1?", "4")
     assert item.answers == {"org/m": "4", "org/n": "4"}
-    loose = read_from(tmp_path, Choice(filter="flexible-extract"))
+    loose = read_from(tmp_path, Choice(scorer="flexible-extract"))
     assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
     assert set(read_from(tmp_path, Choice(metric="f1")).table["score"]) == {0.75}
     with pytest.raises(DataError, match="no scores of the filter none"):
-        read_from(tmp_path, Choice(filter="none"))
+        read_from(tmp_path, Choice(scorer="none"))
 
 
 def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
@@ -272,7 +268,6 @@ def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
     (example,) = read.examples.values()
     assert "/m1/" in example and example.endswith("jsonl: 1")
     assert set(read.items["1"].answers) == {"m0", "m2"}
-    assert len(read_from(tmp_path, match_text=False).table) == 6
 
 
 def result(name: str, metric: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_items_that_do_not_follow_the_model_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "reason"), [((49, 100), "there are 49"), ((60, 4), "it takes 10 items")]
+    ("shape", "reason"), [((49, 100), "there are 49"), ((60, 4), "at least 10 items")]
 )
 def test_too_few_models_or_items_give_a_reason(shape: tuple[int, int], reason: str) -> None:
     scores = np.random.default_rng(0).integers(2, size=shape).astype(float)

@@ -40,10 +40,9 @@ def test_models_and_configurations_stand_side_by_side_with_the_best_marked(tmp_p
     train(tmp_path / "other", "b", 0.5, lr=0.5, epochs=3)
     comparison = compared(tmp_path, "a", str(tmp_path / "other" / "b"))
     page = page_of(comparison)
-    assert ["metric", "a", "b"] in page.rows
-    assert ["grid accuracy", "25.00 %", "50.00 %"] in page.rows
-    assert ["train loss", "0.7500", "0.5000"] in page.rows
-    assert "solve rate (free-running)" not in page.text.partition("Learning curves")[0]
+    assert ["model", "grid", "cell", "copied"] in page.rows
+    assert ["a", "25.00 %", "85.00 %", "25.00 %"] in page.rows
+    assert ["b", "1", "-", "0.5000", "12.3", "1,234,567"] in page.rows
     # Not the copy rate, which has no good end, nor what is equal.
     assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00 %"]
     report = comparison.report
@@ -105,9 +104,9 @@ def test_what_is_unfinished_unknown_or_unusable_is_listed_with_the_reason(tmp_pa
     page = page_of(comparison)
     assert ["begun", "train", "not finished: no epoch is finished yet"] in page.rows
     assert [
-        "timed", "benchmark", "finished: a run of benchmark, of which nothing can be compared",
+        "timed", "benchmark", "finished: a run of benchmark has nothing to compare",
     ] in page.rows  # fmt: skip
-    assert "Not finished: begun and old; shown is what they left so far." in page.text
+    assert "Not finished: begun and old; the page shows their results so far." in page.text
     problems = {label: run.problem or "" for label, run in comparison.report.runs.items()}
     assert "metrics.json: not valid JSON" in problems["cut"]
     assert "it is of schema version 99" in problems["old"]
@@ -156,7 +155,7 @@ def test_a_comparison_is_a_run_that_can_be_made_anew(
     config = ReportConfig(storage=str(tmp_path), name="c", runs=("a", "b"))
     report_runs(config)
     printed = capsys.readouterr().out
-    assert "grid accuracy" in printed
+    assert "Scores at the best epoch" in printed
     assert f"report {tmp_path}/c/report.html and report.json" in printed
     run = Run.at(str(tmp_path / "c"))
     assert run.finished

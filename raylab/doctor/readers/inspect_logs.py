@@ -1,14 +1,13 @@
 """Inspect AI's eval logs: a score for each sample and epoch, or one for a log without samples.
 
-An `.eval` log is a zip: its summaries have all that is needed, except for samples that were
-invalidated, which only the samples themselves tell. The samples of a `.json` log are read one at a
-time.
+An `.eval` log is a zip. Its summaries hold all that is needed, except which samples were
+invalidated. The samples of a `.json` log are read one at a time.
 """
 
 import io
 import re
 import zipfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, BinaryIO, cast
@@ -34,11 +33,10 @@ from raylab.runs.eval_logs import Score as Heading
 
 MEMBER = re.compile(r"samples/.+_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 SUMMARIES = "summaries.json"
-REDUCTIONS = "reductions.json"
 SAMPLE_BYTES = 1 << 28
 """Longest sample, with the whole transcript of an agent, and longest list of summaries."""
 HASHED = 1000
-"""Characters of an input that tell it from others; summaries keep more."""
+"""Characters of an input that are compared; summaries keep more."""
 
 
 class _Eval(msgspec.Struct):
@@ -50,7 +48,6 @@ class _Eval(msgspec.Struct):
 class _Log(Header):
     eval: _Eval = msgspec.field(default_factory=_Eval)
     samples: list[Any] | None = None
-    reductions: list[Any] | None = None
 
 
 class _Score(msgspec.Struct):
@@ -69,16 +66,6 @@ class _Sample(msgspec.Struct):
     output: dict[str, Any] | None = None
 
 
-class _Reduced(_Score):
-    sample_id: int | str | None = None
-
-
-class _Reduction(msgspec.Struct):
-    scorer: str
-    samples: list[_Reduced]
-    reducer: str | None = None
-
-
 _SAMPLE, _LOG = msgspec.json.Decoder(_Sample), msgspec.json.Decoder(_Log)
 
 
@@ -86,56 +73,39 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
     """Yields the scores of a log.
 
     Raises:
-        DataError: It is no log, unfinished, broken, or without the score that is chosen.
+        DataError: It is no log, unfinished, broken, or lacks the chosen score.
         OSError: It cannot be read.
     """
     is_zip = source.place.name.endswith(".eval")
     with opened_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
-        log, parts = _read_json(file, choice) if archive is None else _read_zip(archive, choice)
+        log, samples = _read_json(file) if archive is None else _read_zip(archive, choice)
         about = log.eval
         if log.status is None and log.results is None and about == _Eval():
             raise DataError(f"not {A_LOG}: it has neither status nor results")
         origin = Origin(INSPECT, about.model, about.task, time=read_time(about.created))
         wanted = log.choose(choice.scorer) or Heading(choice.scorer, choice.scorer)
-        if parts is None:
+        if samples is None:
             yield _whole(file, source, choice, origin)
-        elif choice.reducer is None:
-            for sample in parts:
-                yield _scored(origin, msgspec.convert(sample, _Sample), wanted, choice.metric)
-        else:
-            yield from _reduced(
-                origin, msgspec.convert(list(parts), list[_Reduction]), wanted, choice
-            )
+            return
+        for sample in samples:
+            yield _scored(origin, msgspec.convert(sample, _Sample), wanted, choice.metric)
 
 
-def _read_json(file: BinaryIO, choice: Choice) -> tuple[_Log, Iterable[Any] | None]:
-    """Returns the header of a log with its samples, or reductions; None without samples."""
+def _read_json(file: BinaryIO) -> tuple[_Log, Iterable[Any] | None]:
+    """Returns the header of a log and its samples; None without samples."""
     log, place = read_json_header(file, _LOG)
     if not place:
-        return log, log.reductions or [] if choice.reducer and log.samples else log.samples
+        return log, log.samples
     file.seek(place)
-    samples = elements(file, "the log", SAMPLE_BYTES)
-    return log, samples if choice.reducer is None else _reductions_after(samples)
-
-
-def _reductions_after(samples: Generator[Any, None, str]) -> Iterator[Any]:
-    while True:
-        try:
-            next(samples)
-        except StopIteration as end:
-            rest = "{" + str(end.value).lstrip(" \r\n\t,")
-            yield from decode(_LOG, rest.encode(), A_LOG).reductions or []
-            return
+    return log, elements(file, "the log", SAMPLE_BYTES)
 
 
 def _read_zip(archive: zipfile.ZipFile, choice: Choice) -> tuple[_Log, Iterable[Any] | None]:
-    """Returns the header with the samples, their summaries or reductions; None without samples."""
+    """Returns the header, and the samples or their summaries; None without samples."""
     log, names = read_zip_header(archive, _LOG), dict.fromkeys(archive.namelist())
     members = [name for name in names if MEMBER.fullmatch(name)]
     if not members and SUMMARIES not in names:
         return log, None
-    if choice.reducer is not None:
-        return log, _read_list(archive, REDUCTIONS) if REDUCTIONS in names else []
     if SUMMARIES in names:
         lacks = _lacks(_read_list(archive, SUMMARIES), log.choose(choice.scorer))
         if not members or not (log.invalidated or lacks):
@@ -154,7 +124,7 @@ def _read_list(archive: zipfile.ZipFile, name: str) -> Iterator[Any]:
 
 
 def _lacks(summaries: Iterable[Any], wanted: Heading | None) -> bool:
-    """Returns True if the first summary with scores lacks the wanted one."""
+    """Returns True if the first summary with scores lacks the wanted score."""
     scores = next((scores for sample in summaries if (scores := sample.get("scores"))), None)
     return bool(wanted and scores and not {wanted.name, wanted.scorer} & set(scores))
 
@@ -166,24 +136,6 @@ def _whole(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Ro
     if isinstance(score, str):
         raise DataError(score)
     return Row(origin._replace(sampled=False), "", score)
-
-
-def _reduced(
-    origin: Origin, reductions: list[_Reduction], wanted: Heading, choice: Choice
-) -> Iterator[Row]:
-    # Where a task names no reducer the log does not either: it is the mean.
-    names = (wanted.name, wanted.scorer)
-    chosen = [
-        reduction
-        for reduction in reductions
-        if (reduction.scorer in names or not wanted.name)
-        and (reduction.reducer or "mean") == choice.reducer
-    ]
-    if not chosen:
-        raise DataError(f"no scores of the reducer {choice.reducer}: choose another or none")
-    for reduction in chosen:
-        for score in reduction.samples:
-            yield Row(origin, score.sample_id, _value(score, wanted, choice.metric))
 
 
 def _scored(origin: Origin, sample: _Sample, wanted: Heading, metric: str | None) -> Row:
@@ -201,18 +153,18 @@ def _scored(origin: Origin, sample: _Sample, wanted: Heading, metric: str | None
 
 
 def _why_not(sample: _Sample, score: _Score | None) -> str | None:
-    """Returns the reason why a sample does not count, if there is one."""
+    """Returns the reason why a sample does not count; None if it counts."""
     if sample.invalidation is not None:
         return INVALIDATED
     if sample.error is not None:
-        # Of a summary it is the message itself.
+        # A summary has the message itself.
         message = sample.error.get("message") if isinstance(sample.error, dict) else sample.error
         return CANCELLED if "cancel" in str(cast(object, message)).lower() else ERRORED
     return UNSCORED if score is None else None
 
 
 def _value(score: _Score, wanted: Heading, metric: str | None) -> object:
-    """Returns the value of a score, of several that of the metric, of the name, or the first."""
+    """Returns the value of a score; of several, that of the metric or name, else the first."""
     if not isinstance(score.value, dict):
         return score.value
     values = cast(dict[str, object], score.value)
@@ -229,7 +181,7 @@ def _input_text(value: object) -> str:
     for message in cast(list[Any], value):
         content = message.get("content") if isinstance(message, dict) else None
         parts = cast(list[Any], content if isinstance(content, list) else [{"text": content}])
-        # A summary has `(Image)` for an image, and likewise for other media.
+        # A summary has `(Image)` for an image, and the like for other media.
         texts += [
             str(part.get("text") or f"({str(part.get('type', '')).capitalize()})")
             for part in parts

@@ -1,6 +1,6 @@
 """Long tables: CSV, JSONL or Parquet with `model`, `item` and `score`, a row for each response.
 
-Optional columns are `group`, `generation`, `weight` and `epoch`; others are not read.
+Optional columns are `group`, `generation`, `weight` and `epoch`; others are ignored.
 """
 
 import csv
@@ -24,8 +24,8 @@ TEXTS = ("model", "item", "group", "generation")
 PARQUET = (".parquet", ".pq")
 BATCH_ROWS = 1 << 14
 ROWS_PER_BYTE = 50
-"""Rows for which a byte of a Parquet file may stand; one that claims more is no honest table."""
-WRONG = "rows whose weight is no number above 0, or whose epoch is no whole number from 1"
+"""Most rows per byte of a Parquet file, against files that claim too many."""
+WRONG = "rows with a weight that is not above 0, or an epoch that is not a whole number from 1"
 
 
 def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
@@ -45,7 +45,7 @@ def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[
     if missing := REQUIRED.difference(first):
         raise DataError(f"a table without the columns {', '.join(sorted(missing))}")
     for row in chain([first], rows):
-        # An empty cell of CSV is none.
+        # An empty cell of CSV is a missing value.
         cells = [None if row.get(name) == "" else row.get(name) for name in COLUMNS]
         item, model, score, group, generation, *numbers = cells
         named = ["" if text is None else str(text) for text in (model, generation)]
@@ -60,7 +60,7 @@ def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[
 def _read_parquet(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
     size = file.seek(0, 2)
     names = [name for name in pq.read_schema(cast(Any, file)).names if name in COLUMNS]
-    # A text that the file holds once and repeats in each row is held once.
+    # Repeated texts are kept in memory once.
     texts = [name for name in TEXTS if name in names]
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
         if table.metadata.num_rows > BATCH_ROWS + ROWS_PER_BYTE * size:

@@ -38,7 +38,6 @@ def read_responses(
     tree: ScoreTree,
     choice: Choice | None = None,
     *,
-    match_text: bool = True,
     strict: bool = False,
     workers: Workers | None = None,
 ) -> Responses:
@@ -47,7 +46,6 @@ def read_responses(
     Args:
         tree: The tree.
         choice: The scores to read from files that have several; None reads the first.
-        match_text: Leave out responses to another text under the same id, as hashes show it.
         strict: Refuse what would be left out.
         workers: Where files are read; None reads them in this process.
 
@@ -66,7 +64,7 @@ def read_responses(
     count = max(1, min(len(tree.sources), workers.places * PARTS_PER_PLACE))
     calls = {number: (tree.sources[number::count], choice or Choice()) for number in range(count)}
     parts = dict(workers.run(read_files, calls))
-    joined = join_rows([listed, *(parts[number] for number in sorted(parts))], match_text)
+    joined = join_rows([listed, *(parts[number] for number in sorted(parts))])
     if strict and joined.left_out:
         reasons = Counter(joined.left_out).most_common(NAMED)
         named = [f"{count} {reason}, as {joined.examples[reason]}" for reason, count in reasons]
@@ -76,7 +74,7 @@ def read_responses(
 
 
 def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
-    """Reads files; one that cannot be used is left out with the reason.
+    """Reads files, and leaves out unusable ones with the reason.
 
     Raises:
         DataError: The directory of a file is missing on the machine where this runs.
@@ -105,7 +103,7 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
 def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
     read = read_inspect if source.is_log else read_long_table
     if source.name.endswith((".jsonl", ".ndjson")):
-        # The keys of the first line tell the format.
+        # The keys of the first line show the format.
         keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1")
         file.seek(0)
         read = read_harness if "doc_id" in keys else read_ever if "sample_id" in keys else read

@@ -1,4 +1,4 @@
-"""Rows: what files of all formats say of responses, collected in columns and joined."""
+"""Rows: responses from files of all formats, collected in columns and joined."""
 
 import hashlib
 import os
@@ -22,12 +22,12 @@ LONGEST_NAME = 200
 LONGEST_TEXT = 1000
 LONGEST_ANSWER = 200
 MOST_ANSWERS = 20
-"""Models whose answer to an item is kept."""
+"""Most models whose answers to an item are kept."""
 MOST_SAID = 200_000
-"""Answers that are kept of files that are read together."""
+"""Most answers that are kept from files that are read together."""
 MOST_REASONS = 100
 MOST_ROWS = 20_000_000
-"""Rows of the files that are read together; a small file may stand for more."""
+"""Most rows of files that are read together, against small files that expand."""
 
 UNSCORED = "samples without a score"
 ERRORED = "samples that ended in an error"
@@ -37,9 +37,7 @@ NO_NUMBER = "scores that are no numbers: choose another scorer or metric"
 OUTSIDE = "scores outside [0, 1]: scale them to it, or choose another scorer or metric"
 UNNAMED = "responses without a model or an item"
 OTHERS = "responses or files that cannot be used for other reasons"
-OTHER_TEXT = (
-    "responses to another text under the same id: rename the items, or set match_text=false"
-)
+OTHER_TEXT = "responses to another text under the same id: rename the items"
 REPEATED = "responses that were repeated: the newest counts (epochs and generations are told apart)"
 
 VALUES: dict[str, float | None] = {
@@ -48,9 +46,9 @@ VALUES: dict[str, float | None] = {
     **dict.fromkeys(("", "nan", "na", "n/a", "null", "none")),
     "P": 0.5,
 }
-"""Scores of Inspect's correct, partial, incorrect and no answer, and of words; None is missing."""
+"""Scores of the letters that Inspect writes, and of words; None is a missing score."""
 INSPECT = "Inspect"
-"""The format in which the directories of a tree may name models, too."""
+"""The format for which directories may name models."""
 FIELDS = ("origin", "item", "group", "text", "epoch", "score", "weight", "wrong")
 
 Table = Any
@@ -61,18 +59,14 @@ class Choice(NamedTuple):
     """The scores to read of files that have several; None reads the first."""
 
     metric: str | None = None
-    """The metric of lm-evaluation-harness, of Every Eval Ever, or of a log without samples
-    (`accuracy` by default); of Inspect's scores with several values their key."""
+    """The metric of lm-evaluation-harness, Every Eval Ever, or a log without samples (`accuracy` by
+    default); the key of Inspect's scores with several values."""
     scorer: str | None = None
-    """Inspect's scorer."""
-    reducer: str | None = None
-    """Inspect's reducer whose scores over epochs are read; None reads each epoch."""
-    filter: str | None = None
-    """The filter of lm-evaluation-harness."""
+    """Inspect's scorer, or the filter of lm-evaluation-harness."""
 
 
 class Origin(NamedTuple):
-    """The source of scores, as far as their file names it; the rest is empty."""
+    """The origin of scores, as far as their file names it; the rest is empty."""
 
     form: str
     """The name of the format."""
@@ -82,10 +76,10 @@ class Origin(NamedTuple):
     time: float = 0.0
     """Time when the scores were made, in seconds since 1970."""
     sampled: bool = True
-    """False for a log without samples, whose only score is that of an item."""
+    """False for a log without samples, which is an item itself."""
 
     def printable(self) -> "Origin":
-        """Returns it with names that may be shown."""
+        """Returns the origin with printable names."""
         names = {name: as_name(getattr(self, name)) for name in ("model", "task", "generation")}
         return self._replace(**names)
 
@@ -96,7 +90,7 @@ class Row(NamedTuple):
     origin: Origin
     item: object
     value: object
-    """The score as written: a number, a letter or word that stands for one, or none."""
+    """The score as written: a number, a letter or word for one, or None."""
     epoch: int = 1
     text: object = None
     """The item's text or its hash."""
@@ -110,12 +104,12 @@ class Row(NamedTuple):
 
 @dataclass
 class Rows:
-    """What files that are read together say of responses.
+    """The responses of files that are read together.
 
     Attributes:
         origins: Where responses come from.
         columns: Lists of equal length, in the order of `FIELDS`.
-        said: Number of the origin, item, hash of the text, and the text, target and answer.
+        said: Number of the origin, item, hash of the text, text, target and answer.
         answers: Numbers of answers by task, item and hash.
         left_out: Numbers of files and, once joined, of responses that do not count, by reason.
         examples: The first place where each reason applies.
@@ -131,7 +125,7 @@ class Rows:
     def take(self, source: Source, rows: Iterable[Row]) -> None:
         """Adds the responses of a file.
 
-        Where the file turns out to be broken, nothing of it is added, and its error is raised.
+        If the file turns out to be broken, none of its responses are added.
         """
         length, numbers = len(self.columns[0]), dict[Origin, int]()
         try:
@@ -165,7 +159,7 @@ class Rows:
         self.answers[key] += 1
 
     def leave_out(self, reason: str, where: str, count: int = 1) -> None:
-        """Counts what does not count, with the place of an example."""
+        """Counts responses or files that do not count, with the place of an example."""
         if reason not in self.left_out:
             reason = printable(reason, breaks=False)
             reason = OTHERS if len(self.left_out) >= MOST_REASONS else reason
@@ -173,16 +167,15 @@ class Rows:
         self.left_out[reason] += count
 
 
-def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
-    """Returns the responses that the rows of several parts stand for.
+def join_rows(parts: Sequence[Rows]) -> Responses:
+    """Joins the rows of several parts.
 
-    Where the directories of a tree hold logs of Inspect that name one model each, the directories
-    name the models, as for the four figures. Items have their ids as
-    names, with several tasks in a tree `task/id`; the task is then the group of items without one.
+    If the directories of a tree hold Inspect logs that name one model each, the directories name
+    the models, as for the four figures. Items are named by their ids, or by `task/id` if there are
+    several tasks; the task is then the group of items without one.
 
     Args:
         parts: The rows; their order does not matter.
-        match_text: Leave out responses to another text under the same id.
 
     Raises:
         DataError: There is no response.
@@ -201,13 +194,13 @@ def join_rows(parts: Sequence[Rows], match_text: bool = True) -> Responses:
         return make_responses((), {}, rows.left_out)
     origins = _resolve(rows.origins)
     table: Table = pd.concat(frames, ignore_index=True).join(origins, on="origin")
-    table = _leave_out(_name_items(table), rows, match_text)
+    table = _leave_out(_name_items(table), rows)
     items = _describe(table, rows.said, origins)
     return make_responses(table[list(COLUMNS)], items, rows.left_out, rows.examples)
 
 
-def _leave_out(table: Table, rows: Rows, match_text: bool) -> Table:
-    """Returns the responses that count, and counts the others by their reasons."""
+def _leave_out(table: Table, rows: Rows) -> Table:
+    """Returns the responses that count, and counts the others by reason."""
 
     def mark(wrong: Callable[[Table], Table], reason: str) -> None:
         right = table[table["wrong"].isna()]
@@ -216,8 +209,7 @@ def _leave_out(table: Table, rows: Rows, match_text: bool) -> Table:
     table = table.sort_values("age", kind="stable").astype({"wrong": object})
     keys = ["model", "item", "generation", "epoch"]
     mark(lambda right: (right["model"] == "") | (right["item"] == ""), UNNAMED)
-    if match_text:
-        mark(_has_other_text, OTHER_TEXT)
+    mark(_has_other_text, OTHER_TEXT)
     mark(lambda right: right.duplicated(keys, keep="last"), REPEATED)
     for reason, wrong in table[table["wrong"].notna()].groupby("wrong"):
         source, _ = rows.origins[wrong["origin"].iloc[0]]
@@ -226,7 +218,7 @@ def _leave_out(table: Table, rows: Rows, match_text: bool) -> Table:
 
 
 def _resolve(sources: Sequence[tuple[Source, Origin]]) -> Table:
-    """Returns origins with the models, tasks and generations that the tree as a whole tells."""
+    """Returns origins with the models, tasks and generations that follow from the whole tree."""
     columns = ["directory", "part", "path", *Origin._fields]
     table: Table = pd.DataFrame(
         [(*_names_of(source), *origin) for source, origin in sources], columns=columns
@@ -255,9 +247,9 @@ def _names_of(source: Source) -> tuple[str, str, str]:
 
 
 def _paths_of_tasks(logs: Table) -> list[str]:
-    """Returns the paths that tell the logs of a directory apart, as their tasks do not.
+    """Returns the paths that separate the logs of a directory, if their tasks do not.
 
-    These are paths that several directories have, where one has several logs of the same task.
+    These are paths in several directories, where one directory has several logs of the same task.
     """
     sampled = logs[logs["sampled"]]
     if not sampled.duplicated(["directory", "part", "task"]).any():
@@ -266,7 +258,7 @@ def _paths_of_tasks(logs: Table) -> list[str]:
 
 
 def _name_items(table: Table) -> Table:
-    """Returns rows with the whole names of items and groups."""
+    """Returns rows with the full names of items and groups."""
     items, groups = table["item"], table["group"]
     if not table["sampled"].all():
         items = items.where(table["sampled"], table["task"].astype(str))
@@ -277,9 +269,9 @@ def _name_items(table: Table) -> Table:
 
 
 def _has_other_text(table: Table) -> Table:
-    """Returns True for responses to a text that fewer models have under the item's name.
+    """Returns True for responses to another text than most models have under the item's name.
 
-    Hashes are compared within a format, because each has its own.
+    Each format has hashes of its own, so they are compared within it.
     """
     hashed = table.loc[table["text"] != 0, ["form", "item", "text", "model"]].drop_duplicates()
     models = hashed.groupby(["form", "item", "text"]).size()
@@ -292,7 +284,7 @@ def _has_other_text(table: Table) -> Table:
 
 
 def _describe(table: Table, said: Iterable[tuple[Any, ...]], origins: Table) -> dict[str, Item]:
-    """Returns what is said of items and texts that count, with the answers of models."""
+    """Returns the items that count, with their texts, targets and answers of models."""
     kept = set(table[["item", "text"]].drop_duplicates().itertuples(index=False, name=None))
     names = list(zip(origins["prefix"], origins["model"], strict=True))
     items = dict[str, Item]()
@@ -306,7 +298,7 @@ def _describe(table: Table, said: Iterable[tuple[Any, ...]], origins: Table) -> 
 
 
 def read_score_value(value: object) -> float | str:
-    """Returns the score in [0, 1] that a value stands for, or the reason why there is none."""
+    """Returns the score in [0, 1] of a value, or the reason why it has none."""
     if isinstance(value, str):
         word = value.strip()
         value = VALUES.get(word, VALUES.get(word.lower(), word))
@@ -321,7 +313,7 @@ def read_score_value(value: object) -> float | str:
 
 @lru_cache(1 << 16, typed=True)
 def as_name(value: object) -> str:
-    """Returns a value as a name that may be shown; a long one is cut and ends with its hash."""
+    """Returns a value as a printable name; a long one is cut and ends with its hash."""
     text = str(value)
     if not text.isprintable():
         text = printable(text, breaks=False)
@@ -337,7 +329,7 @@ def text_hash(text: str) -> int:
 
 
 def shorten(text: object, longest: int = LONGEST_ANSWER) -> str:
-    """Returns a text as it may be shown, of a long one the beginning and the end."""
+    """Returns a printable text; of a long one, the beginning and the end."""
     if isinstance(text, list):
         text = "; ".join(map(str, cast(list[Any], text)))
     whole = "" if text is None else str(text)
@@ -347,7 +339,7 @@ def shorten(text: object, longest: int = LONGEST_ANSWER) -> str:
 
 
 def read_time(text: object) -> float:
-    """Returns the seconds since 1970 of a time in ISO 8601, or of such a number; else 0."""
+    """Returns the seconds since 1970 of a time in ISO 8601 or in seconds; 0 for other texts."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError):

@@ -1,9 +1,9 @@
-"""Samples as lines of JSON: those of lm-evaluation-harness and of Every Eval Ever 0.3.0.
+"""Samples as lines of JSON, from lm-evaluation-harness and Every Eval Ever 0.3.0.
 
-lm-evaluation-harness writes `samples_<task>_<time>.jsonl`, with the model named in the results
-beside; a line is a document under a filter, with the values of its metrics as keys. Every Eval Ever
-has `{uuid}_samples.jsonl` with `{uuid}.json` beside; a line is the score of a sample under one
-result of the evaluation.
+lm-evaluation-harness writes `samples_<task>_<time>.jsonl`, and names the model in the results file
+beside it; a line is a document under a filter, with its metrics as keys. Every Eval Ever writes
+`{uuid}_samples.jsonl` beside `{uuid}.json`; a line is a sample's score for one result of the
+evaluation.
 """
 
 import re
@@ -24,7 +24,7 @@ HARNESS, EVER = "lm-evaluation-harness", "Every Eval Ever"
 BESIDE_BYTES = 1 << 28
 """Longest file of results."""
 QUESTIONS = ("question", "query", "problem", "prompt", "text", "input", "ctx", "sentence", "goal")
-"""Keys of a document that hold what is asked, first of all; without one the prompt is shown."""
+"""Keys of a document that may hold the question, by priority; without one the prompt is shown."""
 
 Sample = Mapping[str, Any]
 OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -68,17 +68,17 @@ def _read_beside(place: Place | None) -> _Beside:
 
 
 def read_harness(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
-    """Yields the scores of samples of lm-evaluation-harness: those of a filter and a metric.
+    """Yields the scores of samples of lm-evaluation-harness, for one filter and metric.
 
     Raises:
-        DataError: The file, or the results beside it, are broken, or nothing has the filter.
+        DataError: The file or the results beside it are broken, or no sample has the filter.
         OSError: The file cannot be read.
     """
     match = HARNESS_NAME.fullmatch(source.place.name)
     task, time = (match["task"], match["time"]) if match else (source.place.stem, "")
     model = _read_beside(_find_results(source.place, time)).model_name or source.place.parent.name
     moment = read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time))
-    origin, chosen, read = Origin(HARNESS, model, task, time=moment), choice.filter, False
+    origin, chosen, read = Origin(HARNESS, model, task, time=moment), choice.scorer, False
     for number, line in lines(file, "the samples"):
         sample = decode(OBJECT, line, "a sample", f"line {number}")
         chosen = chosen or str(sample.get("filter"))
@@ -105,7 +105,7 @@ def _find_results(samples: Place, time: str) -> Place | None:
 
 
 def _read_texts(sample: Sample) -> tuple[object, object, object]:
-    """Returns the question, the target, and the reply, or of choices the likeliest."""
+    """Returns the question, the target, and the reply or the likeliest choice."""
     document, replies = sample.get("doc") or {}, sample.get("filtered_resps") or [""]
     requests = cast(dict[str, dict[str, Any]], sample.get("arguments") or {})
     questions = [document[key] for key in QUESTIONS if isinstance(document.get(key), str)]
@@ -120,10 +120,10 @@ def _read_texts(sample: Sample) -> tuple[object, object, object]:
 
 
 def read_ever(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
-    """Yields the scores of samples of Every Eval Ever: those of one result of each evaluation.
+    """Yields the scores of samples of Every Eval Ever, for one result of each evaluation.
 
     Raises:
-        DataError: The file, or the evaluation beside it, is broken, or no result has the metric.
+        DataError: The file or the evaluation beside it is broken, or no result has the metric.
         OSError: The file cannot be read.
     """
     name = source.place.name.removesuffix(EVER_ENDING)
@@ -141,7 +141,7 @@ def read_ever(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
 
 
 def _choose(results: list[_Result], metric: str | None) -> dict[str, str | None]:
-    """Returns the id of each evaluation's result that has the metric, or of its first one."""
+    """Returns the id of each evaluation's first result with the metric, if that is given."""
     chosen = dict[str, str | None]()
     for result in results:
         names = result.metric_config.get("metric_id"), result.metric_config.get("metric_name")
