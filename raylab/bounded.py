@@ -193,7 +193,7 @@ def _finite(text: str) -> float:
 
 
 @contextmanager
-def opened_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
+def open_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
     """Opens a zip, whose members `read_member` reads.
 
     Raises:
@@ -207,7 +207,7 @@ def opened_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
-    """Returns the content of a member of a zip that `opened_zip` opened.
+    """Returns the content of a member of a zip that `open_zip` opened.
 
     Raises:
         DataError: It is broken, encrypted or fails its checksum, or its method is none of stored,

@@ -124,7 +124,7 @@ class Place:
         """
         with self._errors_as("listed", DataError):
             if self.is_local:
-                # pyarrow would follow links to directories above without end.
+                # pyarrow would follow links to parent directories without end.
                 paths = [str(path) for path in Path(self.path).glob(pattern) if path.is_file()]
             else:
                 recursive = pattern.startswith("**/")
@@ -148,7 +148,7 @@ class Place:
             return file.readall() if most is None else read_all(file, str(self), most)
 
     @contextmanager
-    def opened(self) -> Generator[BinaryIO]:
+    def reader(self) -> Generator[BinaryIO]:
         """Opens the file for reading at any position."""
         with self._errors_as("read", DataError):
             file = cast(Any, self.filesystem.open_input_file(self.path))
@@ -163,14 +163,14 @@ class Place:
         Args:
             content: The whole content.
         """
-        with self.replaced() as file:
+        with self.writer() as file:
             file.write(content)
 
     def create(self, content: bytes) -> bool:
         """Writes the file like `write` unless it exists; returns False if it does.
 
-        Of processes that create a file at once one gets True on a local disk. Other filesystems
-        have no way to write on a condition, so they are only looked at before.
+        If several processes create a file at once on a local disk, one of them gets True. Other
+        filesystems cannot write conditionally, so they are only checked before.
 
         Args:
             content: The whole content.
@@ -190,8 +190,8 @@ class Place:
         return True
 
     @contextmanager
-    def replaced(self) -> Generator[BinaryIO]:
-        """Opens a new file that replaces this one, as `write` does, when the block ends well."""
+    def writer(self) -> Generator[BinaryIO]:
+        """Opens a new file that replaces this one, like `write`, when the block succeeds."""
         write = _new_file(Path(self.path), os.replace) if self.is_local else self._upload()
         with self._errors_as("written", RunError), write as file:
             yield file
@@ -202,9 +202,9 @@ class Place:
             self.filesystem.delete_dir(self.path)
 
     def remove_abandoned(self) -> None:
-        """Removes the files below the directory that processes of this machine began and left.
+        """Removes unfinished files below the directory that ended processes of this machine left.
 
-        A process that lives goes on with its own. Other filesystems have no such files.
+        Files of running processes stay. Other filesystems have no such files.
         """
         for above, _, names in os.walk(self.path) if self.is_local else ():
             with self._errors_as("removed", RunError):
@@ -214,7 +214,7 @@ class Place:
     @contextmanager
     def _upload(self) -> Generator[BinaryIO]:
         # Closing a stream to an object store early would leave a truncated object. The file has no
-        # name, so that nothing is left of it when the process is killed.
+        # name, so a killed process leaves nothing behind.
         with tempfile.TemporaryFile() as file:
             yield cast(BinaryIO, file)
             file.flush()
@@ -233,7 +233,7 @@ class Place:
 
 
 def places_of(text: str, storage: str) -> list[Place]:
-    """Returns the places that a text may mean: below the storage first, then the path itself.
+    """Returns the places that a text may name: below the storage first, then the path itself.
 
     A URI or an absolute path has one place only.
 
@@ -262,7 +262,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Returns True for the name of a file that is being written, or never was to its end."""
+    """Returns True for the name of an unfinished file."""
     return TEMPORARY.fullmatch(name) is not None
 
 
@@ -286,7 +286,7 @@ def _host() -> str:
 
 @contextmanager
 def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
-    """Opens a temporary file beside another, which is stored and moved there at the end."""
+    """Opens a temporary file that is moved to its final place at the end."""
     make_directory(final.parent)
     writer = f"{_host()}-{os.getpid():x}-{secrets.token_hex(6)}"
     temporary = final.with_name(f".{final.name}.{writer}.tmp")

@@ -65,7 +65,7 @@ def secret_in(url: str) -> str | None:
     return None
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Returns a text in which URLs with secrets are cut to their scheme.
 
     Secret parameters of an address without a scheme are blanked.

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from raylab import bounded
-from raylab.bounded import elements, lines, opened_zip, parse_json, read_all, read_member
+from raylab.bounded import elements, lines, open_zip, parse_json, read_all, read_member
 from raylab.errors import DataError, LimitError
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
@@ -71,7 +71,7 @@ CRC = zlib.crc32(TEXT)
 
 
 def read_zip(file: BinaryIO, most: int = MIB) -> bytes:
-    with opened_zip(file, "x.zip") as archive:
+    with open_zip(file, "x.zip") as archive:
         return read_member(archive, archive.infolist()[0], "x.zip:a", most)
 
 

@@ -151,7 +151,7 @@ def test_a_write_that_fails_leaves_what_was_there(s3: ObjectStorage) -> None:
     for there in (False, True):
         if there:
             file.write(b"old")
-        with pytest.raises(ZeroDivisionError), file.replaced() as stream:
+        with pytest.raises(ZeroDivisionError), file.writer() as stream:
             stream.write(b"half")
             raise ZeroDivisionError
         assert file.read() == b"old" if there else not file.exists()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.printable import printable, redacted, secret_in
+from raylab.printable import printable, redact, secret_in
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_place_of_a_secret(url: str, place: str) -> None:
 @pytest.mark.parametrize("url", WITHOUT)
 def test_other_urls_hold_none(url: str) -> None:
     assert secret_in(url) is None
-    assert redacted(f"see {url} there") == f"see {url} there"
+    assert redact(f"see {url} there") == f"see {url} there"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_other_urls_hold_none(url: str) -> None:
     ],
 )
 def test_secrets_are_cut_from_a_text(text: str, shown: str) -> None:
-    assert redacted(text) == shown
+    assert redact(text) == shown
 
 
 @pytest.mark.timeout(60)
@@ -91,11 +91,11 @@ def test_secrets_are_cut_from_a_text(text: str, shown: str) -> None:
 def test_hostile_url_is_checked_in_linear_time(piece: str) -> None:
     text = "s3://" + piece * (200_000 // len(piece))
     secret_in(text)
-    redacted(text)
+    redact(text)
 
 
 @given(st.text(alphabet="aA:/?#@%253A40&=;[]\\ ") | st.text())
 def test_any_text_is_checked(text: str) -> None:
     secret_in(text)
     assert secret_in(f"ftp://u:hunter2@{text}") == "a password"
-    assert "hunter2" not in redacted(f"ftp://u:hunter2@{text}")
+    assert "hunter2" not in redact(f"ftp://u:hunter2@{text}")

@@ -19,7 +19,7 @@ from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.schema import problems_of
 from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
-from raylab.printable import redacted
+from raylab.printable import redact
 from raylab.runs.run import Run, runs_in
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
 
@@ -131,7 +131,7 @@ def _recorded_file(record: RunRecord) -> str | None:
     recorded = record.config.get("archive")
     if isinstance(recorded, str) and "://" in recorded:
         raise ConfigError(
-            f"the archive of run {record.name} is on a server, {redacted(recorded)}, which no "
+            f"the archive of run {record.name} is on a server, {redact(recorded)}, which no "
             "record alone may open: name it again by archive=URL"
         )
     return recorded if isinstance(recorded, str) else None

@@ -20,7 +20,7 @@ from torch import Tensor
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 from raylab.arc.seen import Seen, TaskSet
-from raylab.bounded import opened_zip
+from raylab.bounded import open_zip
 from raylab.config.arc import TrainingConfig
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError, DataError
@@ -155,7 +155,7 @@ def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
     """
     try:
         stream = io.BytesIO(file.read(most))
-        with opened_zip(stream, str(file)) as archive:
+        with open_zip(stream, str(file)) as archive:
             if damaged := archive.testzip():
                 raise DataError(f"{file} is damaged: wrong checksum of {damaged}")
         stream.seek(0)

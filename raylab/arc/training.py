@@ -234,7 +234,7 @@ class CheckpointFiles(CheckpointIO):
         Raises:
             RunError: The file cannot be written.
         """
-        with Place.at(path).replaced() as file:
+        with Place.at(path).writer() as file:
             torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:

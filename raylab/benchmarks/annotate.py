@@ -1,4 +1,4 @@
-"""Speed of annotation, against a bare loop that makes the same calls."""
+"""Speed of annotation, compared with a bare loop of the same calls."""
 
 import asyncio
 import os
@@ -37,12 +37,11 @@ CALLS_OF_A_CASE = 4
 def benchmark_annotate(config: BenchmarkConfig) -> None:
     """Times annotation against a bare loop that makes the same calls, and writes `metrics.json`.
 
-    Both call a chat server in its own process on this machine. Before the clock starts, Ray's
-    actors have imported what they need and run a few cases. Each round has new cases, so that
-    nothing is answered from the archive.
+    Both call a chat server in its own process on this machine. Ray's actors run a few cases before
+    the clock starts. Each round has new cases, so that the archive answers none.
 
     Raises:
-        RaylabError: the run's name is taken.
+        RaylabError: The run's name is taken.
     """
     conditions = (
         f"Annotation with {config.concurrency} calls in flight, {1000 * config.latency:g} ms a "

@@ -25,7 +25,7 @@ TEXTS = {
     "summary": "The code names the mechanism.",
 }
 """Texts by key of the reply. Both annotators agree, with different rationales, and the evaluator
-accepts, so that a case makes four calls."""
+accepts, so a case takes four calls."""
 ANNOTATORS = ("benchmark-a", "benchmark-b")
 EVALUATOR = "benchmark-judge"
 DESCRIPTION = (

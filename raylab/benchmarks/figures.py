@@ -1,4 +1,4 @@
-"""Rates of raylab and of a plain baseline: measuring them by turns, and showing them."""
+"""Rates of raylab and a plain baseline, measured in turn and shown as a table."""
 
 import statistics
 import time
@@ -28,12 +28,12 @@ class Spread(Part):
 
 
 class Rates(Part):
-    """Work per second of raylab and of its baseline, over rounds of both by turns."""
+    """Work per second of raylab and its baseline, over alternating rounds."""
 
     raylab: Spread
     baseline: Spread
     ratio: Spread
-    """That of raylab divided by that of the baseline in the same round."""
+    """Raylab's rate over that of the baseline in the same round."""
 
 
 class BenchmarkRates(Record):
@@ -51,11 +51,11 @@ class BenchmarkRates(Record):
 Rate = Callable[[int], float]
 """Measures a rate in the round of this number, from 0."""
 Compare = Callable[[str, Rate, Rate], None]
-"""Measures what has this name with raylab and with its baseline, and stores the rates."""
+"""Measures raylab and its baseline, and stores the rates under a name."""
 
 
 def rate(work: Callable[[], float]) -> float:
-    """Does some work, which returns its amount; returns the amount per second."""
+    """Returns the amount per second of some work, which returns its amount."""
     start = time.perf_counter()
     amount = work()
     return amount / (time.perf_counter() - start)
@@ -65,7 +65,7 @@ def rate(work: Callable[[], float]) -> float:
 def benchmark(
     config: BenchmarkConfig, unit: str, conditions: str, rounds: int | None = None
 ) -> Generator[Compare]:
-    """Yields what measures in `rounds`, or those of `config`; then prints a table of all rates.
+    """Yields a function that compares rates over rounds; prints a table of them at the end.
 
     Raises:
         RaylabError: The run's name is taken, or it cannot be written.

@@ -1,4 +1,4 @@
-"""Speed of reading score trees on Ray, against a plain loop over the same files."""
+"""Speed of reading score trees on Ray, compared with a plain loop over the same files."""
 
 import contextlib
 import io
@@ -34,12 +34,11 @@ AGREEMENT = 1e-12
 def benchmark_quality(config: BenchmarkConfig) -> None:
     """Times both ways on two trees, prints the rates and writes `metrics.json`.
 
-    Before the clock starts, the files are in the page cache and Ray's workers have imported what
-    they need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with
-    intervals; the plain loop only averages.
+    Before the clock starts, the files are in the page cache and Ray's workers have done their
+    imports. On Ray it times a whole measurement with intervals; the plain loop only averages.
 
     Raises:
-        RaylabError: the run's name is taken.
+        RaylabError: The run's name is taken.
     """
     conditions = (
         f"Reading scores of {MODELS * GENERATIONS} directories on Ray, {os.cpu_count()} CPUs, "

@@ -1,8 +1,8 @@
-"""Training speed of the architectures against random padded batches, by turns in one run.
+"""Training speed of the architectures, compared with random padded batches in the same run.
 
-Both train the same network with the same optimiser. raylab's steps are those of a training, in its
-precision. A step of the baseline is one batch of random pairs, padded to the longest, in float32.
-The time includes building the batches.
+Both train the same network with the same optimiser. raylab makes the steps of a training, in its
+precision; the baseline makes steps of random pairs, padded to the longest, in float32. Times
+include building the batches.
 """
 
 import platform
@@ -35,7 +35,7 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     """Times every architecture against its baseline; prints the rates and writes `metrics.json`.
 
     Raises:
-        RaylabError: there is no pair, or the run's name is taken.
+        RaylabError: There is no pair, or the run's name is taken.
     """
     store, size = store_pairs(tasks), config.batch_size
     torch.set_num_threads(config.threads)
@@ -56,7 +56,7 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
 
 
 def _rate_of(learner: "Learner", steps: int) -> Rate:
-    """Returns what measures the samples per second of its next steps, built there and then."""
+    """Returns a function that measures the samples per second of the next steps."""
     return lambda _: rate(lambda: learner.train(steps))
 
 
@@ -119,7 +119,7 @@ def random_steps(model: ModelConfig, store: PairStore, batch_size: int) -> Itera
 
 
 def _machine() -> str:
-    """Returns the name of the GPU, or that of the CPU and of its widest instructions in use."""
+    """Returns the name of the GPU, or of the CPU with its widest instructions in use."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     lines = Path("/proc/cpuinfo").read_text().splitlines() if platform.system() == "Linux" else []

@@ -1,4 +1,4 @@
-"""Trainings as trials of a sweep, against trainings that are called directly."""
+"""Trainings as trials of a sweep, compared with trainings that are called directly."""
 
 import statistics
 import tempfile
@@ -26,12 +26,12 @@ CONCURRENT = ONE_CPU.model_copy(update={"workers": 2})
 def benchmark_tune(config: BenchmarkConfig, sides: Sides) -> None:
     """Times a sweep of `config.rounds` trials, two at a time, and as many direct trainings.
 
-    All train the first of `config.models` for one epoch on one CPU thread each. The clock of direct
-    trainings leaves out the start of Ray and of processes, that of the sweep counts its two
+    All train the first of `config.models` for one epoch on one CPU thread each. The time of direct
+    trainings excludes the start of Ray and of processes; that of the sweep includes its two
     processes.
 
     Raises:
-        RaylabError: the run's name is taken, or a training failed.
+        RaylabError: The run's name is taken, or a training failed.
     """
     model, trials = config.models[0], config.rounds
     training = TrainConfig(model=model, data=config.data, training=ONE_EPOCH, cluster=ONE_CPU)

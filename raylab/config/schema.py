@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from raylab.printable import redacted
+from raylab.printable import redact
 
 LONGEST_VALUE = 200
 """Most characters of a wrong value or key that an error shows."""
@@ -200,7 +200,7 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
             pass
         case "union_tag_invalid" | "union_tag_not_found":
             # It has the value.
-            message = _cut(redacted(message))
+            message = _cut(redact(message))
         case "string_type" if isinstance(error["input"], int | float):
             message = f"given {_shown(error['input'])}, should be text: quote it twice, \"'...'\""
         case _:
@@ -210,7 +210,7 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
 
 def _shown(value: object) -> str:
     try:
-        return _cut(redacted(json.dumps(value)))
+        return _cut(redact(json.dumps(value)))
     except ValueError:
         return "a number of thousands of digits"
 

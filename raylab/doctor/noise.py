@@ -15,6 +15,7 @@ the estimate, with the error of a two-way jackknife over models and items (Owen,
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,14 +261,8 @@ def _equations(cells: Cells, names: list[str]) -> tuple[Array, Array]:
 
 def _margins(values: Array) -> dict[tuple[int, ...], Array]:
     """Returns sums by the levels of each set of axes; the other axes have length 1."""
-    sums = {(0, 1, 2): values, (0, 1): values.sum(axis=2, keepdims=True)}
-    sums |= {(0, 2): values.sum(axis=1, keepdims=True), (1, 2): values.sum(axis=0, keepdims=True)}
-    sums |= {
-        (0,): sums[0, 1].sum(axis=1, keepdims=True),
-        (1,): sums[1, 2].sum(axis=2, keepdims=True),
-    }
-    sums |= {(2,): sums[1, 2].sum(axis=1, keepdims=True), (): sums[0, 1].sum(keepdims=True)}
-    return sums
+    kept = (axes for size in range(4) for axes in combinations(range(3), size))
+    return {axes: values.sum(axis=tuple({0, 1, 2} - {*axes}), keepdims=True) for axes in kept}
 
 
 def _ratio(values: Array, by: Array) -> Array:

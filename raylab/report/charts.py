@@ -1,8 +1,8 @@
 """Charts and ARC grids as inline SVG in the colours of their page, and as PNG on white.
 
-Charts are drawn in the colours of a light theme. In the SVG each of these becomes `currentColor`
-or a CSS variable with that colour as its fallback, so that a page can set others for a dark theme.
-The ids in an SVG are hashes of its `prefix` and what they name, so a page must not repeat a prefix.
+Charts are drawn in the colours of a light theme. In the SVG each colour becomes `currentColor` or a
+CSS variable with that colour as its fallback, so that a page can set others for a dark theme. The
+ids in an SVG are hashes of its `prefix` and what they name, so a page must not repeat a prefix.
 """
 
 import math
@@ -27,7 +27,7 @@ from raylab.report.table import shorten
 
 INK, MUTED, RULE = "#1b1f24", "#57606a", "#d8dee4"
 SERIES = tuple("#0072b2 #c04e00 #00775a #a8478f #806600 #6a51a3 #7f4a1e #55606b".split())
-"""Colours of the models, told apart with any colour vision and at least 4.5:1 against white."""
+"""Colours of the models, distinct with any colour vision and at least 4.5:1 against white."""
 THEMED = {
     INK: "currentColor",
     MUTED: f"var(--muted, {MUTED})",
@@ -65,7 +65,7 @@ STYLE = {
 WIDTH = 5.3
 """Width of a chart in inches of 72 units, narrow enough for text to be legible on a phone."""
 MARKERS = "osD^vPX*"
-"""Marks of the series, one for each colour."""
+"""Marks of the series, one per colour."""
 NAME_LENGTH = 22
 """Most characters shown of a name."""
 ARC_PALETTE = tuple(
@@ -73,7 +73,7 @@ ARC_PALETTE = tuple(
 )
 """The colours 0..9 as the ARC site shows them."""
 UNTHEMED = re.compile(r"<style.*?</style>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
-"""The style sheet of a chart, and the ids that nothing refers to."""
+"""The style sheet of a chart, and unused ids."""
 
 History = Sequence[Mapping[str, float]]
 """Rows of the epochs, each with `epoch` (from 1) and metrics."""
@@ -81,7 +81,7 @@ History = Sequence[Mapping[str, float]]
 
 @contextmanager
 def drawing(prefix: str = "raylab") -> Generator[None]:
-    """Sets the style, and silences warnings of letters that the measuring font lacks."""
+    """Sets the style, and silences warnings about letters that the measuring font lacks."""
     style = cast(dict[Any, Any], STYLE | {"svg.hashsalt": prefix})
     with mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -127,10 +127,10 @@ def learning_curves(
     Args:
         histories: Rows with the axis and metrics, by model. Rows without the metric are left out.
             With more models than colours, all but the best are grey.
-        metric: Key of a row. Lower is better for keys that end in `loss`; all others are shares
-            in [0, 1], shown as percentages, and higher is better.
+        metric: Key of a row. For keys that end in `loss`, lower is better; all others are shares in
+            [0, 1], shown as percentages, and higher is better.
         prefix: Part of the ids in the SVG.
-        axis: Key and name of what lies along: the `epoch`, or the `views`, each twice the last.
+        axis: Key and name of the horizontal axis: `epoch`, or `views` on a logarithmic scale.
     """
     with drawing(prefix):
         best = "lowest" if _is_loss(metric) else "highest"
@@ -139,7 +139,7 @@ def learning_curves(
 
 
 def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
-    """Returns a PNG of `learning_curves`, on white: many trials, the best in colour."""
+    """Returns a PNG of `learning_curves` on white, for many trials with the best in colour."""
     with drawing():
         return as_png(_curves_figure(histories, metric, height=4.2))
 
@@ -147,13 +147,13 @@ def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
 def grid_svg(
     cells: Sequence[Sequence[int]], title: str, target: Sequence[Sequence[int]] | None = None
 ) -> Markup:
-    """Returns an SVG of an ARC grid, one unit per cell, the cells of a colour drawn as one path.
+    """Returns an SVG of an ARC grid, one unit per cell, with one path per colour.
 
     Args:
-        cells: Rows of colours 0..9; a grid of no cells is an empty frame.
+        cells: Rows of colours 0..9; a grid without cells is an empty frame.
         title: Text for screen readers and tooltips.
-        target: Rows of colours of the right answer. Cells that differ from it at the same (row,
-            column), or lie outside it, are dotted.
+        target: Rows of colours of the right answer; cells that differ from it or lie outside it get
+            a dot.
     """
     height = len(cells)
     width = len(cells[0]) if height else 0
@@ -176,7 +176,7 @@ def grid_svg(
 
 
 def _runs_of_colours(cells: Sequence[Sequence[int]]) -> dict[int, list[str]]:
-    """Returns the runs of equal cells in the rows as paths, by colour."""
+    """Returns paths of runs of equal cells in a row, by colour."""
     runs: dict[int, list[str]] = defaultdict(list)
     for y, row in enumerate(cells):
         for colour, run in groupby(range(len(row)), key=row.__getitem__):
@@ -217,7 +217,7 @@ def _curves_figure(
 
 
 def _dress(figure: Figure, axes: Axes, metric: str, axis: str) -> None:
-    """Sets title and scales, and names the lines in their colours, below the chart."""
+    """Sets title, scales and the legend below the chart."""
     axes.set_title(label_of(metric) + (", lower is better" if _is_loss(metric) else ""))
     axes.grid(axis="x", visible=False)
     if axis == "views":

@@ -1,6 +1,6 @@
-"""Runs of any kinds side by side: their figures, configurations and provenance.
+"""Runs of any kind side by side: their figures, configurations and provenance.
 
-Only files in the run directories are read, so a comparison needs neither Ray nor torch.
+It reads only files in run directories, so it needs neither Ray nor torch.
 """
 
 import json
@@ -38,16 +38,16 @@ from raylab.runs.run_record import RECORD, RunRecord
 COLUMNS = 6
 """Most columns of a table beside the first; the rest continue in further tables."""
 LONGEST_STATE, LONGEST_VALUE, LONGEST_FACT = 400, 60, 26
-"""Most characters shown of a run's state, a configuration value, and another fact about a run."""
+"""Most characters shown of a run's state, a configuration value, and any other fact."""
 SHELL_KEYS = {"storage", "name", "resume", "log"}
-"""Keys of a configuration that do not change what a run does."""
+"""Configuration keys that do not change what a run does."""
 R = TypeVar("R", bound=Record)
 Values = dict[str, dict[str, Any]]
 """JSON values by a key and the label of a run."""
 
 
 class RunState(Part):
-    """The state of a run of the comparison."""
+    """The state of a run in the comparison."""
 
     uri: str
     """Its directory."""
@@ -79,7 +79,7 @@ class ComparisonReport(Record):
     benchmarks: Mapping[str, Mapping[str, BenchmarkFigure]]
     """Quality of score trees by run and metric."""
     differences: Mapping[str, Values]
-    """By job of two runs or more: values of the keys of the configuration that differ."""
+    """Configuration values that differ, by job with two or more runs."""
     provenance: Values
     """By fact and run."""
     caveats: tuple[str, ...]
@@ -88,7 +88,7 @@ class ComparisonReport(Record):
 
 @dataclass
 class Comparison:
-    """What runs left, by the label of a run or of a model of a run."""
+    """The results of runs, by the label of a run or of its model."""
 
     runs: dict[str, RunState] = field(default_factory=dict[str, RunState])
     records: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def configs(self) -> dict[str, dict[str, Any]]:
-        """By run, the values of its configuration by their dotted keys, as JSON has them."""
+        """Configuration values as JSON, by run and dotted key."""
         return {
             label: flat({key: v for key, v in record.config.items() if key not in SHELL_KEYS})
             for label, record in self.records.items()
@@ -162,7 +162,7 @@ def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
 
 
 def compare(runs: Mapping[str, Run]) -> Comparison:
-    """Reads the records of runs by label; a run with an unusable file is listed with the reason."""
+    """Reads the records of runs by label; a run with an unusable file gets the reason."""
     comparison = Comparison()
     for label, run in runs.items():
         state = RunState(uri=run.uri)
@@ -268,7 +268,7 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
 
 
 def _differing(values: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Returns the values, by key and label, of the keys that differ."""
+    """Returns the values that differ, by key and label."""
     return {
         key: row
         for key, row in _by_key(values).items()
@@ -354,7 +354,7 @@ def _provenance(report: ComparisonReport) -> Section:
 def _figure_tables(
     title: str, measure: Measure, figures: Mapping[str, Mapping[str, Figure | float]]
 ) -> list[Table]:
-    """Returns figures of one form by key and run."""
+    """Returns tables of figures by key and run."""
     rows = [
         [key, *(figure_cell(measure, row.get(label)) for label in figures)]
         for key, row in _by_key(figures).items()
@@ -364,7 +364,7 @@ def _figure_tables(
 
 
 def _value_tables(title: str, values: Mapping[str, Mapping[str, Any]], longest: int) -> list[Table]:
-    """Returns JSON values by key and run; a dash where a run does not have the key."""
+    """Returns tables of JSON values by key and run; a dash if a run lacks the key."""
     labels = dict.fromkeys(label for row in values.values() for label in row)
     columns = ["", *(Column(label, text=True) for label in labels)]
     rows = [

@@ -1,4 +1,4 @@
-"""The diagnosis of a benchmark: its lines in the terminal, its tables, pictures and page."""
+"""The diagnosis of a benchmark: its lines in the terminal, and its page."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -26,17 +26,18 @@ from raylab.runs.records import Record
 from raylab.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
-"""The page of a diagnosis in a run whose `report.html` has another subject."""
+"""The page of a diagnosis in runs whose `report.html` shows something else."""
 SHOWN_MODELS = 12
-"""Most models of the matrix of pairs: the best ones."""
+"""Most models in the matrix of pairs: the best ones."""
 COMPARED_MODELS = 5
-"""Most models of the list of pairs in the report of a run: the best ones."""
-SHOWN_SUSPECTS = 50
+"""Most models in the list of pairs in the report of a run: the best ones."""
+FIRST_SUSPECTS, SHOWN_SUSPECTS = 10, 50
+"""Most suspects in view, and with those that a click shows."""
 LONGEST_TEXT, LONGEST_ANSWER = 200, 40
 SHOWN_ANSWERS = 4
 """Most different answers to a suspect that are shown."""
 DOTS = 5000
-"""Most items of the map that are drawn beside the suspects."""
+"""Most items on the map beside the suspects."""
 
 
 class DiagnosisRecord(Record):
@@ -52,8 +53,8 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
     Args:
         run: The run.
         diagnosed: The diagnosis, and its table of items.
-        quality: The four figures, of which the run's `report.html` then is; without them the page
-            is `diagnosis.html`.
+        quality: The four figures, if the page is the run's `report.html`; without them the page is
+            `diagnosis.html`.
     """
     page = DIAGNOSIS_PAGE if quality is None else PAGE
     run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
@@ -65,7 +66,7 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
 
 
 def verdict_sections(run: Run) -> list[Section]:
-    """Returns the section of a report that links to the run's diagnosis; none without one."""
+    """Returns the section of a report that links to the run's diagnosis, if there is one."""
     record = run.read_record(DiagnosisRecord)
     if record is None:
         return []
@@ -105,7 +106,7 @@ def pair_table(differences: Differences) -> Table:
 
 
 def _log(diagnosis: Diagnosis) -> None:
-    """Logs the verdict and what was left out."""
+    """Logs the verdict and the numbers of responses left out."""
     log_line(f"\ndiagnosis of {_size(diagnosis)}")
     for sentence in diagnosis.verdict:
         log_line(f"  {sentence}")
@@ -239,20 +240,22 @@ def _variance_bar(shares: Mapping[str, float]) -> Markup:
 
 
 def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
-    if diagnosis.suspects:
-        yield _suspects(diagnosis)
-    else:
+    if not diagnosis.suspects:
         yield "No item is suspect."
+    else:
+        yield _suspect_table(diagnosis, slice(0, FIRST_SUSPECTS))
     yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
     yield (
         "The lower an item lies, the less it agrees with all others about which models are good. "
         "Weak models do better than strong ones on items below 0: their key may be wrong."
     )
     yield diagnosis.two_parameter
+    if more := diagnosis.suspects[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
+        table = _suspect_table(diagnosis, slice(FIRST_SUSPECTS, SHOWN_SUSPECTS))
+        yield block("fold", pluralize(len(more), "more suspect"), [table])
 
 
-def _suspects(diagnosis: Diagnosis) -> Table:
-    shown = diagnosis.suspects[:SHOWN_SUSPECTS]
+def _suspect_table(diagnosis: Diagnosis, places: slice) -> Table:
     texts = ("why", "text", "target", "answers")
     return Table(
         "Suspects",
@@ -265,10 +268,10 @@ def _suspects(diagnosis: Diagnosis) -> Table:
                 shorten(suspect.target, LONGEST_ANSWER),
                 _count_answers(suspect),
             ]
-            for suspect in shown
+            for suspect in diagnosis.suspects[places]
         ],
-        f"{len(shown):,} of {diagnosis.suspect_items:,}, the worst first; `items.parquet` has all. "
-        "The answers of the models, with their numbers, stand beside the target.",
+        f"The worst first of {diagnosis.suspect_items:,}; `items.parquet` has all. The last column "
+        "counts the answers of the models.",
     )
 
 

@@ -1,7 +1,7 @@
-"""Pages: a head, and sections of blocks, which one template renders.
+"""Pages: a head and sections of blocks, rendered by one template.
 
-Each page is one self-contained HTML file. It loads nothing, runs no script, and forbids the browser
-both by its own content policy. The terminal prints the tables of the same pages.
+Each page is one self-contained HTML file. It loads nothing and runs no script; its content policy
+forbids both. The terminal prints tables of the same pages.
 """
 
 import re
@@ -36,10 +36,10 @@ class Section:
     """A section of a page.
 
     Attributes:
-        id: Its place in links.
+        id: Its anchor.
         title: Its heading.
         blocks: Its content.
-        page_only: True if the terminal leaves its tables out.
+        page_only: True if the terminal does not print its tables.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Page:
         uri: Its directory.
         lead: Sentences that sum it up, at least one.
         sections: In the order shown.
-        notes: Sentences to read with care.
+        notes: Caveats.
         badge: A word beside the title; empty without one.
     """
 
@@ -79,7 +79,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Renders a page, a complete HTML document; all its texts are made printable and escaped."""
+    """Renders a page as a complete HTML document; all texts are made printable and escaped."""
     return _environment().get_template("page.html").render(page=page)
 
 
@@ -109,16 +109,16 @@ def curves(histories: Mapping[str, History], monitor: str) -> Markup:
         if any(row.get(metric) is not None for row in rows)
     ]
     caption = (
-        "Losses and validation metrics after each epoch; the large mark is the best epoch on that "
+        "Losses and validation metrics after each epoch; a large mark is the best epoch on that "
         "metric."
     )
     if len(histories) > len(SERIES):
-        caption += f" Of {len(histories)} curves the best is in colour, the others are grey."
+        caption += f" Of {len(histories)} curves the best is in colour."
     return block("charts", charts, caption)
 
 
 def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = None) -> Section:
-    """Returns the section of what made a run, with further facts of its kind."""
+    """Returns the section on the origin of a run, with further facts."""
     return Section(
         "provenance",
         "Provenance",
@@ -132,7 +132,7 @@ def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = No
 
 
 def facts_of(record: RunRecord) -> dict[str, str | None]:
-    """Returns what made a run: its id, times, host, commit, versions and configuration."""
+    """Returns the origin of a run: its id, times, host, commit, versions and configuration."""
     return {
         "id": record.id,
         "started": record.started,
@@ -165,7 +165,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Makes a text printable before it is escaped; markup is made of such texts."""
+    """Makes a text printable before it is escaped; markup is already."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable(value)
     return value

@@ -1,6 +1,7 @@
-"""Scores of an evaluation: means by generation, and as ARC Prize counts, with their page.
+"""Scores of an evaluation: means by generation, and ARC Prize's scores with their page.
 
-ARC Prize counts two attempts; raylab's are by votes over views, with test-time training if asked.
+ARC Prize counts two attempts; raylab's come from votes over views, after test-time training if that
+is configured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The quality of a benchmark: its lines and table in the terminal, and its section of a page."""
+"""The quality of a benchmark: its lines and table in the terminal, and its section on a page."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from raylab.report.table import (
 )
 
 LOGGED_FILES = 5
-"""Most unusable files that the terminal names."""
+"""Most unusable files that the terminal lists."""
 
 
 def log_quality(quality: TreeQuality) -> None:
@@ -38,7 +38,7 @@ def log_quality(quality: TreeQuality) -> None:
     for file in quality.skipped[:LOGGED_FILES]:
         log_line(f"  {file.path}: {file.reason}", **file.model_dump())
     if files.skipped > LOGGED_FILES:
-        log_line(f"  more of them in {QUALITY}")
+        log_line(f"  {QUALITY} lists more")
     content = quality.model_dump(mode="json", include={"figures", "models"})
     print_tables(figures_table(quality), **content)
 
@@ -58,7 +58,7 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
 
 
 def figures_table(quality: TreeQuality) -> Table:
-    """Returns the figures with their 95 % intervals, and on a page in words."""
+    """Returns the figures with their 95 % intervals, and explanations on a page."""
     return Table(
         "Benchmark quality",
         [
@@ -87,7 +87,7 @@ def quality_section(
     """Returns the section of a score tree.
 
     Args:
-        place: Its number, which keeps its ids distinct from those of other trees.
+        place: Its number, which makes its anchor unique.
         name: Name of the tree.
         quality: Its quality.
         lead: A sentence on the accuracies.

@@ -1,4 +1,4 @@
-"""The page of a sweep: its trials by rank, their curves, and the best configuration."""
+"""The page of a sweep: trials by rank, what was searched, curves, the best configuration."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ def sweep_page(
     Args:
         uri: The run directory.
         record: Of the run.
-        sweep: The trials, best first, and the rules that they stand beside.
+        sweep: The trials, best first, and the rules.
         histories: Rows of the epochs by trial.
         monitor: Name of the score.
         best: The best configuration as YAML.

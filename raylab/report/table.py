@@ -1,6 +1,6 @@
 """Tables as values: rendered here for the terminal, and by one macro on pages.
 
-Also the forms in which figures stand in them, on pages and in sentences.
+Also the formats of figures, in tables and sentences.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from raylab.printable import duration, printable
 from raylab.runs.records import Figure, Measure
 
 MISSING, BEST = "missing", "best"
-"""Looks of a cell: a problem, and the best of its kind."""
+"""Looks of a cell: a problem, and the best value."""
 LOOKS = {MISSING: "red", BEST: "bold green"}
 """Styles of the looks in the terminal."""
 HUES = 8
@@ -57,7 +57,7 @@ class Column:
     Attributes:
         label: Its name.
         text: True for text, which wraps.
-        aside: True for figures of others, which stand on a ground of their own on a page.
+        aside: True for reference figures, which have a ground of their own on a page.
         page_only: True if the terminal leaves it out.
     """
 
@@ -69,7 +69,7 @@ class Column:
 
 Row = Sequence[Cell | str]
 RULE: Row = ()
-"""A row that stands for a line between two groups of rows."""
+"""A line between two groups of rows."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Table:
         title: Its name, above it in the terminal.
         columns: A plain label is that of a column of figures.
         rows: As many cells each as there are columns, or `RULE`.
-        notes: What a reader must know, above it on a page; empty for the title.
+        notes: Explanations, above it on a page.
         dense: Keep it narrow: small letters on a page, no small text in the terminal.
     """
 
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def arranged(self) -> "Table":
-        """The table with its longer side down; it has no `RULE`."""
+        """The table, transposed if that makes it narrower; it has no `RULE`."""
         if len(self.columns) <= len(self.rows) + 1:
             return self
         text = any(column.text for column in self.head)
@@ -120,7 +120,7 @@ class Table:
         return replace(self, columns=columns, rows=rows[1:])
 
     def split(self, most: int) -> Iterator["Table"]:
-        """Yields tables of at most `most` columns beside the first, which each of them has."""
+        """Yields tables of the first column and at most `most` others."""
         for start in range(1, max(len(self.columns), 2), most):
             wanted = slice(start, start + most)
             yield replace(
@@ -132,7 +132,7 @@ class Table:
 
 
 def as_rich(table: Table) -> RichTable:
-    """Returns a table for the terminal; its texts are printed as they are, never as markup."""
+    """Returns a table for the terminal, which prints texts as they are, never as markup."""
     shown = RichTable(title=Text(printable(table.title)))
     wanted = [place for place, column in enumerate(table.head) if not column.page_only]
     for place in wanted:
@@ -170,10 +170,7 @@ def number(value: float | None) -> str:
 
 
 def share_cell(figure: Figure, total: int = 0) -> Cell:
-    """Returns a share in percent with its interval and the number, if given, that it is of.
-
-    A dash if it is missing.
-    """
+    """Returns a share in percent, or a dash, with its interval and the total, if given."""
     count = f"of {total:,}" if total else ""
     if figure.value is None or figure.interval is None:
         return Cell(percent(figure.value), count)
@@ -183,9 +180,9 @@ def share_cell(figure: Figure, total: int = 0) -> Cell:
 
 
 def figure_cell(measure: Measure, figure: Figure | float | None) -> Cell:
-    """Returns a figure in the form of its measure, with its interval or why there is none.
+    """Returns a figure in the format of its measure, with its interval or why there is none.
 
-    An interval is drawn of shares, and of numbers of which more is better: they are best at 1.
+    Intervals are drawn for shares, and for numbers where more is better, which are best at 1.
     """
     if figure is None:
         return Cell("-")
@@ -215,7 +212,7 @@ def _as_number(measure: Measure, value: float) -> str:
 
 
 def _bar(figure: Figure) -> tuple[float, float, float] | None:
-    """Returns low end, value and high end of a figure in [0, 1]; None if it lies outside."""
+    """Returns low end, value and high end of a figure; None if it is outside [0, 1]."""
     value, interval = figure.value, figure.interval
     if value is None or interval is None or not 0 <= value <= 1:
         return None

@@ -1,7 +1,7 @@
 """Inspect AI eval logs: reading the accuracy of any log, and writing our own.
 
 A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
-with everything but the samples in `header.json`. So samples are not read and cost nothing.
+with everything but the samples in `header.json`. So accuracies are read without the samples.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ from typing import Any, BinaryIO, Self, TypeVar, cast
 import msgspec
 from pydantic import FiniteFloat, model_validator
 
-from raylab.bounded import decode, opened_zip, over, read_member
+from raylab.bounded import decode, open_zip, over, read_member
 from raylab.errors import DataError
 from raylab.printable import printable
 from raylab.runs.records import Record
 
 PREFIX = 1 << 16
-"""Bytes of a JSON log to read first; where its samples do not begin in them, all are read."""
+"""Bytes of a JSON log to read first; all are read if its samples do not begin there."""
 SAMPLES = re.compile(rb'"samples"\s*:\s*\[')
 ATTEMPTS = 8
-"""Most keys of a prefix that are taken for that of the samples."""
+"""Most keys in a prefix that are tried as the samples'."""
 LOG_BYTES = 1 << 26
-"""Longest JSON log whose results do not come before its samples, and longest header of a zip."""
+"""Longest JSON log with results after its samples, and longest header of a zip."""
 HEADER = "header.json"
 LEAST_SCORED = 30
-"""Units below which a share has no standard error."""
+"""Fewest units for the standard error of a share."""
 LEAST_OF_EACH = 5
-"""Right and wrong units' worth that a share needs for one."""
+"""Right and wrong units that a share needs for one."""
 LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
@@ -52,7 +52,7 @@ class _Results(msgspec.Struct):
 
 
 class Header(msgspec.Struct):
-    """What a log says besides its samples."""
+    """A log without its samples."""
 
     status: str | None = None
     results: _Results | None = None
@@ -60,7 +60,7 @@ class Header(msgspec.Struct):
     invalidated: bool = False
 
     def choose(self, scorer: str | None) -> Score | None:
-        """Returns the score of a name or a scorer, by default the first; None without it."""
+        """Returns the score with a name or scorer, by default the first; None if there is none."""
         scores = () if self.results is None else self.results.scores
         return next((s for s in scores if scorer in (None, s.name, s.scorer)), None)
 
@@ -75,8 +75,8 @@ def read_score(
 ) -> float | str:
     """Reads the accuracy in [0, 1] of an eval log, or the reason why it has none.
 
-    A log without a status, as other tools write, is valid if it has a score. A JSON log that is
-    truncated within its samples is valid too, because nothing after the header is read.
+    A log without a status, as other tools write, is valid if it has a score. So is a JSON log that
+    is truncated within its samples, because nothing after the header is read.
 
     Args:
         file: The log, at its start.
@@ -89,7 +89,7 @@ def read_score(
     """
     try:
         if name.endswith(".eval"):
-            with opened_zip(file, f"not {A_LOG}") as archive:
+            with open_zip(file, f"not {A_LOG}") as archive:
                 log = read_zip_header(archive, _HEADER)
         else:
             log, _ = read_json_header(file, _HEADER)
@@ -102,13 +102,13 @@ def read_score(
 def is_estimated(share: float, count: int) -> bool:
     """Returns True if `share` +- 1.96 standard errors over `count` units is a 95 % interval.
 
-    It is too short for few units, and near 0 or 1, where the standard error itself is hardly known.
+    It is too short for few units, and near 0 or 1, where the standard error is uncertain.
     """
     return count >= LEAST_SCORED and count * min(share, 1.0 - share) >= LEAST_OF_EACH
 
 
 class EvalLog(Record):
-    """A log that is written as an Inspect AI eval log (version 2) without samples.
+    """A log to write as an Inspect AI eval log (version 2) without samples.
 
     Equal logs have equal contents: all other identifiers are hashes of the fields.
 
@@ -119,7 +119,7 @@ class EvalLog(Record):
         samples: Number of samples.
         metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
         created: Time in ISO 8601 with its zone.
-        run_id: Id of the run that made it; None derives one from model and time.
+        run_id: Id of the run; None derives one from model and time.
         metadata: Further data, as JSON values.
 
     Raises:
@@ -200,7 +200,7 @@ def _value(log: Header, name: str, scorer: str | None) -> float:
     if log.error is not None:
         raise DataError("the log carries an error")
     if log.invalidated:
-        raise DataError("invalidated: its samples are to be run again, as Inspect's eval sets do")
+        raise DataError("invalidated: run its samples again, as Inspect's eval sets do")
     if log.results is None or not log.results.scores:
         raise DataError("the log has no scores")
     score = log.choose(scorer)
@@ -251,7 +251,7 @@ def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[
 
 def _before_samples(content: bytes, decoder: msgspec.json.Decoder[H]) -> tuple[H, int] | None:
     for key in islice(SAMPLES.finditer(content), ATTEMPTS):
-        # Valid JSON only before a top-level key: elsewhere a bracket or quote stays open.
+        # Only before a top-level key is this valid JSON: elsewhere a bracket or quote stays open.
         header = content[: key.start()].rstrip().removesuffix(b",") + b"}"
         with contextlib.suppress(DataError):
             log = decode(decoder, header, A_LOG)

@@ -138,7 +138,7 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
 WRITE = """
 import os, signal, sys
 from raylab.files import Place
-with Place.at(sys.argv[1]).replaced() as file:
+with Place.at(sys.argv[1]).writer() as file:
     file.write(b"{")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_what_a_killed_process_was_writing_is_removed_by_a_resume_alone(tmp_path
     for file in (Path(run.path) / "note.json", Path(run.path) / "checkpoints/epoch-0001/x.ckpt"):
         kill_while_writing(file)
     assert len([*Path(run.path).rglob(".*.tmp")]) == 2
-    with (run / "metrics.json").replaced() as living:
+    with (run / "metrics.json").writer() as living:
         living.write(b"{}")
         Run.open(train(tmp_path, "name=night", "resume=true"))
         (left,) = Path(run.path).rglob(".*.tmp")

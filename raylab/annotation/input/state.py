@@ -46,7 +46,7 @@ def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
         DataError: A file cannot be read, or a row cannot be used.
     """
     for file in _files(config):
-        with file.opened():
+        with file.reader():
             pass
     next(_batches(config, codebook), None)
 

@@ -264,7 +264,7 @@ def export_run(
     """
     rows = _rows(run, codebook, open_book)
     write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
-    with Place.at(path).replaced() as file:
+    with Place.at(path).writer() as file:
         write(rows, file)
 
 

@@ -36,7 +36,7 @@ from raylab.arc.data.documents import (
 )
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
-from raylab.bounded import opened_zip, parse_json, read_member
+from raylab.bounded import open_zip, parse_json, read_member
 from raylab.config.arc import CurriculumConfig, DataConfig, Subset, TaskSource
 from raylab.errors import DataError
 from raylab.files import Place
@@ -332,7 +332,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
 def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
     where = f"{place} (source re_arc reads a directory or a zip of <task id>.json)"
     try:
-        with place.opened() as file, opened_zip(file, where) as archive:
+        with place.reader() as file, open_zip(file, where) as archive:
             yield archive
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error}") from error

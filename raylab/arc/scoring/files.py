@@ -48,7 +48,7 @@ def read_accuracy(scoring: Scoring, pair: ModelOnGeneration) -> float:
 
     def read(unit: str) -> float:
         place = scoring.tree / unit_file(scoring.subdir, pair, unit)
-        with place.opened() as file:
+        with place.reader() as file:
             accuracy = read_score(file, place.name)
         if isinstance(accuracy, str):
             raise RunError(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from raylab.bounded import decode, elements, opened_zip, read_member
+from raylab.bounded import decode, elements, open_zip, read_member
 from raylab.doctor.readers.rows import (
     CANCELLED,
     ERRORED,
@@ -77,7 +77,7 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
         OSError: It cannot be read.
     """
     is_zip = source.place.name.endswith(".eval")
-    with opened_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
+    with open_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
         log, samples = _read_json(file) if archive is None else _read_zip(archive, choice)
         about = log.eval
         if log.status is None and log.results is None and about == _Eval():
@@ -85,10 +85,10 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
         origin = Origin(INSPECT, about.model, about.task, time=read_time(about.created))
         wanted = log.choose(choice.scorer) or Heading(choice.scorer, choice.scorer)
         if samples is None:
-            yield _whole(file, source, choice, origin)
+            yield _read_header(file, source, choice, origin)
             return
         for sample in samples:
-            yield _scored(origin, msgspec.convert(sample, _Sample), wanted, choice.metric)
+            yield _read_sample(origin, msgspec.convert(sample, _Sample), wanted, choice.metric)
 
 
 def _read_json(file: BinaryIO) -> tuple[_Log, Iterable[Any] | None]:
@@ -129,7 +129,7 @@ def _lacks(summaries: Iterable[Any], wanted: Heading | None) -> bool:
     return bool(wanted and scores and not {wanted.name, wanted.scorer} & set(scores))
 
 
-def _whole(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Row:
+def _read_header(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Row:
     """Returns the score of a log without samples."""
     file.seek(0)
     score = read_score(file, source.place.name, choice.metric or "accuracy", choice.scorer)
@@ -138,7 +138,7 @@ def _whole(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Ro
     return Row(origin._replace(sampled=False), "", score)
 
 
-def _scored(origin: Origin, sample: _Sample, wanted: Heading, metric: str | None) -> Row:
+def _read_sample(origin: Origin, sample: _Sample, wanted: Heading, metric: str | None) -> Row:
     scores = sample.scores or {}
     score = scores.get(wanted.name or "") or scores.get(wanted.scorer or "")
     if score is None and not wanted.name:
