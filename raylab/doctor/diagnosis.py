@@ -1,7 +1,7 @@
 """The diagnosis of a benchmark from the responses of models, in one record."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from raylab.doctor.stability import (
 )
 from raylab.doctor.suspects import Suspect, find_suspects
 from raylab.doctor.two_parameter import fit_two_parameter
-from raylab.runs.records import Part
+from raylab.runs.records import Record
 
 ITEMS = "items.parquet"
 """Name of the table of items in a run directory."""
@@ -26,8 +26,10 @@ LISTED_SUSPECTS = 1000
 """Most suspects in a record; the table of items has all."""
 
 
-class Diagnosis(Part):
+class Diagnosis(Record):
     """The diagnosis of a benchmark from the responses of models to its items."""
+
+    file: ClassVar[str] = "diagnosis.json"
 
     models: int
     items: int

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.report.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.report.quality import quality_section
 from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, shorten
-from raylab.runs.records import Record
 from raylab.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
@@ -40,13 +38,6 @@ DOTS = 5000
 """Most items on the map beside the suspects."""
 
 
-class DiagnosisRecord(Record):
-    """The record of a diagnosis: `diagnosis.json`."""
-
-    file: ClassVar[str] = "diagnosis.json"
-    diagnosis: Diagnosis
-
-
 def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:
     """Writes the record, the table of items and the page of a diagnosis, and prints the verdict.
 
@@ -57,7 +48,7 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
             `diagnosis.html`.
     """
     page = DIAGNOSIS_PAGE if quality is None else PAGE
-    run.write_record(DiagnosisRecord(diagnosis=diagnosed.diagnosis))
+    run.write_record(diagnosed.diagnosis)
     (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
     write_page(run, _page(run, diagnosed, quality), page)
     _log(diagnosed.diagnosis)
@@ -67,12 +58,12 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
 
 def verdict_sections(run: Run) -> list[Section]:
     """Returns the section of a report that links to the run's diagnosis, if there is one."""
-    record = run.read_record(DiagnosisRecord)
-    if record is None:
+    diagnosis = run.read_record(Diagnosis)
+    if diagnosis is None:
         return []
-    link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(record.diagnosis)}")
-    pairs = pair_table(record.diagnosis.differences)
-    return [Section("diagnosis", "Diagnosis", [*record.diagnosis.verdict, pairs, link])]
+    link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(diagnosis)}")
+    pairs = pair_table(diagnosis.differences)
+    return [Section("diagnosis", "Diagnosis", [*diagnosis.verdict, pairs, link])]
 
 
 def pair_table(differences: Differences) -> Table:
@@ -101,7 +92,7 @@ def pair_table(differences: Differences) -> Table:
             if {pair.first, pair.second} <= best
         ],
         "Points by which a model lies above another on the items that both have. The interval is "
-        "of one pair alone; a difference is real at the 5 % level of all pairs together (Holm).",
+        "for one pair alone; a difference is real at the 5 % level for all pairs together (Holm).",
     )
 
 

@@ -57,13 +57,11 @@ class Column:
     Attributes:
         label: Its name.
         text: True for text, which wraps.
-        aside: True for reference figures, which have a ground of their own on a page.
         page_only: True if the terminal leaves it out.
     """
 
     label: str
     text: bool = False
-    aside: bool = False
     page_only: bool = False
 
 

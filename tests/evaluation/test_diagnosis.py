@@ -12,10 +12,10 @@ from jobs.quality import run as run_quality
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import EmbeddingModel
 from raylab.config.quality import QualityEvalConfig
+from raylab.doctor.diagnosis import Diagnosis
 from raylab.doctor.example import write_example
 from raylab.errors import ConfigError, DataError
 from raylab.quality.record import Quality
-from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, write_scores
 from tests.llm.embedding_server import lengths, serving
@@ -30,9 +30,8 @@ def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     run = diagnose(tmp_path, example=True)
-    record = run.read_record(DiagnosisRecord)
-    assert record is not None
-    diagnosis = record.diagnosis
+    diagnosis = run.read_record(Diagnosis)
+    assert diagnosis is not None
     assert (diagnosis.models, diagnosis.items, diagnosis.responses) == (12, 300, 7200)
     planted = write_example(tmp_path / "again")
     suspects = {suspect.item: suspect for suspect in diagnosis.suspects}
@@ -68,9 +67,9 @@ def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(t
         runs = [diagnose(tmp_path, name, quality_eval_cfg=where, embeddings=model) for name in "ab"]
     # Nine different texts a benchmark, all of the same length, so each is the medoid of its own.
     assert sorted(map(len, asked)) == [9, 9]
-    record = runs[1].read_record(DiagnosisRecord)
+    record = runs[1].read_record(Diagnosis)
     assert record is not None
-    diversity = record.diagnosis.diversity
+    diversity = record.diversity
     assert diversity is not None
     assert (diversity.texts, diversity.distance_to_medoid.value) == (9, 0.0)
     (prior,) = diversity.priors
@@ -104,7 +103,7 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
     run = diagnose(tmp_path, quality_eval_cfg=where)
     quality = run.read_record(Quality)
     assert quality is not None and quality.models == {"m0": 0.5, "m1": 0.75}
-    assert run.read_record(DiagnosisRecord) is None and run.finished
+    assert run.read_record(Diagnosis) is None and run.finished
     told = capsys.readouterr()
     assert "no diagnosis: no response of a model can be used (2 scores that are no numbers" in (
         told.out + told.err
@@ -116,7 +115,7 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
 def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_path: Path):
     root = write_scores(tmp_path / "scores", SCORES)
     where = QualityEvalConfig(scores_root_dir=str(root))
-    record = diagnose(tmp_path, quality_eval_cfg=where).read_record(DiagnosisRecord)
-    assert record is not None and record.diagnosis.models == 2
+    record = diagnose(tmp_path, quality_eval_cfg=where).read_record(Diagnosis)
+    assert record is not None and record.models == 2
     bare = diagnose(tmp_path, "bare", diagnosis=False, quality_eval_cfg=where)
     assert not (bare / "report.html").exists()

@@ -11,9 +11,9 @@ import pytest
 from jobs.quality import run as run_quality
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout, QualityEvalConfig
+from raylab.doctor.diagnosis import Diagnosis
 from raylab.files import Place
 from raylab.quality.record import Quality
-from raylab.report.diagnosis import DiagnosisRecord
 from raylab.runs.run import Run
 from tests.doctor.eval_logs import every_eval_ever_files, inspect_file, lm_eval_files, sample
 from tests.evaluation.trees import write_scores
@@ -75,12 +75,12 @@ def write_mixture(root: Path, scores: Scores) -> Path:
     return root
 
 
-def measure(root: object, storage: Path, **keys: Any) -> tuple[Quality, DiagnosisRecord]:
+def measure(root: object, storage: Path, **keys: Any) -> tuple[Quality, Diagnosis]:
     where = QualityEvalConfig(scores_root_dir=str(root))
     values = {"quality_eval_cfg": where, "bootstrap": 200, "strict": True} | keys
     run_quality(QualityConfig(storage=str(storage), name="q", **values))
     run = Run.at(str(storage / "q"))
-    quality, record = run.read_record(Quality), run.read_record(DiagnosisRecord)
+    quality, record = run.read_record(Quality), run.read_record(Diagnosis)
     assert quality is not None and record is not None and run.finished
     return quality, record
 
@@ -116,7 +116,7 @@ def test_the_same_scores_have_the_same_figures_in_every_format(
         root = place
     quality, record = measure(root, tmp_path, layout=layout)
     assert quality.layout is Layout.NAMED and quality.file_counts == dict.fromkeys(SCORES, 60)
-    assert (record.diagnosis.models, record.diagnosis.items) == (3, 60)
+    assert (record.models, record.items) == (3, 60)
     assert quality.models == pytest.approx(
         {f"org/{name}": accuracy for name, accuracy in expected.models.items()}
     )
@@ -134,7 +134,7 @@ def test_novelty_compares_named_trees_with_others(tmp_path: Path) -> None:
     quality, record = measure(root, tmp_path, quality_eval_cfg=where)
     (accuracies,) = quality.priors.values()
     assert accuracies == {m: pytest.approx(np.mean(row[:30])) for m, row in SCORES.items()}
-    assert quality.figures["novelty"].value is not None and len(record.diagnosis.priors) == 1
+    assert quality.figures["novelty"].value is not None and len(record.priors) == 1
 
 
 def test_responses_that_cannot_be_compared_have_a_diagnosis_and_the_reason(
@@ -148,7 +148,7 @@ def test_responses_that_cannot_be_compared_have_a_diagnosis_and_the_reason(
     quality, record = measure(file, tmp_path, strict=False)
     reasons = {figure.reason for figure in quality.figures.values()}
     assert len(reasons) == 1 and "have different generations" in str(reasons)
-    assert record.diagnosis.items == 60 and quality.models["org/m1"] == np.mean(SCORES["org/m1"])
+    assert record.items == 60 and quality.models["org/m1"] == np.mean(SCORES["org/m1"])
     assert [file.reason for file in quality.skipped] == ["1 samples without a score"]
     assert "warning: no figures: the models of" in capsys.readouterr().out
 
@@ -158,5 +158,5 @@ def test_logs_that_name_other_models_than_their_directories_are_told(
 ) -> None:
     root = write_directories(tmp_path / "tree", SCORES)
     quality, record = measure(root, tmp_path, layout=Layout.FLAT)
-    assert set(quality.models) == {"run0", "run1"} and record.diagnosis.models == 3
+    assert set(quality.models) == {"run0", "run1"} and record.models == 3
     assert "name other models than its directories" in capsys.readouterr().out

@@ -69,7 +69,7 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
 def test_the_tasks_that_two_models_answer_are_diagnosed(storage: Path):
     views = ARC.model_copy(update={"votes": VotesConfig(views=1)})
     run_evaluate(scored(storage, "both", models=("one", "two"), scoring=views))
-    diagnosis = content(storage / "both/diagnosis.json")["diagnosis"]
+    diagnosis = content(storage / "both/diagnosis.json")
     assert (diagnosis["models"], diagnosis["items"]) == (2, len(TASKS))
     page = (storage / "both/report.html").read_text()
     assert 'href="diagnosis.html"' in page and "Differences between models" in page

@@ -58,7 +58,7 @@ def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
     assert all(0 < value < 1 for by in rules.values() for value in by.values())
     assert content(tree / "scores-rules.json")["rules"] == rules
     assert content(tree / "record.json")["finished"]
-    diagnosis = content(tree / "diagnosis.json")["diagnosis"]
+    diagnosis = content(tree / "diagnosis.json")
     assert (diagnosis["models"], diagnosis["items"]) == (2, 2)
     assert (tree / "diagnosis.html").exists()
 

@@ -70,7 +70,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
         f"{quality['figures']['separability']['value']:.3f}" in page
         and "rule: copy the source" in page
     )
-    diagnosis = json.loads((run / "diagnosis.json").read_text())["diagnosis"]
+    diagnosis = json.loads((run / "diagnosis.json").read_text())
     assert (diagnosis["models"], diagnosis["items"]) == (2, 2)
     assert 'href="diagnosis.html"' in page and (run / "diagnosis.html").exists()
 

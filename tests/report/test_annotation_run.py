@@ -22,8 +22,9 @@ from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
 from raylab.config.llm import Budget
+from raylab.doctor.diagnosis import Diagnosis
 from raylab.report.annotation_run import conclude
-from raylab.report.diagnosis import DIAGNOSIS_PAGE, DiagnosisRecord
+from raylab.report.diagnosis import DIAGNOSIS_PAGE
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
@@ -203,12 +204,12 @@ def test_the_annotators_answers_to_gold_are_diagnosed(storage: Storage):
     storage.endpoints = {"endpoints": {"default": {"base_url": "http://127.0.0.1:9/v1"}}}
     run = storage.annotate("run", answered(4))
     _, page = storage.conclude(run)
-    record = run.read_record(DiagnosisRecord)
+    record = run.read_record(Diagnosis)
     assert record is not None
-    (pair,) = record.diagnosis.differences.shown
+    (pair,) = record.differences.shown
     # B is right in all ten cases, A in four of them.
     assert (pair.first, pair.second, pair.difference) == ("n", "m", pytest.approx(0.6))
-    assert record.diagnosis.items == 10
+    assert record.items == 10
     assert "The diagnosis of 2 models on 10 items" in page.text
     assert (run / DIAGNOSIS_PAGE).exists()
 

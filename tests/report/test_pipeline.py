@@ -112,7 +112,7 @@ def test_each_model_is_measured_by_the_rules_on_its_own_tasks():
     table = score_table(models)
     (own, other), rules = table.bodies
     assert [cell.small for cell in own] == ["", "-0.125", "", ""]
-    assert [cell.small for cell in other] == ["", "+0.100", "-0.010", "+0.625"]
+    assert [cell.small for cell in other] == ["", "+0.100", "+0.011", "+0.625"]
     names = ["copy the source (a)", "copy the source (b)", "previous cell (b)"]
     assert [row[0].text for row in rules] == [f"rule: {name}" for name in names]
     (first, second) = training_table(models).bodies[0]
