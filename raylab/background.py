@@ -1,4 +1,4 @@
-"""Work beside the main thread: it outlives a failure that passes, and ends in no silence."""
+"""Work beside the main thread, whose failures are retried or reported."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
 
     Args:
         work: Function of the thread; returns soon after `stop` is called.
-        stop: Tells `work` to return.
+        stop: Makes `work` return.
 
     Raises:
         Exception: The error of `work`; only a warning if the block has an error of its own.
@@ -33,7 +33,7 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
         else:
             ended.set_result(None)
 
-    # A thread of an executor would keep a process alive whose `stop` fails.
+    # A thread of an executor would keep the process alive if `stop` fails.
     threading.Thread(target=run, daemon=True).start()
     try:
         yield
@@ -47,9 +47,9 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
 
 
 class Listeners(Generic[T]):
-    """Named functions that are all told the state of some work, whichever of them fail.
+    """Named functions that get the state of some work, even if some of them fail.
 
-    A state tells all that earlier ones told, so a later state makes good what a failure left out.
+    A state includes all earlier ones, so the next state makes up for a failure.
     """
 
     def __init__(self, listeners: Mapping[str, Callable[[T], object]]) -> None:
@@ -72,10 +72,10 @@ class Listeners(Generic[T]):
                 self._failed.pop(name, None)
 
     def finish(self) -> None:
-        """Calls those again whose last call failed.
+        """Repeats the last calls that failed.
 
         Raises:
-            Exception: The error of the first that fails again; those of others are warnings.
+            Exception: The first error of a repeated call; others are warnings.
         """
         errors: list[Exception] = []
         for name, state in self._failed.items():

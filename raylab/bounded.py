@@ -1,11 +1,10 @@
-"""Limits on what is read from outside: files, lines, JSON and members of zips.
+"""Limits on external input: files, lines, JSON and members of zips.
 
-A small file may stand for a huge one, such as a zip that lies about its sizes. Readers take their
-input through this module, which counts what really arrives and holds no more than the limit in
-memory.
+A small file may expand to a huge one, such as a zip that lies about its sizes. Readers take their
+input through this module, which counts the real bytes and keeps no more than the limit in memory.
 
-Every function takes `where`, which names the input in errors, and raises `DataError` for an input
-that is broken and its subclass `LimitError` for one beyond a limit.
+Every function takes `where`, the name of the input in errors. A broken input raises `DataError`,
+one beyond a limit its subclass `LimitError`.
 """
 
 import codecs
@@ -27,13 +26,13 @@ import msgspec
 from raylab.errors import DataError, LimitError
 
 CHUNK = 1 << 16
-"""Bytes that are asked for at once."""
+"""Bytes per read."""
 LIST_CHUNK = 1 << 20
-"""Likewise of a long list in JSON."""
+"""Bytes per read of a long JSON list."""
 DEEP = "lists and objects within each other"
 JSON_BYTES = 1 << 26
 JSON_DEPTH = 100
-"""Most lists and objects within each other: pickle and others recurse into what was read."""
+"""Deepest nesting of lists and objects: pickle and others recurse into values."""
 LINE_BYTES = 1 << 24
 ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
@@ -70,7 +69,7 @@ def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
 
 
 def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines that are not blank, with their numbers from 1 and their ends.
+    """Yields the lines that are not blank, with line numbers from 1 and line ends.
 
     Raises:
         LimitError: A line has `longest` bytes or more.
@@ -86,9 +85,9 @@ def parse_json(content: bytes | str, where: str) -> object:
     """Returns the value of JSON text in UTF-8, with or without a byte order mark.
 
     Raises:
-        DataError: It is no JSON (the error has line and column), holds NaN, a number beyond a
-            float or a lone surrogate, or an object in it holds a key twice.
-        LimitError: It has more than `JSON_BYTES`, or is deeper than `JSON_DEPTH`.
+        DataError: It is not JSON (the error has line and column), or contains NaN, a number beyond
+            a float, a lone surrogate, or an object with a repeated key.
+        LimitError: It has more than `JSON_BYTES`, or is nested deeper than `JSON_DEPTH`.
     """
     if len(content) > JSON_BYTES:
         raise over(where, "bytes of JSON", JSON_BYTES)
@@ -109,7 +108,7 @@ def parse_json(content: bytes | str, where: str) -> object:
 
 
 def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: str = "") -> T:
-    """Parses JSON, in which NaN and infinities are read as Python writes them.
+    """Parses JSON, with NaN and infinities as Python writes them.
 
     Args:
         decoder: The decoder of the type.
@@ -135,9 +134,9 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
 
 
 def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, str]:
-    """Yields the elements of a JSON list one at a time, from after its bracket.
+    """Yields the elements of a JSON list one at a time, starting after its bracket.
 
-    Returns what follows the list, at most `longest` bytes.
+    Returns the text after the list, at most `longest` bytes.
 
     Raises:
         DataError: The list is no JSON, ends early, or an element is longer than `longest`.
@@ -153,7 +152,7 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
         except RecursionError:
             raise over(where, DEEP, JSON_DEPTH) from None
         except ValueError as error:
-            # The element goes on in what was not read yet, if it is one.
+            # The element may continue in the next chunk.
             held = len(text) - place
             chunk = file.read(max(LIST_CHUNK, held)) if held <= longest else b""
             if not chunk:
@@ -166,7 +165,7 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
 
 
 def _is_deep(value: object) -> bool:
-    """Returns True if lists and objects lie deeper within each other than `JSON_DEPTH`."""
+    """Returns True if lists and objects are nested deeper than `JSON_DEPTH`."""
     level: list[Any] = [value] if isinstance(value, list | dict) else []
     for _ in range(JSON_DEPTH):
         level = [
@@ -194,7 +193,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def open_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
-    """Opens a zip, whose members `read_member` reads.
+    """Opens a zip for `read_member`.
 
     Raises:
         DataError: It is no zip, or broken.
@@ -231,7 +230,7 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
 
 
 def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
-    # Importing pyarrow takes half a second, which configurations need not wait for.
+    # Importing pyarrow takes half a second, too long for reading a configuration.
     import pyarrow as pa
 
     file = cast(BinaryIO, archive.fp)

@@ -38,7 +38,7 @@ class NonFiniteLossError(TrainingError):
 
 
 class WorkersLostError(TrainingError):
-    """The workers of a training died, or were not placed, more often than it may retry."""
+    """The workers of a training died or were not placed more often than it may retry."""
 
 
 class LabelError(RaylabError):
@@ -54,11 +54,11 @@ class CallError(LlmError):
 
 
 class DeadlineError(LlmError):
-    """A call that got no answer in time; another time it may."""
+    """A call that got no answer in time, but may later."""
 
 
 class EndpointError(LlmError):
-    """An endpoint to which every call would fail."""
+    """An endpoint where every call would fail."""
 
 
 class BudgetError(LlmError):

@@ -64,7 +64,7 @@ def structured() -> bool:
 
 @contextmanager
 def details() -> Generator[None]:
-    """Prints what Ray's processes say as well while in use, for sessions that begin meanwhile."""
+    """Prints the output of Ray's processes too, for sessions that start while in use."""
     ALL.setLevel(logging.DEBUG)
     try:
         yield
@@ -73,19 +73,19 @@ def details() -> Generator[None]:
 
 
 def detailed() -> bool:
-    """Returns True if this process prints what Ray's processes say."""
+    """Returns True if this process prints the output of Ray's processes."""
     return ALL.isEnabledFor(logging.DEBUG)
 
 
 def bind_run(run: str, run_id: str | None) -> None:
-    """Tags later lines with the run. The first run stays, because later ones are parts of it."""
+    """Tags later lines with the run. The first run stays, because it contains later ones."""
     for lines in _active():
         if lines.run is None:
             lines.run, lines.run_id = run, run_id
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formatter of Python's warnings as text: foreign text in them is made printable."""
+    """Formatter of Python's warnings as printable text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the message, with the traceback of an exception."""
@@ -167,11 +167,11 @@ class _Strays(io.TextIOBase):
 
 
 def _print(text: str, stream: TextIO) -> None:
-    """Prints a line at once, or on a full disk with a later one; the end of the process tells."""
+    """Prints a line at once, or on a full disk together with a later one."""
     try:
         print(text, file=stream, flush=True)
     except OSError as error:
-        # Python keeps what it could not write, and writes it before all else.
+        # Python keeps unwritten text and writes it before the next.
         if error.errno not in PASSING:
             raise
 

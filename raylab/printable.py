@@ -1,4 +1,4 @@
-"""Text as it may be shown: without what a terminal would obey, and without secrets of URLs."""
+"""Text that is safe to show: without terminal commands, and without secrets in URLs."""
 
 import re
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ _BREAKS = re.compile("[\t\n]")
 def printable(text: str, breaks: bool = True) -> str:
     r"""Returns a text with its control, direction, hidden and surrogate characters as escapes.
 
-    An escape is that of a Python string, such as `\x1b`. All other Unicode stays as it is, also
-    the joiners of U+200C and U+200D, which Persian, Hindi and emojis are written with.
+    An escape is that of a Python string, such as `\x1b`. All other Unicode stays, including the
+    joiners U+200C and U+200D of Persian, Hindi and emojis.
 
     Args:
         text: Text from a file, a language model or a user.
@@ -42,16 +42,16 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def secret_in(url: str) -> str | None:
-    """Returns the place of a secret in a URL, such as `a password`; None if it holds none.
+    """Returns the place of a secret in a URL, such as `a password`; None if there is none.
 
-    Escapes such as `%77` are decoded first, also repeated ones, as those who open a URL may do.
+    Escapes such as `%77`, even repeated ones, are decoded first, as clients may do.
     """
     while (decoded := unquote(url)) != url:
         url = decoded
     scheme, _, rest = url.partition("://") if "://" in url else ("", "", url)
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     user, at, _ = authority.rpartition("@")
-    # A password may hold slashes, which end the authority for some readers.
+    # A password may contain slashes, which end the authority for some readers.
     before = rest.partition("@")[0] if "@" in rest else ""
     if user.partition(":")[2] or before.partition(":")[2]:
         return "a password"
@@ -66,7 +66,7 @@ def secret_in(url: str) -> str | None:
 
 
 def redact(text: str) -> str:
-    """Returns a text in which URLs with secrets are cut to their scheme.
+    """Returns a text with URLs that contain secrets cut to their scheme.
 
     Secret parameters of an address without a scheme are blanked.
     """

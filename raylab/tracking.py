@@ -1,9 +1,8 @@
-"""Figures of runs where people follow them: TensorBoard's files, MLflow, Weights & Biases.
+"""Figures of runs in trackers: TensorBoard's files, MLflow, Weights & Biases.
 
-A resumed or restarted run goes on in the tracked run that it began. The trials of a sweep and the
-trainings of a pipeline are tracked runs of their own, below that of the sweep or pipeline. MLflow
-and Weights & Biases are asked for and may be out of reach: what they do not take is a warning, and
-never the end of a run.
+A resumed or restarted run continues its tracked run. The trials of a sweep and the trainings of a
+pipeline are tracked runs of their own, below that of the sweep or pipeline. MLflow and Weights &
+Biases may be out of reach: their failures are warnings and never end a run.
 """
 
 import io
@@ -28,9 +27,9 @@ TENSORBOARD_DIRECTORY = "tensorboard"
 RUN_TAG = "raylab.run_id"
 LONGEST_PARAMETER = 500
 MOST_PARAMETERS = 100
-"""Most parameters that MLflow takes at once."""
+"""Most parameters per request to MLflow."""
 MOST_FAILURES = 5
-"""Failures in a row after which a tracker is not asked any more."""
+"""Failures in a row after which a tracker is given up."""
 FILE_VERSION = "brain.Event:2"
 LOGGER = logging.getLogger(__name__)
 
@@ -38,20 +37,20 @@ Figures = Mapping[str, float]
 
 
 class Tracker(Protocol):
-    """A place that takes the figures of a run."""
+    """A destination for the figures of a run."""
 
     def log(self, step: int, figures: Figures) -> None:
-        """Takes the figures at a step; the same step again changes nothing."""
+        """Stores the figures of a step; repeating a step changes nothing."""
         ...
 
     def close(self) -> None:
-        """Says that no further figures come from this process."""
+        """Ends the figures from this process."""
         ...
 
 
 @contextmanager
 def tracking(names: Sequence[Tracking], run: Run) -> Generator[dict[str, Tracker]]:
-    """Opens the trackers of a run by their names, and closes them in the end.
+    """Opens the trackers of a run by name, and closes them at the end.
 
     Raises:
         ConfigError: The package of one is not installed.
@@ -66,7 +65,7 @@ def tracking(names: Sequence[Tracking], run: Run) -> Generator[dict[str, Tracker
 
 
 def track(names: Sequence[Tracking], run: Run, step: int, figures: Figures) -> None:
-    """Gives the figures of a run without epochs to trackers.
+    """Sends the figures of a run without epochs to trackers.
 
     Raises:
         ConfigError: The package of one is not installed.
@@ -90,12 +89,12 @@ def _open(name: Tracking, run: Run) -> Tracker:
 class TensorBoard:
     """TensorBoard scalars of a run, in `<run>/tensorboard` on any filesystem.
 
-    The event file is written whole at every step, so that the next write makes good one that
-    failed. TensorBoard's own writer appends to local files only, and its thread dies of a failure.
+    The event file is written whole at every step, so the next write makes up for a failure.
+    TensorBoard's own writer appends to local files only, and a failure ends its thread.
     """
 
     def __init__(self, run: Run) -> None:
-        """Begins an event file; a resumed run adds another."""
+        """Starts an event file; a resumed run adds another."""
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.run = run
@@ -133,13 +132,13 @@ class TensorBoard:
 
 
 class _Lenient:
-    """A tracker whose failures are warnings, and which is given up after some in a row."""
+    """A tracker whose failures are warnings; it is given up after some in a row."""
 
     def __init__(self, name: str, begin: Callable[[], Tracker]) -> None:
         self._name, self._begin = name, begin
         self._tracker: Tracker | None = None
         self._failures = 0
-        # It is there to be seen before the first figures, which may take hours.
+        # It appears at once: the first figures may take hours.
         self._do(lambda tracker: None)
 
     def log(self, step: int, figures: Figures) -> None:
@@ -163,7 +162,7 @@ class _Lenient:
 
     def _warn(self, error: Exception) -> None:
         self._failures += 1
-        # Its words may hold the address of a server, and a password in it.
+        # The message may contain the address of a server with a password.
         kind = type(error).__name__
         if self._failures == 1:
             LOGGER.warning("%s does not take the figures (%s); the run goes on", self._name, kind)
@@ -172,7 +171,7 @@ class _Lenient:
 
 
 def _whole(run: Run) -> Run | None:
-    """Returns the run that a run is a part of, as a trial is of its sweep; None if it is whole."""
+    """Returns the run that contains a run, such as the sweep of a trial; None if there is none."""
     above = run.parent.parent if run.parent.name == TRIALS else run.parent
     return Run.at(above) if (above / RECORD).exists() else None
 
@@ -183,7 +182,7 @@ class _Mlflow:
     def __init__(self, run: Run) -> None:
         from mlflow import MlflowClient
 
-        # MLflow would try for minutes, in which a training waits.
+        # MLflow would retry for minutes while a training waits.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         whole = _whole(run)
@@ -203,7 +202,7 @@ class _Mlflow:
         self._describe(flat(run.record.config))
 
     def _tracked(self, experiment: str, run: Run) -> str | None:
-        """Returns the id by which MLflow has a run; None if it has not."""
+        """Returns MLflow's id of a run; None if it has none."""
         mine = f"tags.`{RUN_TAG}` = '{run.id}'"
         tracked = self._client.search_runs([experiment], mine, max_results=1)
         return tracked[0].info.run_id if tracked else None
@@ -227,7 +226,7 @@ class _Mlflow:
 
 
 class _WeightsAndBiases:
-    """A run of Weights & Biases; without a key it is kept in the run directory, to be synced."""
+    """A run of Weights & Biases; without a key it stays in the run directory for a later sync."""
 
     def __init__(self, run: Run) -> None:
         import wandb

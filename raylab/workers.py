@@ -1,6 +1,6 @@
-"""Where work in parts is done: in the process that calls, or by other `Workers`, such as Ray's.
+"""Work in parts: done in this process, or by other `Workers`, such as Ray's.
 
-A part is a call of a function; its arguments and its result can be pickled.
+A part is a call of a function with arguments and a result that can be pickled.
 """
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -15,11 +15,11 @@ R = TypeVar("R")
 
 
 class Workers(Protocol):
-    """A place where calls are made.
+    """A place where calls run.
 
     Attributes:
-        share: What each call may use: its CPUs, and a GPU or none.
-        places: The calls that are made at the same time, at least 1.
+        share: CPUs and GPU that each call may use.
+        places: Number of calls at the same time, at least 1.
     """
 
     @property
@@ -29,7 +29,7 @@ class Workers(Protocol):
     def places(self) -> int: ...
 
     def put(self, value: Any) -> Any:
-        """Returns what stands for a value among the arguments of many calls."""
+        """Returns a reference to a value, to use as an argument of many calls."""
         ...
 
     def run(
@@ -37,8 +37,8 @@ class Workers(Protocol):
     ) -> Generator[tuple[Key, R]]:
         """Yields the keys of calls with their results as they end.
 
-        A call whose storage or process fails is made again, up to `share.max_failures` times.
-        Closing the generator ends the calls that are under way.
+        A call whose storage or process fails is repeated up to `share.max_failures` times. Closing
+        the generator ends running calls.
 
         Args:
             function: The function that is called.
@@ -51,7 +51,7 @@ class Workers(Protocol):
         ...
 
     def count(self, what: str, number: int, **labels: str) -> None:
-        """Counts what was done, for those who watch from outside."""
+        """Counts finished work, for monitoring."""
         ...
 
 
@@ -59,14 +59,14 @@ _listener: ContextVar[Callable[[float], object] | None] = ContextVar("listener",
 
 
 def advance(share: float) -> None:
-    """Tells which share of the call under way is done, in [0, 1]; other processes tell nobody."""
+    """Reports the share of the running call that is done, in [0, 1], within this process."""
     if (listen := _listener.get()) is not None:
         listen(share)
 
 
 @contextmanager
 def listening(listen: Callable[[float], object]) -> Generator[None]:
-    """Has `listen` called with the shares that calls in this process tell, while in use."""
+    """Passes the shares that calls in this process report to `listen`, while in use."""
     token = _listener.set(listen)
     try:
         yield
@@ -75,12 +75,12 @@ def listening(listen: Callable[[float], object]) -> Generator[None]:
 
 
 class WorkersHere:
-    """The process that calls; it makes one call after the other."""
+    """This process, which makes one call after the other."""
 
     places = 1
 
     def __init__(self, share: ClusterConfig) -> None:
-        """Takes what calls may use; by default the GPU or all CPUs of this machine."""
+        """Takes the CPUs and GPU that calls may use."""
         self.share = share
 
     def put(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ray's copies of the working directory, which it uploads for a submitted job and then deletes."""
+"""Ray's copies of the working directory, uploaded for a submitted job and deleted after it."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,12 +21,12 @@ KEY_FILES = tuple(
 
 
 def is_in_copy(path: str | Path) -> bool:
-    """Returns True if a local path lies in a copy."""
+    """Returns True if a local path lies in such a copy."""
     return COPIES in str(path)
 
 
 def refuse_keys(directory: Path) -> None:
-    """Refuses to run in a copy with files that usually hold keys; other directories may have them.
+    """Refuses to run in a copy with files that usually hold keys.
 
     Raises:
         ConfigError: The directory is a copy and has such files.
