@@ -21,20 +21,18 @@ from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, pe
 SKILL_NOTE = "beside each share the skill over the best rule"
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""
-SCORES = {
+SHORT_LABELS = {
     "solve_rate": "solved",
     "shape_accuracy": "shape",
     OBJECTIVE: "objective",
     "grid_accuracy": "grid",
     "grid_tol_0p95": "≥ 95 % right",
     "cell_accuracy": "cell",
-    "change_recall": "change recall",
-    "change_precision": "change precision",
     "transformation_f1": "change F1",
     "copy_rate": "copied",
     GAP_RATE: "tasks with gap",
 }
-"""Labels of the metrics on a page, free-running ones first."""
+"""Labels of metrics above the columns of a page; others have their own."""
 GROUP_COLUMNS = {
     "solve_rate": "solved, free-running",
     "shape_accuracy": "shape, free-running",
@@ -136,7 +134,11 @@ def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
 def score_table(models: Models) -> Table:
     """Returns a row of metrics for each model at its best epoch, then one for each rule."""
     present = {key for model in models.values() for key in model.reported.metrics}
-    labels = {key: label for key, label in SCORES.items() if key in present}
+    labels = {
+        key: SHORT_LABELS.get(key, metric.label)
+        for key, metric in GRID_METRICS.items()
+        if metric.compared and key in present
+    }
     best = {key: _find_best(models, key) for key in labels}
     rows: list[Row] = [
         [
