@@ -77,15 +77,17 @@ def _describe(domain: Domain) -> str:
 def _curves(sweep: SweepMetrics, histories: Mapping[str, History], monitor: str) -> Iterator[Block]:
     names = curve_names(sweep)
     shown = list(names)[:SHOWN_CURVES]
-    yield curves({names[trial]: histories[trial] for trial in shown}, monitor)
+    # The table of trials says what they drew.
+    ranked = {f"rank {rank}": histories[trial] for rank, trial in enumerate(shown, 1)}
+    yield curves(ranked, monitor)
     if len(shown) < len(names):
         yield f"The chart shows the best {len(shown)} of {len(names)} trials."
 
 
 def curve_names(sweep: SweepMetrics) -> dict[str, str]:
-    """Returns the rank of each trained trial, best first, by its name."""
+    """Returns rank and drawn values of each trained trial, best first, by its name."""
     trained = (trial for trial in sweep.trials if trial.trained)
-    return {trial.trial: f"rank {rank}" for rank, trial in enumerate(trained, 1)}
+    return {trial.trial: f"{rank}. {trial.description}" for rank, trial in enumerate(trained, 1)}
 
 
 def _best(uri: str, best: str) -> list[Block]:

@@ -42,7 +42,7 @@ def test_models_and_configurations_stand_side_by_side_with_the_best_marked(tmp_p
     page = page_of(comparison)
     assert ["model", "grid", "cell", "copied"] in page.rows
     assert ["a", "25.00 %", "85.00 %", "25.00 %"] in page.rows
-    assert ["b", "1", "-", "0.5000", "12.3", "1,234,567"] in page.rows
+    assert ["b", "2", "-", "0.5000", "12.3", "1,234,567"] in page.rows
     # Not the copy rate, which has no good end, nor what is equal.
     assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00 %"]
     report = comparison.report

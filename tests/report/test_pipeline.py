@@ -225,7 +225,7 @@ def test_a_fine_tuning_shows_each_task_and_their_mean_before_and_after(
     # A mean over tasks: one of four pairs counts as much as one of two.
     assert ["mean of the tasks", "6", "25.00 % → 50.00 %", *same] in page.rows
     new = "test pairs (of tasks that were trained on)"
-    assert f"{new}; the first model was trained on {text}" in page.text
+    assert f"{new}. The first model was trained on {text}" in page.text
 
 
 def test_fifty_models_fit_in_three_megabytes_and_the_best_are_pictured():

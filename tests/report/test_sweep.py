@@ -14,6 +14,7 @@ from raylab.report.sweep import (
 )
 from tests.arc.measured import held_out, trained
 from tests.report.pages import Page
+from tests.report.runs import SPACE
 from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
@@ -33,7 +34,7 @@ def history(score: float) -> list[dict[str, float]]:
 def render(*trials: Trial, test: HeldOut | None = None, rules: RuleMetrics = RULES) -> str:
     histories = {each.trial: history(each.trained.score) for each in trials if each.trained}
     sweep = SweepMetrics(trials=trials, rules=rules, test=test)
-    record = run_record(job="tune", name="night", config={"trials": len(trials)})
+    record = run_record(job="tune", name="night", config={"space": SPACE})
     best = "training:\n  lr: 0.1\n"
     return render_page(sweep_page("/runs/night", record, sweep, histories, MONITOR, best))
 
@@ -41,7 +42,7 @@ def render(*trials: Trial, test: HeldOut | None = None, rules: RuleMetrics = RUL
 def test_trials_stand_by_rank_and_failures_with_their_reason():
     page = Page(render(trial("a", 0.5), trial("b", 0.25), trial("c", None, failure="no memory")))
     assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
-    assert "1 trial failed; the table says why." in page.text
+    assert "1 trial failed, for the reasons in the table." in page.text
     ends = ["2", "3", "1,234,567"]
     assert ["1", "champion lr=a", "12.50 %", "0.5000", "+0.375", *ends, "a"] in page.rows
     assert ["2", "champion lr=b", "12.50 %", "0.2500", "+0.062", *ends, "b"] in page.rows
@@ -51,6 +52,8 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "The best rule that learns nothing, copy the source, reaches 0.2000." in page.text
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
+    assert ["training.lr", "0.0003 to 0.005, logarithmic", "a"] in page.rows
+    assert ["training.batch_size", "16, 32, 64", "-"] in page.rows
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_a_trial_that_learnt_nothing_is_no_best_one(
     trials = tuple(trial(f"t{place}", score) for place, score in enumerate(scores))
     html = render(*trials, rules=rules)
     assert ('class="best"' in html) is ("The best of" in html) is green
-    assert ("No trial has learnt enough: the first of" in html) is not green
+    assert ("No trial beats the rules: the first of" in html) is not green
 
 
 def test_curves_are_named_by_rank_and_what_was_searched():
@@ -83,6 +86,7 @@ def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
 def test_of_many_trials_the_first_are_listed():
     many = SHOWN_TRIALS + 50
     html = render(*(trial(f"t{n:04}", 1 - n / many) for n in range(many)))
-    assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", html)) == SHOWN_TRIALS
+    trials = html.partition('id="search"')[0]
+    assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", trials)) == SHOWN_TRIALS
     assert f"The first {SHOWN_TRIALS} of {many}." in html
-    assert f"Of {many} trials the first {SHOWN_CURVES} are drawn." in html
+    assert f"The chart shows the best {SHOWN_CURVES} of {many} trials." in html
