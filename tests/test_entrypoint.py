@@ -103,7 +103,8 @@ def test_the_command_runs_the_script_of_the_job(
         monkeypatch.setattr(sys, "argv", ["/usr/bin/raylab", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        return ended.value.code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
 
     assert run("train", "--help")[1].startswith("usage: raylab train [--help]")
     status, out, _ = run()

@@ -249,7 +249,7 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
-        self._tell(trials, trial, f": {describe(drawn)}", drawn=drawn)
+        self._tell(self._done(trials), trial, f": {describe(drawn)}", drawn=drawn)
         self._count(trials)
 
     def on_trial_result(
@@ -267,12 +267,12 @@ class _Progress(ray.tune.Callback):
         best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
         self.meters.record(BEST_SCORE, best)
         figures = f"best {label_of(self.monitor)} {best:.4f}  trial {name} {score:.4f}"
-        line = f" {epoch_line(epoch)}"
-        self._tell(trials, trial, line, figures, epoch=epoch.epoch, score=score)
+        line, done = f" {epoch_line(epoch)}", self._done(trials)
+        self._tell(done, trial, line, figures, epoch=epoch.epoch, score=score)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         done = self._done(trials, trial)
-        self._tell(trials, trial, f" ended, {done} of {self.trials} done", done=done)
+        self._tell(done, trial, f" ended, {done} of {self.trials} done")
         self._count(trials, trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -281,12 +281,17 @@ class _Progress(ray.tune.Callback):
         log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
         self._count(trials)
 
-    def _tell(
-        self, trials: list[Any], trial: Any, end: str, figures: str = "", **fields: Any
-    ) -> None:
-        name, done = self._name(trial), self._done(trials)
-        progress = {"done": done, "total": self.trials, "unit": "trials", "trial": name}
-        log_progress(f"trial {name}{end}", figures=figures, **progress | fields)
+    def _tell(self, done: int, trial: Any, end: str, figures: str = "", **fields: Any) -> None:
+        name = self._name(trial)
+        log_progress(
+            f"trial {name}{end}",
+            done=done,
+            total=self.trials,
+            unit="trials",
+            figures=figures,
+            trial=name,
+            **fields,
+        )
 
     def _done(self, trials: list[Any], ended: Any = None) -> int:
         """Returns how many trials have ended, with one that just `ended`."""
