@@ -20,6 +20,7 @@ from raylab.annotation.statistics.estimates import (
     Estimate,
     agreement,
     amount_mean,
+    estimate,
     share_mean,
     share_of,
 )
@@ -33,6 +34,8 @@ SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")
 EDITS = "levenshtein"
 NONE = "none"
 NOTHING: Categories = frozenset()
+MOST_ANSWERS = 500
+"""Most different answers of which all distances are computed; texts in a record have no bound."""
 SHOWN = 10
 """Most disagreements in a report."""
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
@@ -149,7 +152,8 @@ def krippendorff_alpha(
 
     At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
     Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for two observers.
-    Undefined if all answers are the same set, so that no disagreement is expected.
+    Undefined if all answers are the same set, so that no disagreement is expected, or if more than
+    `MOST_ANSWERS` differ.
 
     Args:
         counts: Cases by the two answers, None or an empty set for a missing one; those cases hold
@@ -158,6 +162,10 @@ def krippendorff_alpha(
         draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
     """
+    different = {answer for answers in counts for answer in answers if answer}
+    if (number := len(different)) > MOST_ANSWERS:
+        reason = f"{number:,} different answers: at most {MOST_ANSWERS} are compared by distance"
+        return estimate(None, sum(counts.values()), reason=reason)
     values, table = _table(counts, sorted)
     differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 
