@@ -119,9 +119,14 @@ def fit(
     return metrics
 
 
+class _Trainer(TorchTrainer):
+    def _register_sigint_handler(self, controller: Any) -> None:
+        """Leaves Ctrl-C to the job: Ray Train's handler would end it with status 0."""
+
+
 def _trainer(settings: WorkerSettings) -> TorchTrainer:
     cluster, gpu = settings.config.cluster, uses_gpu(settings.config.cluster)
-    return TorchTrainer(
+    return _Trainer(
         work,
         train_loop_config={SETTINGS: settings},
         torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),

@@ -51,3 +51,33 @@ def test_a_signal_interrupts(tmp_path: Path):
     assert driver.returncode == 130
     assert err.decode().splitlines()[-1].endswith("the same command with resume=true goes on")
     assert json.loads((tmp_path / "run" / "record.json").read_text())["finished"] is None
+
+
+SWEPT = ["space.model={encoder_decoder: {d_model: {choice: [16]}}}", "stop_early=false"]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("job", "keys"),
+    [("train", [*TINY, "cluster.workers=2", "cluster.cpus_per_worker=1"]), ("tune", SWEPT)],
+)
+def test_ctrl_c_ends_what_ray_runs_with_one_line(tmp_path: Path, job: str, keys: list[str]) -> None:
+    """A terminal sends the signal to Ray's processes as well."""
+    order = [f"storage={tmp_path}", "name=run", *keys, "data.every=40", "training.epochs=4000"]
+    driver = subprocess.Popen(
+        [sys.executable, f"{ROOT}/jobs/{job}.py", *order],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert driver.stdout is not None
+    assert any("epoch " in line for line in driver.stdout)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, err = driver.communicate(timeout=120)
+    assert (driver.returncode, err) == (
+        130,
+        "interrupted; the same command with resume=true goes on\n",
+    )
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["finished"] is None
