@@ -71,10 +71,11 @@ def main() -> NoReturn:
     """Runs `raylab <job> ...`, the same as `python jobs/<job>.py ...` in the checkout."""
     job, *argv = sys.argv[1:] or ["--help"]
     if job in ("--help", "-h"):
-        print("usage: raylab JOB [--help] [--cfg job] [--config FILE] [key=value ...]\n\nJobs:")
+        lines = ["usage: raylab JOB [--help] [--cfg job] [--config FILE] [key=value ...]", ""]
         for path in sorted(JOBS.glob("*.py")):
             doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-            print(f"  {path.stem:<10} {doc.splitlines()[0]}")
+            lines.append(f"  {path.stem:<10} {doc.splitlines()[0]}")
+        print("\n".join(lines))
         sys.exit(0)
     try:
         kind, script = _load(job)
