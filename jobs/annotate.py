@@ -1,4 +1,4 @@
-"""Classify texts by a codebook: two annotators, evaluator, adjudicator.
+"""Classify texts by a codebook: annotators, evaluator, adjudicator.
 
 Each case ends as one row of the archive. Answered calls are never sent again.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from rapidfuzz.distance import Levenshtein
@@ -251,7 +251,10 @@ def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
 
 
 Text = Annotated[str, BeforeValidator(_read_text)]
-Choice = Literal["first", "second", "synthesis"]
+PLACES: tuple[str, ...] = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+"""The labels that an adjudicator is shown, by their place."""
+SYNTHESIS = "synthesis"
+"""A label that is none of those shown."""
 
 
 class ReplyModel(BaseModel):
@@ -281,11 +284,12 @@ class ReportReply(ReplyModel):
 
 
 class ChoiceReply(ReplyModel):
-    """An adjudicator's answer: one of the two labels shown, or a label of its own."""
+    """An adjudicator's answer: one of the labels shown, or a label of its own."""
 
     title = "adjudication"
     rationale: Text = ""
-    choice: Annotated[Choice | None, BeforeValidator(_read_name)] = None
+    choice: Annotated[str | None, BeforeValidator(_read_name)] = None
+    """One of `PLACES`, or `SYNTHESIS`; whether it was shown is not checked here."""
     label: Annotated[Any, BeforeValidator(_read_label)] = None
 
 
@@ -323,15 +327,20 @@ class AnswerForm:
         names = {"label": self.key, "rationale": self.reason}
         return {names.get(name, name): name for name in kind.model_fields if name not in hidden}
 
-    def schema(self, kind: type[ReplyModel]) -> Schema:
-        """Returns the JSON schema of the replies of a kind, as the endpoint is asked for."""
+    def schema(self, kind: type[ReplyModel], shown: int = 2) -> Schema:
+        """Returns the JSON schema of the replies of a kind, as the endpoint is asked for.
+
+        Args:
+            kind: The kind of reply.
+            shown: Number of labels that an adjudicator chooses from.
+        """
         issues = [criterion.name for criterion in self.criteria]
         schemas: dict[str, Schema] = {
             "rationale": self.text,
             "summary": self.text,
             "label": self.label,
             "issues": {"type": "array", "items": names_schema(issues), "maxItems": len(issues)},
-            "choice": names_schema(get_args(Choice)),
+            "choice": names_schema([*PLACES[:shown], SYNTHESIS]),
             "score": {"type": "integer", "maximum": 100, "minimum": 0},
             "verdict": names_schema(Verdict),
         }

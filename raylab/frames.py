@@ -5,6 +5,7 @@ Runs and score trees are given by directory or URI, as `runs/one`.
 
 import pandas as pd
 
+from raylab.annotation.outcome import name_annotators
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
 from raylab.annotation.statistics.frame import export_frame
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
@@ -102,7 +103,7 @@ def responses(tree: str) -> pd.DataFrame:
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
-    Columns: those of `raylab.annotation.statistics.frame.COLUMNS`.
+    Columns: those of `raylab.annotation.statistics.frame.export_columns`.
 
     Args:
         run: Directory or URI of the run.
@@ -115,7 +116,7 @@ def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """
     place = Place.at(run)
     opened, made = find_annotation_run(str(place.parent), place.name, archive)
-    codebook = choose_codebook(made)
+    codebook, annotators = choose_codebook(made), name_annotators(len(made.llm.annotators))
     open_book = codebook.prompts[made.llm.prompt].open_book
     with open_archive(opened, archive_location(made)) as store:
-        return export_frame(store.run(opened.name), codebook, open_book=open_book)
+        return export_frame(store.run(opened.name), codebook, annotators, open_book=open_book)

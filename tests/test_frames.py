@@ -6,7 +6,7 @@ import pytest
 
 from raylab import frames
 from raylab.annotation.run import archive_location, open_archive
-from raylab.annotation.statistics.frame import COLUMNS
+from raylab.annotation.statistics.frame import export_columns
 from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.config.jobs import TuneConfig
 from raylab.errors import DataError, RunError
@@ -74,7 +74,7 @@ def test_cases_of_an_annotation_run(tmp_path: Path):
     assert found["case"].tolist() == ["1", "2"]
     assert found["status"].tolist() == [CASES[0].status, CASES[1].status]
     assert found["gold"].tolist() == ["Lrn", "Evo"]
-    assert set(found.columns) == set(COLUMNS)
+    assert set(found.columns) == set(export_columns("AB"))
     same = frames.cases(f"file://{run.path}/?scheme=x")
     assert same["case"].tolist() == ["1", "2"]
     train(tmp_path, "one", 0.25)

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from raylab.annotation.input.cases import select_cases
-from raylab.annotation.outcome import ADJUDICATOR, ANNOTATORS, EVALUATOR
+from raylab.annotation.outcome import ADJUDICATOR, EVALUATOR, STAGES, classify_stage
 from raylab.annotation.settings import RoleModel, Settings, protocol_settings
-from raylab.codebook import Codebook
+from raylab.codebook import PLACES, Codebook
 from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.prices import Prices
@@ -42,7 +42,7 @@ class RoleForecast:
     """What the calls of a role come to.
 
     Attributes:
-        role: name in the configuration.
+        role: its name.
         model: its model.
         least: without second turns and adjudication, with short replies.
         most: with all of them, and the longest replies.
@@ -137,17 +137,22 @@ def _questions(settings: Settings) -> dict[str, list[_Question]]:
     """Returns the questions about a case by role, in the order of the protocol."""
     prompts = settings.prompts
     questions = {
-        ANNOTATORS[side]: [_Question(model, prompts.classify, {})]
-        for side, model in settings.annotators.items()
+        STAGES[classify_stage(name)]: [_Question(model, prompts.classify, {})]
+        for name, model in settings.annotators.items()
     }
     judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
     judge = _Question(settings.evaluator, prompts.evaluate, judged)
-    questions[EVALUATOR] = [judge] * max(len(settings.annotators), 1)
+    questions[EVALUATOR] = [judge] * len(settings.answerers)
     if settings.adjudicator is not None and settings.rules.adjudicator == "model":
         said = "x" * prompts.adjudicate.shown
         issues = [criterion.name for criterion in settings.codebook.criteria]
         shown = {"code": CODE, "rationale": said, "verdict": "WEAK_PASS", "score": 100}
-        content = {"candidates": [{**shown, "issues": issues, "summary": said}] * 2}
+        content = {
+            "candidates": [
+                {"place": place, **shown, "issues": issues, "summary": said}
+                for place in PLACES[: len(settings.annotators)]
+            ]
+        }
         chair = _Question(settings.adjudicator, prompts.adjudicate, content, is_certain=False)
         questions[ADJUDICATOR] = [chair]
         questions[EVALUATOR].append(replace(judge, is_certain=False))

@@ -27,13 +27,8 @@ SHOWN_PROBLEMS = 50
 LONGEST_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
 SHOWN_OF_REPORT = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
-CHOICES: dict[str, Choice | Literal["undo"]] = {
-    "a": "A",
-    "b": "B",
-    "unclear": "unclear",
-    "undo": "undo",
-}
-"""What a decision may say instead of a code, in small letters."""
+OTHER_CHOICES: tuple[Choice | Literal["undo"], ...] = ("unclear", "undo")
+"""What a decision may say beside the name of an answer or a code."""
 
 Filled = Annotated[
     str,
@@ -53,12 +48,13 @@ class ReviewRow(Strict):
     """The reason why the case is open."""
     description: str | None = None
     candidates: tuple[dict[str, Any], ...] = ()
-    """The answers, each with its name (A or B), code (the line of its code; null if none could be
+    """The answers, each with its name (A, B, ...), code (its line; null if none could be
     read), rationale, problem (why no code could be read) and the evaluator's report."""
     adjudicated: dict[str, Any] | None = None
     """The adjudicator's proposal, which was not confirmed."""
     decision: Filled = ""
-    """A, B, unclear, undo or the line of another label; of an audit a line or undo."""
+    """The name of an answer, unclear, undo or the line of another label; of an audit a line or
+    undo."""
     insist: bool = False
     """Decide over the evaluator, which is not asked then."""
     justification: Filled = ""
@@ -122,8 +118,7 @@ def _row(opened: Opened, seed: int) -> ReviewRow:
         description=case.description,
         candidates=tuple(
             _shown(side, outcome.answers[side].classification, outcome.evaluation(side))
-            for side in draw_order(seed, case.case)
-            if side in outcome.answers
+            for side in draw_order(seed, case.case, outcome.answers)
         ),
         adjudicated=adjudication
         and _shown("adjudicator", adjudication.classification, adjudication.confirmation),
@@ -228,13 +223,15 @@ def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, Hu
     label = reviews.codebook.label_name
     if not row.decision:
         raise DataError(
-            f"case {row.case} has a justification and no decision: fill in A, B, unclear or "
-            f"{label} line, or empty the justification to leave the case open"
+            f"case {row.case} has a justification and no decision: fill in the name of "
+            f"an answer, unclear or {label} line, or empty the justification to leave the case open"
         )
     opened = reviews.look(row.case)
     _check_case(row, opened)
+    choices = (*opened.outcome.answers, *OTHER_CHOICES)
+    named = [choice for choice in choices if choice.casefold() == row.decision.casefold()]
     typed = Typed(
-        choice=CHOICES.get(row.decision.casefold(), "own"),
+        choice=named[0] if named else "own",
         code=row.decision,
         justification=row.justification,
         insist=row.insist,
@@ -242,9 +239,8 @@ def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, Hu
     try:
         return opened, reviews.decide(opened, check_name(row.reviewer or reviewer), typed)
     except UndecidedError as error:
-        choices = ", ".join(CHOICES.values())
         if reason := error.problems.get("code"):
-            reason = f"{row.decision!r} is none of {choices} and not {label}: {reason}"
+            reason = f"{row.decision!r} is none of {', '.join(choices)} and not {label}: {reason}"
         raise DataError(f"case {row.case}: {reason or error}") from error
 
 

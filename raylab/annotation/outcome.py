@@ -1,8 +1,8 @@
 """The roles and stages of the protocol, and the outcome of a case as it is archived.
 
-Two annotators answer each case independently, as the sides A and B. An evaluator judges each answer
-alone, an adjudicator settles differences, and the evaluator confirms the adjudicated label. No
-other module spells the names of sides, roles and stages.
+Two to seven annotators, named A, B, ..., answer each case independently. An evaluator judges each
+answer alone, an adjudicator settles differences, and the evaluator confirms the adjudicated label.
+No other module spells the names of annotators, roles and stages.
 
 An outcome holds everything needed to replay the decision. A body is the JSON form of an outcome or
 decision. It holds labels as canonical lines, so `read_outcome` and `read_decision` read it with the
@@ -12,7 +12,7 @@ run's codebook.
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
@@ -26,33 +26,36 @@ from raylab.llm.chat import Reply
 PROTOCOL = "1"
 """Version of the protocol, archived with each run."""
 
-Side = Literal["A", "B"]
-SIDES: tuple[Side, ...] = get_args(Side)
-OTHER: Mapping[Side, Side] = {"A": "B", "B": "A"}
-
-ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
-"""The configured role of each side."""
+ANNOTATORS = ("A", "B", "C", "D", "E", "F", "G")
+"""The names of annotators, in the order of their models in the configuration."""
+Annotator = Annotated[str, Field(pattern=f"^[{''.join(ANNOTATORS)}]$")]
 EVALUATOR, ADJUDICATOR = "evaluator", "adjudicator"
 
-CANDIDATE_SIDE: Side = "A"
-"""The side as which the candidate of a row is judged where the evaluator alone is asked."""
+CANDIDATE_ANNOTATOR: Annotator = "A"
+"""The annotator whose answer the candidate of a row counts as, where only the evaluator is
+asked."""
 CANDIDATE, ADJUDICATE, CONFIRM = "candidate", "adjudicate", "confirm"
 """Steps of a case; the first takes the candidate of its row."""
 
 
-def classify_stage(side: Side) -> str:
-    """Returns the stage in which a side classifies, such as `classify-a`."""
-    return f"classify-{side.lower()}"
+def name_annotators(models: int) -> tuple[Annotator, ...]:
+    """Returns the names of so many annotators; without one, candidates are judged."""
+    return ANNOTATORS[:models] or (CANDIDATE_ANNOTATOR,)
 
 
-def evaluate_stage(side: Side) -> str:
-    """Returns the stage in which a side's answer is evaluated, such as `evaluate-a`."""
-    return f"evaluate-{side.lower()}"
+def classify_stage(annotator: Annotator) -> str:
+    """Returns the stage in which an annotator classifies, such as `classify-a`."""
+    return f"classify-{annotator.lower()}"
+
+
+def evaluate_stage(annotator: Annotator) -> str:
+    """Returns the stage in which an annotator's answer is evaluated, such as `evaluate-a`."""
+    return f"evaluate-{annotator.lower()}"
 
 
 STAGES: Mapping[str, str] = {
-    **{classify_stage(side): f"annotator {side}" for side in SIDES},
-    **{evaluate_stage(side): f"evaluator of {side}" for side in SIDES},
+    **{classify_stage(name): f"annotator {name}" for name in ANNOTATORS},
+    **{evaluate_stage(name): f"evaluator of {name}" for name in ANNOTATORS},
     ADJUDICATE: "adjudicator",
     CONFIRM: "evaluator of adjudicated codes",
 }
@@ -132,11 +135,11 @@ class Evaluation(Strict):
 
 
 class Adjudication(Strict):
-    """The adjudicator's choice of one of two labels or a third."""
+    """The adjudicator's choice of one of the labels shown, or of another."""
 
-    order: tuple[Side, Side]
-    """The annotators in the order in which they were shown."""
-    choice: Literal["A", "B", "synthesis"]
+    order: tuple[Annotator, ...]
+    """The annotators in the order in which their answers were shown, one for each distinct one."""
+    choice: Annotator | Literal["synthesis"]
     classification: Classification
     confirmation: Evaluation | None = None
 
@@ -171,9 +174,10 @@ class Outcome(Strict):
     """Steps of the decision, in order."""
     label: LabelField | None
     """The final label; None while a person must decide."""
-    answers: dict[Side, Answer] = Field(default_factory=dict[Side, Answer])
-    """The annotators' answers, in the order of the sides; missing answers are absent."""
-    agreement: Agreement | None = None
+    answers: dict[Annotator, Answer] = Field(default_factory=dict[Annotator, Answer])
+    """The annotators' answers, in order; missing answers are absent."""
+    agreements: dict[str, Agreement] = Field(default_factory=dict[str, Agreement])
+    """The agreement of each two labels, by the names of their annotators, such as `AB`."""
     adjudication: Adjudication | None = None
     unread: tuple[Call, ...] = ()
     """Calls without a result above: unreadable, or followed by a failed call."""
@@ -185,17 +189,27 @@ class Outcome(Strict):
     started: datetime
     finished: datetime
 
-    def classification(self, side: Side) -> Classification | None:
-        """Returns the classification of a side; None if it did not answer."""
-        return self.answers[side].classification if side in self.answers else None
+    def classification(self, annotator: Annotator) -> Classification | None:
+        """Returns the classification of an annotator; None if it did not answer."""
+        return self.answers[annotator].classification if annotator in self.answers else None
 
-    def evaluation(self, side: Side) -> Evaluation | None:
-        """Returns the evaluation of a side's answer; None if there is none."""
-        return self.answers[side].evaluation if side in self.answers else None
+    def evaluation(self, annotator: Annotator) -> Evaluation | None:
+        """Returns the evaluation of an annotator's answer; None if there is none."""
+        return self.answers[annotator].evaluation if annotator in self.answers else None
 
-    def label_of(self, side: Side) -> Label | None:
-        """Returns the label of a side; None if none could be read."""
-        return self.answers[side].classification.label if side in self.answers else None
+    def label_of(self, annotator: Annotator) -> Label | None:
+        """Returns the label of an annotator; None if none could be read."""
+        return self.labels.get(annotator)
+
+    @property
+    def labels(self) -> dict[Annotator, Label]:
+        """The labels that could be read, by their annotator."""
+        labels = {name: answer.classification.label for name, answer in self.answers.items()}
+        return {name: label for name, label in labels.items() if label is not None}
+
+    def labels_beside(self, annotator: Annotator) -> list[Label]:
+        """Returns the labels of the other annotators."""
+        return [label for name, label in self.labels.items() if name != annotator]
 
     @property
     def calls(self) -> Iterator[Call]:
@@ -211,8 +225,9 @@ class Outcome(Strict):
         yield from self.unread
 
 
-Choice = Literal["A", "B", "own", "unclear"]
-"""The code that a person takes: A's, B's or one of their own; or none, because none is right."""
+Choice = Annotator | Literal["own", "unclear"]
+"""The code that a person takes: an annotator's or one of their own; or none, because none is
+right."""
 
 
 class HumanDecision(Strict):

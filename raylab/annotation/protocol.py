@@ -1,4 +1,4 @@
-"""The decision of one case by two annotators, an evaluator, an adjudicator, or else a person.
+"""The decision of one case by annotators, an evaluator, an adjudicator, or else a person.
 
 The only side effects are calls to the given `Chat`. Equal cases and settings make equal calls in
 the same order, so the journal can answer an interrupted run up to where it stopped. Every reply of
@@ -8,26 +8,28 @@ a model leads to a typed outcome.
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import combinations
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import (
     ADJUDICATE,
     CANDIDATE,
-    CANDIDATE_SIDE,
+    CANDIDATE_ANNOTATOR,
     CONFIRM,
-    SIDES,
     Adjudication,
+    Annotator,
     Answer,
     Call,
     Classification,
     Evaluation,
     Outcome,
-    Side,
     Status,
     classify_stage,
     evaluate_stage,
@@ -41,8 +43,9 @@ from raylab.annotation.replies import (
 )
 from raylab.annotation.settings import RoleModel, Settings
 from raylab.codebook import (
+    PLACES,
+    SYNTHESIS,
     Agreement,
-    Choice,
     ChoiceReply,
     Label,
     LabelReply,
@@ -51,15 +54,16 @@ from raylab.codebook import (
     clean,
     compare,
 )
-from raylab.config.annotation import ProtocolConfig
+from raylab.config.annotation import MOST_ANNOTATORS, ProtocolConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError, LabelError
 from raylab.llm.chat import Chat, Message, Reply
-from raylab.llm.prompts import PromptFile, neutral, shortened
+from raylab.llm.prompts import PromptFile, Schema, neutral, shortened
+from raylab.printable import join_names
 
 V = TypeVar("V")
 Relation = Literal["same", "operators", "labels"]
-"""The relation of two codes: the same, the same labels composed differently, or other labels."""
+"""The relation of codes: the same, the same labels composed differently, or other labels."""
 
 
 async def annotate(
@@ -108,35 +112,48 @@ async def confirm(
         raise CallError(f"case {case.id}: {ended}") from ended
 
 
-def draw_order(seed: int, case: str) -> tuple[Side, Side]:
-    """Returns the order in which A and B of a case are shown, drawn by seed and case id."""
+def draw_order(seed: int, case: str, answers: Iterable[Annotator]) -> tuple[Annotator, ...]:
+    """Returns the annotators of a case in an order drawn by seed and case id."""
     digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
-    return ("A", "B") if digest[0] % 2 == 0 else ("B", "A")
+    left, order, number = sorted(answers), list[Annotator](), int.from_bytes(digest, "little")
+    while left:
+        number, place = divmod(number, len(left))
+        order.append(left.pop(place))
+    return tuple(order)
 
 
 # The decision table
 
 
-def _relate(a: Label, b: Label) -> Relation:
-    if a.composition == b.composition:
+def _relate(labels: Iterable[Label]) -> Relation:
+    if len({label.composition for label in labels}) == 1:
         return "same"
-    return "operators" if a.categories == b.categories else "labels"
+    return "operators" if len({label.categories for label in labels}) == 1 else "labels"
+
+
+def _needed(annotators: int, rules: ProtocolConfig) -> int:
+    """Returns how many annotators must give the same acceptable code."""
+    return annotators if rules.acceptance == "all" else annotators // 2 + 1
 
 
 def _next_step(
-    acceptable: tuple[bool, bool], relation: Relation, rules: ProtocolConfig
+    codes: Counter[Hashable], votes: Counter[Hashable], needed: int, rules: ProtocolConfig
 ) -> Literal["accept", "adjudicate", "human"]:
-    """Returns the next step, given which of the codes of A and B are acceptable."""
-    alike = relation == "same" or (relation == "operators" and rules.accept_operator_differences)
-    if rules.policy == "published" and not alike:
+    """Returns the next step.
+
+    Args:
+        codes: The annotators that gave each code.
+        votes: The annotators whose answer is acceptable, by code.
+        needed: The annotators that must give the same acceptable code.
+        rules: The rules of the protocol.
+    """
+    if rules.policy == "published" and max(codes.values()) < needed:
         return "adjudicate"
-    match acceptable:
-        case (True, True):
-            return "accept" if alike else "adjudicate"
-        case (False, False):
-            return "human"
-        case _:
-            return "adjudicate" if rules.policy == "lenient" else "human"
+    if max(votes.values(), default=0) >= needed:
+        return "accept"
+    if votes.total() >= needed or (votes and rules.policy == "lenient"):
+        return "adjudicate"
+    return "human"
 
 
 # The course of a case
@@ -174,9 +191,9 @@ class _Course:
         self._form, self._prompts = settings.prompts.form, settings.prompts
         self._started = datetime.now(UTC)
         self._calls: list[Call] = []
-        self._classified: dict[Side, Classification] = {}
-        self._evaluated: dict[Side, Evaluation] = {}
-        self._agreement: Agreement | None = None
+        self._classified: dict[Annotator, Classification] = {}
+        self._evaluated: dict[Annotator, Evaluation] = {}
+        self._agreements: dict[str, Agreement] = {}
         self._adjudication: Adjudication | None = None
 
     async def decide(self) -> _End:
@@ -188,33 +205,43 @@ class _Course:
         self._refuse_long_description()
         if self._settings.rules.stages == "evaluate":
             return await self._decide_candidate()
-        await _both(self._classify("A"), self._classify("B"))
-        await _both(self._evaluate("A"), self._evaluate("B"))
-        for side, classification in self._classified.items():
-            if classification.label is None:
-                problem = f"no code of {side} could be read: {classification.problem}"
-                raise _CaseEnded(Status.HUMAN, "human:unparsable", problem)
-        return await self._compare()
+        annotators = self._settings.annotators
+        await _all(map(self._classify, annotators))
+        await _all(map(self._evaluate, annotators))
+        needed = _needed(len(annotators), self._settings.rules)
+        if len(self._labels) < needed:
+            name = next(name for name in annotators if name not in self._labels)
+            problem = f"no code of {name} could be read: {self._classified[name].problem}"
+            raise _CaseEnded(Status.HUMAN, "human:unparsable", problem)
+        return await self._compare(needed)
 
-    async def _compare(self) -> _End:
-        """Decides by the codes of both and what the evaluator says of them."""
-        rules, labels = self._settings.rules, (self._label_of("A"), self._label_of("B"))
-        self._agreement = compare(*labels, self._settings.codebook.distance)
-        acceptable = self._evaluated["A"].acceptable, self._evaluated["B"].acceptable
-        match _next_step(acceptable, _relate(*labels), rules):
+    async def _compare(self, needed: int) -> _End:
+        """Decides by the codes that could be read and what the evaluator says of them."""
+        rules, labels = self._settings.rules, self._labels
+        self._agreements = {
+            f"{a}{b}": compare(labels[a], labels[b], self._settings.codebook.distance)
+            for a, b in combinations(labels, 2)
+        }
+        code_of = attrgetter("categories" if rules.accept_operator_differences else "composition")
+        acceptable = {name: labels[name] for name in labels if self._evaluated[name].acceptable}
+        codes, votes = (Counter(map(code_of, each.values())) for each in (labels, acceptable))
+        match _next_step(codes, votes, needed, rules):
             case "accept":
-                return _End(Status.ACCEPTED, "accept", label=labels[0])
+                ((code, _),) = votes.most_common(1)
+                label = next(label for label in acceptable.values() if code_of(label) == code)
+                return _End(Status.ACCEPTED, "accept", label=label)
             case "adjudicate" if rules.adjudicator == "model":
                 return await self._adjudicate()
-            case "adjudicate" if _relate(*labels) != "same":
-                codes = " and ".join(f"{side} {self._label_of(side).composition}" for side in SIDES)
-                step, reason = "disagreement", f"the codes differ, {codes}"
-            case _ if any(acceptable):
-                step = "one-acceptable"
-                reason = f"only {SIDES[acceptable.index(True)]} is acceptable"
+            case "adjudicate" if _relate(labels.values()) != "same":
+                compositions = [f"{name} {label.composition}" for name, label in labels.items()]
+                step, reason = "disagreement", f"the codes differ, {_joined(compositions)}"
+            case _ if acceptable:
+                number, verb = ("few", "are") if len(acceptable) > 1 else ("one", "is")
+                step = f"{number}-acceptable"
+                reason = f"only {_joined([*acceptable])} {verb} acceptable"
             case _:
-                step, reason = "none-acceptable", "neither code is acceptable"
-        grades = ", ".join(f"{side} {_grade(self._evaluated[side])}" for side in SIDES)
+                step, reason = "none-acceptable", "no code is acceptable"
+        grades = ", ".join(f"{name} {_grade(self._evaluated[name])}" for name in labels)
         return _End(Status.HUMAN, f"human:{step}", f"{reason}: {grades}")
 
     def _refuse_long_description(self) -> None:
@@ -238,31 +265,32 @@ class _Course:
             classification = _classify(label, candidate.rationale, repairs)
         except LabelError as error:
             classification = _unparsable(candidate.rationale, str(error))
-        self._classified[CANDIDATE_SIDE] = classification
-        await self._evaluate(CANDIDATE_SIDE)
-        evaluation = self._evaluated[CANDIDATE_SIDE]
+        self._classified[CANDIDATE_ANNOTATOR] = classification
+        await self._evaluate(CANDIDATE_ANNOTATOR)
+        evaluation = self._evaluated[CANDIDATE_ANNOTATOR]
         if evaluation.acceptable:
             return _End(Status.ACCEPTED, "accept", label=classification.label)
         reason = f"the candidate is not acceptable: {_grade(evaluation)}"
         return _End(Status.HUMAN, "human:candidate", reason)
 
-    async def _classify(self, side: Side) -> None:
+    async def _classify(self, annotator: Annotator) -> None:
         """Asks an annotator; an answer that cannot be read has no code."""
         try:
             reply, repairs, calls = await self._ask(
-                classify_stage(side),
-                self._settings.annotators[side],
+                classify_stage(annotator),
+                self._settings.annotators[annotator],
                 self._prompts.classify,
                 {"description": self._case.description},
                 partial(read_reply, self._form, LabelReply),
             )
         except _Unreadable as ended:
-            self._classified[side] = _unparsable("", ended.problem, ended.calls)
+            self._classified[annotator] = _unparsable("", ended.problem, ended.calls)
         else:
-            self._classified[side] = _classify(reply.label, reply.rationale, repairs, calls)
+            self._classified[annotator] = _classify(reply.label, reply.rationale, repairs, calls)
 
-    async def _evaluate(self, side: Side) -> None:
-        self._evaluated[side] = await self.judge(evaluate_stage(side), self._classified[side])
+    async def _evaluate(self, annotator: Annotator) -> None:
+        answer = self._classified[annotator]
+        self._evaluated[annotator] = await self.judge(evaluate_stage(annotator), answer)
 
     async def judge(self, stage: str, classification: Classification) -> Evaluation:
         """Returns the evaluator's judgement of an answer; one without a code is not sent to it."""
@@ -293,44 +321,55 @@ class _Course:
         return _End(Status.HUMAN, "human:unconfirmed", reason)
 
     async def _choose(self) -> Adjudication:
-        """Shows the candidates in an order drawn by seed and case, and without their names."""
-        settings = self._settings
+        """Shows the distinct answers in an order drawn by seed and case, and without their names.
+
+        Answers are distinct if their codes differ, or if the evaluator accepts only one of them.
+        """
+        settings, labels = self._settings, self._labels
         assert settings.adjudicator is not None, "nobody is configured to adjudicate"
-        order = draw_order(settings.rules.seed, self._case.id)
-        sides: dict[Choice, Side] = {"first": order[0], "second": order[1]}
-        labels: dict[Choice, Label] = {
-            choice: self._label_of(side) for choice, side in sides.items()
-        }
-        candidates = [self._shown(side) for side in order]
+        distinct: dict[tuple[Label, bool], Annotator] = {}
+        for name in draw_order(settings.rules.seed, self._case.id, labels):
+            distinct.setdefault((labels[name], self._evaluated[name].acceptable), name)
+        places = dict(zip(PLACES, distinct.values(), strict=False))
+        shown = {place: labels[name] for place, name in places.items()}
         reply, repairs, calls = await self._ask(
             ADJUDICATE,
             settings.adjudicator,
             self._prompts.adjudicate,
-            {"description": self._case.description, "candidates": candidates},
+            {
+                "description": self._case.description,
+                "candidates": [
+                    {"place": place, **self._shown(name)} for place, name in places.items()
+                ],
+            },
             lambda text, finish: settle(
-                self._form, *read_reply(self._form, ChoiceReply, text, finish), labels
+                self._form, *read_reply(self._form, ChoiceReply, text, finish), shown
             ),
+            self._form.schema(ChoiceReply, len(shown)),
         )
-        final = _classify(reply.label, reply.rationale, repairs, calls)
-        chosen = sides[reply.choice] if reply.choice in sides else "synthesis"
-        return Adjudication(order=order, choice=chosen, classification=final)
+        return Adjudication(
+            order=tuple(places.values()),
+            choice=places.get(reply.choice or SYNTHESIS, SYNTHESIS),
+            classification=_classify(reply.label, reply.rationale, repairs, calls),
+        )
 
-    def _shown(self, side: Side) -> dict[str, Any]:
+    def _shown(self, annotator: Annotator) -> dict[str, Any]:
         """Returns an answer as the adjudicator is shown it."""
-        length, evaluation = self._prompts.adjudicate.shown, self._evaluated[side]
+        length, evaluation = self._prompts.adjudicate.shown, self._evaluated[annotator]
         return {
-            "code": self._form.show(self._label_of(side)),
-            "rationale": shortened(self._classified[side].rationale, length),
+            "code": self._form.show(self._labels[annotator]),
+            "rationale": shortened(self._classified[annotator].rationale, length),
             "verdict": evaluation.verdict.value,
             "score": evaluation.score,
             "issues": list(evaluation.issues),
             "summary": shortened(evaluation.summary, length),
         }
 
-    def _label_of(self, side: Side) -> Label:
-        label = self._classified[side].label
-        assert label is not None, "the answer has no code"
-        return label
+    @property
+    def _labels(self) -> dict[Annotator, Label]:
+        """The codes that could be read, in the order of the annotators."""
+        labels = {name: answer.label for name, answer in sorted(self._classified.items())}
+        return {name: label for name, label in labels.items() if label is not None}
 
     async def _ask(
         self,
@@ -339,6 +378,7 @@ class _Course:
         prompt: PromptFile,
         content: dict[str, Any],
         read: Callable[[str, str], tuple[V, list[str]]],
+        schema: Schema | None = None,
     ) -> tuple[V, tuple[str, ...], tuple[Call, ...]]:
         """Asks a model and, if its reply cannot be read, once more with the reason.
 
@@ -347,11 +387,12 @@ class _Course:
         Args:
             stage: Stage of the first call.
             model: The model to ask.
-            prompt: The prompt of the first turn, whose schema both replies should satisfy.
+            prompt: The prompt of the first turn.
             content: The variables of the prompt.
             read: Takes text and finish reason of a reply; returns what it says, and its repairs.
+            schema: Schema that both replies should satisfy; None is that of the prompt.
         """
-        calls, problems, schema = list[Call](), list[str](), prompt.schema
+        calls, problems, schema = list[Call](), list[str](), schema or prompt.schema
         question, turns = prompt, prompt.messages(**content)
         for name in (stage, f"{stage}-repair"):
             reply = await self._call(name, model, question, turns, schema, calls)
@@ -416,10 +457,10 @@ class _Course:
             path=(*self._steps(), end.step),
             label=end.label,
             answers={
-                side: Answer(classification=answer, evaluation=self._evaluated.get(side))
-                for side, answer in sorted(self._classified.items())
+                name: Answer(classification=answer, evaluation=self._evaluated.get(name))
+                for name, answer in sorted(self._classified.items())
             },
-            agreement=self._agreement,
+            agreements=self._agreements,
             adjudication=self._adjudication,
             prompt_tokens=sum(reply.prompt_tokens for reply in sent),
             completion_tokens=sum(reply.completion_tokens for reply in sent),
@@ -438,21 +479,21 @@ class _Course:
     def _steps(self) -> Iterator[str]:
         """Yields the steps taken, in the order of the protocol and not of the answers."""
         candidate = self._settings.rules.stages == "evaluate"
-        for side, classification in sorted(self._classified.items()):
-            yield f"{CANDIDATE if candidate else classify_stage(side)}:{classification.format}"
-        for side, evaluation in sorted(self._evaluated.items()):
-            yield f"{evaluate_stage(side)}:{evaluation.verdict}:{evaluation.score}"
-        if self._agreement is not None:
-            yield f"compare:{_relate(self._label_of('A'), self._label_of('B'))}"
+        for name, classification in sorted(self._classified.items()):
+            yield f"{CANDIDATE if candidate else classify_stage(name)}:{classification.format}"
+        for name, evaluation in sorted(self._evaluated.items()):
+            yield f"{evaluate_stage(name)}:{evaluation.verdict}:{evaluation.score}"
+        if self._agreements:
+            yield f"compare:{_relate(self._labels.values())}"
         if self._adjudication is not None:
             yield f"{ADJUDICATE}:{''.join(self._adjudication.order)}:{self._adjudication.choice}"
             if (confirmation := self._adjudication.confirmation) is not None:
                 yield f"{CONFIRM}:{confirmation.verdict}:{confirmation.score}"
 
 
-async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> None:
-    """Waits for both, so that a paid answer is kept if the other fails; raises the worst error."""
-    results = await asyncio.gather(a, b, return_exceptions=True)
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Waits for all, so that a paid answer is kept if another fails; raises the worst error."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
         raise min(errors, key=_rank)
@@ -463,6 +504,10 @@ def _rank(error: BaseException) -> int:
     if not isinstance(error, _CaseEnded):
         return 0
     return 1 if error.end.status is Status.FAILED else 2
+
+
+def _joined(names: Sequence[str]) -> str:
+    return join_names(names, MOST_ANNOTATORS)
 
 
 def _grade(evaluation: Evaluation) -> str:

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from raylab.annotation.outcome import Evaluation, Format
 from raylab.codebook import (
     FORMAT,
+    SYNTHESIS,
     AnswerForm,
-    Choice,
     ChoiceReply,
     Criterion,
     Label,
@@ -96,9 +96,9 @@ def _refuse_length(text: str, finish_reason: str) -> None:
 
 
 def settle(
-    form: AnswerForm, reply: ChoiceReply, repairs: list[str], shown: Mapping[Choice, Label]
+    form: AnswerForm, reply: ChoiceReply, repairs: list[str], shown: Mapping[str, Label]
 ) -> tuple[ChoiceReply, list[str]]:
-    """Returns an adjudicator's reply with its choice between two labels and the final label.
+    """Returns an adjudicator's reply with its choice of a label and the final label.
 
     The final label decides: with other labels or attributes than those of the candidate that the
     reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
@@ -107,15 +107,18 @@ def settle(
         form: The form of the reply.
         reply: The adjudicator's reply.
         repairs: The repairs so far.
-        shown: The labels of `first` and `second`, as they were shown.
+        shown: The labels as they were shown, by their places: `first`, `second` and so on.
 
     Raises:
         UnreadableError: There is no choice or no reason, or choice and label contradict.
     """
+    if reply.choice not in (None, *shown, SYNTHESIS):
+        expected = " or ".join([", ".join(map(repr, shown)), repr(SYNTHESIS)])
+        raise UnreadableError(f"choice is {quoted(reply.choice)}: Input should be {expected}")
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
     label: Label | None = reply.label
-    named = shown.get(reply.choice or "synthesis")
+    named = shown.get(reply.choice or SYNTHESIS)
     if label is None:
         if named is None:
             raise UnreadableError(f"{form.key} is missing")
@@ -124,7 +127,8 @@ def settle(
     final = _choose(label, reply.choice, shown)
     compositions = {candidate.composition for candidate in shown.values()}
     if named is not None and label.composition in compositions - {named.composition}:
-        problem = f"choice is {reply.choice}, and its line is that of the other candidate"
+        other = "the other" if len(shown) == 2 else "another"
+        problem = f"choice is {reply.choice}, and its line is that of {other} candidate"
         raise UnreadableError(problem)
     if "choice" in form.keys(ChoiceReply) and reply.choice != final:
         what = f"choice {reply.choice}" if reply.choice else "no choice named"
@@ -132,16 +136,16 @@ def settle(
     return reply.model_copy(update={"choice": final, "label": shown.get(final, label)}), repairs
 
 
-def _choose(label: Label, named: Choice | None, shown: Mapping[Choice, Label]) -> Choice:
-    """Returns the candidate that a label equals, the named one if it equals both."""
-    equal: list[Choice] = [
+def _choose(label: Label, named: str | None, shown: Mapping[str, Label]) -> str:
+    """Returns the candidate that a label equals, the named one if it equals several."""
+    equal = [
         choice
         for choice, candidate in shown.items()
         if label == candidate or (named in (None, choice) and _restates(label, candidate))
     ]
     if named in equal:
         return named
-    return equal[0] if equal else "synthesis"
+    return equal[0] if equal else SYNTHESIS
 
 
 def _restates(label: Label, candidate: Label) -> bool:

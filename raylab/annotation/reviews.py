@@ -231,7 +231,7 @@ class Reviews:
     Args:
         run: The archived run.
         codebook: Its codebook.
-        seed: That of the protocol, which draws the order of two answers.
+        seed: That of the protocol, which draws the order of the answers.
         people: Number of people who judge each case independently, 1 or 2.
         lease: Time for which a case stays with a reviewer whose tab has stopped its heartbeats.
         now: Returns the time, with its zone.
@@ -443,7 +443,7 @@ class Reviews:
         if choice in TAKEN and opened.settling:
             return opened.judgements[TAKEN.index(choice)].label
         if choice is None or choice in TAKEN:
-            raise LabelError("Choose A or B, compose a code, or say that none is right.")
+            raise LabelError("Choose an answer, compose a code, or say that none is right.")
         if choice == "unclear":
             return None
         if choice == "own":

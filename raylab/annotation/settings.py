@@ -1,16 +1,25 @@
 """The settings of the protocol: its models, prompts and rules."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raylab.annotation.outcome import ADJUDICATOR, ANNOTATORS, CANDIDATE_SIDE, EVALUATOR, Side
+from raylab.annotation.outcome import (
+    ADJUDICATOR,
+    ANNOTATORS,
+    CANDIDATE_ANNOTATOR,
+    EVALUATOR,
+    Annotator,
+    name_annotators,
+)
 from raylab.codebook import Codebook, PromptSet
-from raylab.config.annotation import ProtocolConfig
+from raylab.config.annotation import MOST_ANNOTATORS, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
 from raylab.llm.chat import ChatRequest, Message
+from raylab.printable import join_names
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,10 @@ class RoleModel:
             salt=salt,
         )
 
-    def is_same_model(self, other: "RoleModel") -> bool:
-        """Returns True if both are the same model; sampling does not count."""
-        return (self.chat.model, self.base_url) == (other.chat.model, other.base_url)
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Model and address, without its sampling."""
+        return self.chat.model, self.base_url
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Settings:
         warnings: Weaknesses of the chosen models and prompts.
     """
 
-    annotators: Mapping[Side, RoleModel]
+    annotators: Mapping[Annotator, RoleModel]
     evaluator: RoleModel
     adjudicator: RoleModel | None
     prompts: PromptSet
@@ -75,6 +85,11 @@ class Settings:
     rules: ProtocolConfig
     salt: str = ""
     warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def answerers(self) -> tuple[Annotator, ...]:
+        """Those whose answers are judged, the candidates of the rows if no annotator is asked."""
+        return name_annotators(len(self.annotators) if self.rules.stages == "all" else 0)
 
 
 def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> Settings:
@@ -87,39 +102,45 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
     if llm.prompt not in codebook.prompts:
         raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.prompts)}")
     prompts = codebook.prompts[llm.prompt]
-    models = {
-        role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
-        for role, chat in llm.roles.items()
-    }
-    return Settings(
-        annotators={side: models[role] for side, role in ANNOTATORS.items() if role in models},
-        evaluator=models[EVALUATOR],
-        adjudicator=models.get(ADJUDICATOR),
+
+    def served(chat: ChatModel) -> RoleModel:
+        return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
+
+    settings = Settings(
+        annotators=dict(zip(ANNOTATORS, map(served, llm.annotators), strict=False)),
+        evaluator=served(llm.evaluator),
+        adjudicator=llm.adjudicator and served(llm.adjudicator),
         prompts=prompts,
         codebook=codebook,
         rules=rules,
         salt=run if config.fresh else "",
-        warnings=tuple(filter(None, (*_warnings(models, rules), prompts.warning))),
     )
+    return replace(settings, warnings=tuple(filter(None, (*_warnings(settings), prompts.warning))))
 
 
-def _warnings(models: Mapping[str, RoleModel], rules: ProtocolConfig) -> Iterator[str]:
-    if rules.stages == "evaluate":
+def _warnings(settings: Settings) -> Iterator[str]:
+    if settings.rules.stages == "evaluate":
         yield (
-            f"protocol.stages=evaluate: the answers of {CANDIDATE_SIDE} are the rows' candidates; "
-            "no annotator and no adjudicator was asked"
+            f"protocol.stages=evaluate: the answers of {CANDIDATE_ANNOTATOR} are the rows' "
+            "candidates; no annotator and no adjudicator was asked"
         )
         return
-    a, b = (models[role] for role in ANNOTATORS.values())
-    if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
-        yield (
-            f"both annotators are {a.chat.model} at temperature 0, where a seed changes little: "
-            "their agreement says little; use two models, or a temperature above 0"
-        )
-    consequences = {EVALUATOR: "it may be lenient with its own answers"}
-    if rules.adjudicator == "model":
-        consequences = {ADJUDICATOR: "it may prefer its own answers", **consequences}
-    for role, consequence in consequences.items():
-        same = [name for name in ANNOTATORS.values() if models[role].is_same_model(models[name])]
-        if same:
-            yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
+    annotators = defaultdict[tuple[str, str], list[Annotator]](list)
+    for name, model in settings.annotators.items():
+        annotators[model.identity].append(name)
+    for (model, _), names in annotators.items():
+        greedy = [name for name in names if settings.annotators[name].chat.temperature == 0]
+        if len(greedy) > 1:
+            yield (
+                f"annotators {join_names(greedy, MOST_ANNOTATORS)} are {model} at temperature 0, "
+                "where a seed changes little: their agreement says little; use other models, or a "
+                "temperature above 0"
+            )
+    judges = {EVALUATOR: (settings.evaluator, "it may be lenient with its own answers")}
+    if settings.adjudicator is not None and settings.rules.adjudicator == "model":
+        chair = {ADJUDICATOR: (settings.adjudicator, "it may prefer its own answers")}
+        judges = chair | judges
+    for role, (model, consequence) in judges.items():
+        if names := annotators.get(model.identity):
+            same = join_names(names, MOST_ANNOTATORS)
+            yield f"the {role} is the model of annotator {same}: {consequence}"

@@ -68,7 +68,7 @@ def _annotation(config: BenchmarkConfig, storage: str, url: str, name: str) -> A
     """Writes new cases into the storage; returns their annotation by the chat server at `url`."""
     path = Path(storage, f"{name}.jsonl")
     write_cases(path, config.cases + WARM_UP_CASES, name)
-    a, b, judge = (ChatModel(model=model) for model in (*ANNOTATORS, EVALUATOR))
+    *annotators, judge = (ChatModel(model=model) for model in (*ANNOTATORS, EVALUATOR))
     limits = Limits(concurrency=config.concurrency)
     return AnnotateConfig(
         storage=storage,
@@ -77,8 +77,7 @@ def _annotation(config: BenchmarkConfig, storage: str, url: str, name: str) -> A
         cases=CasesConfig(path=str(path)),
         llm=LlmConfig(
             endpoints={"default": Endpoint(base_url=url, limits=limits)},
-            annotator_a=a,
-            annotator_b=b,
+            annotators=tuple(annotators),
             evaluator=judge,
             adjudicator=judge,
         ),

@@ -1,5 +1,6 @@
 """The configuration of the annotation protocol."""
 
+from itertools import combinations
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -11,16 +12,16 @@ from pydantic import (
 from raylab.config.base import Location, Seed, Strict, Text
 from raylab.config.llm import Budget, ChatModel, Endpoint, Lane, Limits, Price
 
-ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+MOST_ANNOTATORS = 7
 
 
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
     endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
-    annotator_a: ChatModel | None = None
-    annotator_b: ChatModel | None = None
-    """A different model from A, or the same with a different seed."""
+    annotators: Annotated[tuple[ChatModel, ...], Field(max_length=MOST_ANNOTATORS)] = ()
+    """Two to seven, which reports name A, B, ...: different models, or one with different seeds;
+    each has the keys of `llm.evaluator`."""
     evaluator: ChatModel
     adjudicator: ChatModel | None = None
     prompt: Text = "maximal"
@@ -34,8 +35,10 @@ class LlmConfig(Strict):
 
     @property
     def roles(self) -> dict[str, ChatModel]:
-        """The configured models by their role."""
-        return {role: model for role in ROLES if (model := getattr(self, role)) is not None}
+        """The configured models by their key."""
+        annotators = {f"annotators.{place}": chat for place, chat in enumerate(self.annotators)}
+        settling = {} if self.adjudicator is None else {"adjudicator": self.adjudicator}
+        return {**annotators, "evaluator": self.evaluator, **settling}
 
     @property
     def used_endpoints(self) -> dict[str, Endpoint]:
@@ -58,10 +61,14 @@ class LlmConfig(Strict):
                     f"budget needs the longest reply of {role}: set {role}.max_tokens, or "
                     f"{role}.extra.max_completion_tokens"
                 )
-        if self.annotator_a is not None and self.annotator_a == self.annotator_b:
-            raise ValueError(
-                "annotator_a and annotator_b are the same call: give them two models or two seeds"
-            )
+        if len(self.annotators) == 1:
+            raise ValueError("annotators has one model, should have two to seven")
+        for (a, first), (b, second) in combinations(enumerate(self.annotators), 2):
+            if first == second:
+                raise ValueError(
+                    f"annotators.{a} and annotators.{b} are the same call: give them two models or "
+                    "two seeds"
+                )
         return self
 
 
@@ -92,7 +99,7 @@ class CasesConfig(Strict):
 def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:
     """Returns the roles of `LlmConfig` that nobody asks, by two keys of `ProtocolConfig`."""
     if stages == "evaluate":
-        return "annotator_a", "annotator_b", "adjudicator"
+        return "annotators", "adjudicator"
     return ("adjudicator",) if adjudicator == "human" else ()
 
 
@@ -101,13 +108,16 @@ class ProtocolConfig(Strict):
 
     stages: Literal["all", "evaluate"] = "all"
     """All stages, or the evaluator alone, on the `candidate` that each row carries."""
+    acceptance: Literal["majority", "all"] = "majority"
+    """Annotators who must give the same acceptable answer: more than half, or all."""
     policy: Literal["strict", "lenient", "published"] = "strict"
-    """If only one answer is acceptable: strict asks a person, lenient the adjudicator first.
-    published asks the adjudicator whenever the codes differ, even if neither is acceptable."""
+    """If too few answers are acceptable: strict asks a person, lenient the adjudicator first if any
+    is. published asks the adjudicator whenever too few codes agree, acceptable or not."""
     adjudicator: Literal["model", "human"] = "model"
     """Settles differences: the model llm.adjudicator, or a person on the review page."""
     accept_operator_differences: bool = False
-    """Take A's answer if both name the same labels and join them differently, as `+` and `/` do."""
+    """Count answers as the same that name the same labels and join them differently, as `+` and `/`
+    do."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
     """Lowest score of an acceptable answer."""
     score_caps: bool = True
@@ -116,7 +126,7 @@ class ProtocolConfig(Strict):
     distance: Location | None = None
     """JSON file of distances between labels; null takes those of the codebook."""
     seed: Seed = 307
-    """Seed of the order in which the adjudicator sees A and B, and of the intervals."""
+    """Seed of the order in which the adjudicator sees the answers, and of the intervals."""
 
 
 class PeopleConfig(Strict):

@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from raylab.config.annotation import (
-    ROLES,
     CasesConfig,
     LlmConfig,
     PeopleConfig,
@@ -370,7 +369,8 @@ class AnnotateConfig(JobConfig):
     def _has_a_model_for_each_role(self) -> "AnnotateConfig":
         rules = self.protocol
         idle = idle_roles(rules.stages, rules.adjudicator)
-        missing = [f"llm.{role}" for role in ROLES if role not in (*idle, *self.llm.roles)]
+        asked = ("annotators", "adjudicator")
+        missing = [f"llm.{key}" for key in asked if key not in idle and not getattr(self.llm, key)]
         if missing:
             raise ValueError(
                 f"protocol.stages={rules.stages} needs {', '.join(missing)}: configure the model "

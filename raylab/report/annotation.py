@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from raylab.annotation.outcome import (
     ADJUDICATE,
-    SIDES,
     STAGES,
     HumanDecision,
     Outcome,
@@ -14,11 +13,12 @@ from raylab.annotation.outcome import (
     evaluate_stage,
 )
 from raylab.annotation.statistics.accuracy import FINAL, NAMES, AuditReport, ConfusionPanel
-from raylab.annotation.statistics.agreement import NONE, AgreementReport
+from raylab.annotation.statistics.agreement import NONE, AgreementReport, PairReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import CallUsage, Seconds
 from raylab.annotation.statistics.people import SubstituteReport
 from raylab.annotation.statistics.report import AnnotationReport
+from raylab.config.annotation import MOST_ANNOTATORS
 from raylab.printable import join_names, pluralize
 from raylab.report.drift import drift_section
 from raylab.report.page import Block, Page, Section, block, provenance
@@ -48,7 +48,8 @@ STATUSES = {
 }
 KINDS = {
     "one-acceptable": "One answer acceptable",
-    "none-acceptable": "Neither acceptable",
+    "few-acceptable": "Too few answers acceptable",
+    "none-acceptable": "No answer acceptable",
     "disagreement": "Codes differ",
     "candidate": "Candidate refused",
     "unconfirmed": "Adjudication refused",
@@ -59,12 +60,6 @@ KINDS = {
     "settle": "Two people differ",
 }
 """Names for people of the reasons why a case waits."""
-CHOICES = {
-    "A": "the code of annotator A",
-    "B": "the code of annotator B",
-    "synthesis": "a code of its own",
-    "own": "a code of their own",
-}
 QUEUES = {"decision": "open cases", "audit": "audited cases"}
 HASH_DIGITS = 8
 LONGEST_NAME = 50
@@ -118,11 +113,11 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         yield _summarize_audit(report.audit)
     if (final := report.substitutes.get(FINAL)) is not None:
         yield _summarize_substitute(final)
-    annotators = [_served(report, classify_stage(side)) for side in SIDES]
+    annotators = [_served(report, classify_stage(name)) for name in report.annotators]
     settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
     yield (
-        f"{pluralize(cases.total, 'case')}, classified by {' and '.join(annotators)}, "
-        f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
+        f"{pluralize(cases.total, 'case')}, classified by {_joined(annotators)}, "
+        f"judged by {_served(report, evaluate_stage(next(iter(report.annotators))))}"
         f"{settled if report.adjudication.cases else ''}."
     )
     shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
@@ -134,8 +129,8 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
 def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
     if agreement.exact.value is not None:
         yield (
-            "Where both annotators gave a code, they gave the same one in "
-            f"{share_cell(agreement.exact).text} of the cases."
+            f"Where {'both' if len(agreement.pairs) == 1 else 'several'} annotators gave a code, "
+            f"all gave the same one in {share_cell(agreement.exact).text} of the cases."
         )
     if (alpha := agreement.alpha.value) is not None:
         yield f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}."
@@ -186,7 +181,8 @@ def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> It
     if report.people:
         yield _people(report)
     yield _endings(report)
-    yield _agreement(report.agreement)
+    if report.agreement.pairs:
+        yield _agreement(report)
     yield _annotators(report)
     if report.cases.with_gold:
         yield _gold(report)
@@ -296,10 +292,12 @@ def _ending(step: str) -> str:
     return f"Reply of {stage} unreadable" if stage != what else KINDS.get(what, step)
 
 
-def _agreement(agreement: AgreementReport) -> Section:
-    measures = measures_of(AgreementReport).items()
+def _agreement(report: AnnotationReport) -> Section:
+    agreement, measures = report.agreement, measures_of(AgreementReport).items()
+    codes = "both codes" if len(report.annotators) == 2 else "two codes or more"
     table = Table(
-        f"Agreement of A and B on {pluralize(agreement.both, 'case')} with both codes",
+        f"Agreement of {_joined([*report.annotators])} on "
+        f"{pluralize(agreement.compared, 'case')} with {codes}",
         ["measure", "figure", Column("what it says", text=True, page_only=True)],
         [
             [
@@ -309,29 +307,45 @@ def _agreement(agreement: AgreementReport) -> Section:
             ]
             for name, measure in measures
         ],
-        f"Both annotators gave a code in {agreement.both:,} of "
-        f"{pluralize(agreement.cases, 'case')}, on which all of this rests. A 95 % interval says "
-        "how far a figure may be off because these cases and no others were drawn: of 100 such "
-        "intervals, about 95 hold the true figure. By convention an alpha of 0.8 or more is "
+        f"{'Both' if len(report.annotators) == 2 else 'Two or more'} annotators gave a code in "
+        f"{agreement.compared:,} of {pluralize(agreement.cases, 'case')}, on which all of this "
+        "rests; what is said of two codes is averaged over the pairs of a case. A 95 % interval "
+        "says how far a figure may be off because these cases and no others were drawn: of 100 "
+        "such intervals, about 95 hold the true figure. By convention an alpha of 0.8 or more is "
         "reliable, and one from 0.667 good for tentative conclusions.",
     )
-    return Section("agreement", "Agreement of the annotators", [table])
+    rows = [*agreement.pairs.items(), *agreement.rest.items()]
+    pairs = Table(
+        "Agreement of two",
+        ["", *(measure.label for measure in measures_of(PairReport).values())],
+        [
+            [_joined(names) if len(names) > 1 else f"{names} and the rest", *_pair_cells(pair)]
+            for names, pair in rows
+        ],
+        "The rest is another annotator who answered the case, drawn at random.",
+    )
+    return Section("agreement", "Agreement of the annotators", [table, pairs])
+
+
+def _pair_cells(pair: PairReport) -> Iterator[Cell]:
+    for name, measure in measures_of(PairReport).items():
+        yield figure_cell(measure, getattr(pair, name))
 
 
 def _annotators(report: AnnotationReport) -> Section:
-    sides = {side: report.annotators[side] for side in SIDES}
+    answers = report.annotators.items()
     blocks: list[Block] = [
-        _part_table("Form of the answers", {name: side.format for name, side in sides.items()}),
+        _part_table("Form of the answers", {name: each.format for name, each in answers}),
         _part_table(
             "The evaluator's verdicts",
-            {name: side.evaluation for name, side in sides.items()},
+            {name: each.evaluation for name, each in answers},
             "To pass is PASS or WEAK_PASS; to be acceptable takes the score of the threshold too.",
         ),
     ]
     if report.adjudication.cases:
         notes = (
-            "An order drawn at random should make a half of the share of choices, between the two "
-            "codes, that fell on the one shown first."
+            "An order drawn at random should make a half of the share of choices, between the "
+            "codes shown first and last, that fell on the first."
         )
         blocks.append(_part_table("Adjudicator", {ADJUDICATE: report.adjudication}, notes))
     blocks.append(_traps(report))
@@ -410,16 +424,16 @@ def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
 def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Section:
     shown, total = report.disagreements.shown, report.disagreements.total
     text = (
-        f"In {total:,} of {pluralize(report.agreement.both, 'case')} the two codes differ. First "
-        "stand those where the codes lie far apart and the evaluator still found both convincing, "
+        f"In {total:,} of {pluralize(report.agreement.compared, 'case')} the codes differ. First "
+        "stand those where the codes lie far apart and the evaluator still found two convincing, "
         "for there the description or the taxonomy can be read in two ways. A dashed frame marks a "
-        "label that the other annotator did not name."
+        "label that no other annotator named."
         if shown
-        else "The annotators gave the same code in every case where both gave one, so there is no "
+        else "The annotators gave the same code in every case where two gave one, so there is no "
         "disagreement to learn from."
     )
     pairs = zip(shown, cases, strict=True)
-    drawn = block("disagreements", pairs, STATUSES, CHOICES, hues(report.labels))
+    drawn = block("disagreements", pairs, STATUSES, hues(report.labels))
     return Section("disagreements", "The most instructive disagreements", [text, drawn])
 
 
@@ -471,11 +485,14 @@ def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
     """Returns the figures of several runs side by side, by the label of a run."""
     runs = list(reports.values())
     groups: list[tuple[str, Sequence[Part | None]]] = [("", [run.agreement for run in runs])]
-    for side in SIDES:
+    for names in dict.fromkeys(names for run in runs for names in run.agreement.pairs):
+        groups.append((f"{_joined(names)}: ", [run.agreement.pairs.get(names) for run in runs]))
+    for name in dict.fromkeys(name for run in runs for name in run.annotators):
+        answers = [run.annotators.get(name) for run in runs]
         groups += [
-            (f"{NAMES[side]}: ", [run.annotators[side].format for run in runs]),
-            (f"{NAMES[side]}: ", [run.annotators[side].evaluation for run in runs]),
-            (f"evaluator of {side} against gold: ", [run.judge[side] for run in runs]),
+            (f"{NAMES[name]}: ", [answer and answer.format for answer in answers]),
+            (f"{NAMES[name]}: ", [answer and answer.evaluation for answer in answers]),
+            (f"evaluator of {name} against gold: ", [run.judge.get(name) for run in runs]),
         ]
     for name, label in NAMES.items():
         groups.append((f"{label} against gold: ", [run.gold.get(name) for run in runs]))
@@ -519,6 +536,10 @@ def _cell_of_key(measure: Measure, figure: Estimate | float | None) -> Cell:
     if isinstance(figure, Estimate):
         return share_cell(figure, figure.count)
     return figure_cell(measure, figure)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return join_names(names, MOST_ANNOTATORS)
 
 
 def _count_cells(estimate: Estimate) -> Row:

@@ -10,9 +10,9 @@ from raylab.annotation.decisions import (
     judged_cases,
     without_lone_judgements,
 )
-from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
+from raylab.annotation.outcome import Annotator, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.statistics.accuracy import CODES, GIVERS
+from raylab.annotation.statistics.accuracy import CODES, givers_of
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
 from raylab.annotation.statistics.figures import UncertainUsage
@@ -81,9 +81,10 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
 def figures_of(report: AnnotationReport) -> dict[str, float]:
     """Returns the main figures of a run by name, for trackers; undefined ones are left out."""
     agreement = {name: getattr(report.agreement, name) for name in measures_of(AgreementReport)}
+    kappas = {f"kappa/{names}": pair.kappa for names, pair in report.agreement.pairs.items()}
     shares = {
         **{f"cases/{status}": share for status, share in report.cases.status.items()},
-        **{f"agreement/{name}": figure for name, figure in agreement.items()},
+        **{f"agreement/{name}": figure for name, figure in (agreement | kappas).items()},
         **{f"gold/{name}": gold.labels for name, gold in report.gold.items()},
     }
     figures = {name: share.value for name, share in shares.items() if share.value is not None}
@@ -93,8 +94,9 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
 def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     run, codebook, head = annotation.run, annotation.codebook, annotation.archived.row()
-    open_book = annotation.settings.prompts.open_book
-    tables = tabulate(read_run(annotation.archived, codebook), codebook, open_book=open_book)
+    settings, outcomes = annotation.settings, read_run(annotation.archived, codebook)
+    open_book = settings.prompts.open_book
+    tables = tabulate(outcomes, codebook, settings.answerers, open_book=open_book)
     changes, compared = _over_time(annotation, head, tables)
     names = _names(annotation)
     answers = list(score_answers(tables, names))
@@ -123,9 +125,9 @@ def _write_tree(annotation: AnnotationRun, head: RunRow, tables: Tables) -> Scor
     return tree
 
 
-def _names(annotation: AnnotationRun) -> Mapping[Side, str]:
+def _names(annotation: AnnotationRun) -> Mapping[Annotator, str]:
     judged = annotation.settings.rules.stages == "evaluate"
-    return CANDIDATES if judged else annotator_names(annotation.config.llm.roles)
+    return CANDIDATES if judged else annotator_names(annotation.config.llm.annotators)
 
 
 def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
@@ -167,7 +169,7 @@ def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
         case: {person(one.reviewer): one.label for one in judgements.judgements if one.label}
         for case, judgements in judged.get(AUDIT, {}).items()
     }
-    columns = {name: CODES[name] for name in GIVERS} if audited else {}
+    columns = {name: CODES[name] for name in givers_of(tables)} if audited else {}
     rows = tables.cases[tables.cases.case.isin([*audited])]
     substitutes = {
         name: substitute_report(
@@ -213,10 +215,11 @@ def _over_time(
 
 
 def _export(annotation: AnnotationRun, cases: int) -> None:
-    form, open_book = annotation.config.export, annotation.settings.prompts.open_book
+    form, settings = annotation.config.export, annotation.settings
     if form is not None:
-        path = str(annotation.run / f"cases.{form}")
-        export_run(annotation.archived, path, annotation.codebook, form, open_book=open_book)
+        path, run = str(annotation.run / f"cases.{form}"), annotation.archived
+        names, open_book = settings.answerers, settings.prompts.open_book
+        export_run(run, path, annotation.codebook, names, form, open_book=open_book)
         log_line(f"{pluralize(cases, 'case')} -> {path}", cases=cases, uri=path)
 
 

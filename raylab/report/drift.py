@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from raylab.annotation.outcome import ANNOTATORS
+from raylab.annotation.outcome import name_annotators
 from raylab.annotation.run import archive_location
 from raylab.annotation.statistics.drift import (
     LEVEL,
@@ -21,8 +21,7 @@ from raylab.archive.store import Archive
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
 from raylab.report.page import Block, Section, block
-from raylab.report.table import MISSING, Cell, Column, Row, Table, figure_cell, print_tables
-from raylab.runs.records import measures_of
+from raylab.report.table import MISSING, Cell, Column, Row, Table, print_tables, share_cell
 from raylab.runs.run import Run
 from raylab.taxonomies import recorded_codebook
 
@@ -57,13 +56,15 @@ def report_drift(config: ReportConfig) -> None:
 def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
     # No figure of drift depends on the distances that a run may have chosen.
-    llm, codebook = row.config.get("llm", {}), recorded_codebook(row.config)
+    codebook = recorded_codebook(row.config)
+    models = [chat["model"] for chat in row.config.get("llm", {}).get("annotators", ())]
+    names = name_annotators(len(models))
     return ArchivedRun(
         row.name,
         row.started,
         f"{codebook.name} {codebook.version}",
-        {side: llm[role]["model"] for side, role in ANNOTATORS.items() if llm.get(role)},
-        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
+        dict(zip(names, models, strict=False)),
+        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook, names),
     )
 
 
@@ -85,15 +86,18 @@ def drift_section(report: AnnotationReport) -> Section:
 
 def run_table(runs: Sequence[DriftRun], name: str = "") -> Table:
     """Returns runs with their figures; `name` is the one that the page is about."""
-    measures = measures_of(DriftRun)
+    names = sorted({name for run in runs for name in run.passed})
+    passed = (f"passed, {name}" for name in names)
     return Table(
         "Runs over time",
-        ["run", Column("started", text=True), *(measure.label for measure in measures.values())],
+        ["run", Column("started", text=True), "cases", *passed, "same code"],
         [
             [
                 f"{run.run}{' (this run)' if run.run == name else ''}",
                 f"{run.started:%Y-%m-%d %H:%M}",
-                *(figure_cell(measure, getattr(run, key)) for key, measure in measures.items()),
+                f"{run.cases:,}",
+                *(share_cell(share) if (share := run.passed.get(name)) else "-" for name in names),
+                share_cell(run.exact),
             ]
             for run in runs
         ],

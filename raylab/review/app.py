@@ -247,14 +247,14 @@ class _Page:
     ) -> Response:
         outcome, source = opened.outcome, is_source(opened.outcome.meta)
         blind = opened.hides(reviewer := request.session["reviewer"])
-        order = () if blind else draw_order(self._reviews.seed, opened.case.case)
+        answers = () if blind else outcome.answers
         return _render(
             request,
             "case.html",
             status,
             description=description_markup(opened.case.description, source),
             source=source,
-            sides=[side for side in order if side in outcome.answers],
+            sides=draw_order(self._reviews.seed, opened.case.case, answers),
             seconds=self._reviews.lease.total_seconds(),
             kind=AUDIT if opened.queue == AUDIT else kind,
             blind=blind,

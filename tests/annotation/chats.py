@@ -29,8 +29,7 @@ CASE = Case(
 
 RULES = ProtocolConfig()
 MODELS: dict[str, Any] = {
-    "annotator_a": ChatModel(model="alpha"),
-    "annotator_b": ChatModel(model="beta"),
+    "annotators": (ChatModel(model="alpha"), ChatModel(model="beta")),
     "evaluator": ChatModel(model="gamma"),
     "adjudicator": ChatModel(model="delta"),
 }
@@ -144,9 +143,11 @@ def failed(case: Case) -> CaseRow:
     return row_of(case, dict.fromkeys(STAGES, CallError("refused")))
 
 
-def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
-    """Settings of four models, by the prompt and the keys of `ProtocolConfig`."""
-    return settings_by(LlmConfig(**MODELS, prompt=prompt), ProtocolConfig(**protocol))
+def settings_of(prompt: str = "maximal", annotators: int = 2, **protocol: Any) -> Settings:
+    """Settings of so many annotators, by the prompt and the keys of `ProtocolConfig`."""
+    models = (*MODELS["annotators"], *(ChatModel(model=f"m{n}") for n in range(2, annotators)))
+    llm = LlmConfig(**{**MODELS, "annotators": models}, prompt=prompt)
+    return settings_by(llm, ProtocolConfig(**protocol))
 
 
 def settings_by(

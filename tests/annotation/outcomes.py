@@ -2,21 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from itertools import combinations
+from typing import Any
 
 from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import read_cases
 from raylab.annotation.outcome import (
-    SIDES,
+    ANNOTATORS,
     Adjudication,
+    Annotator,
     Answer,
     Call,
     Classification,
     Evaluation,
     HumanDecision,
     Outcome,
-    Side,
     Status,
     Verdict,
 )
@@ -83,25 +84,27 @@ def unread() -> Evaluation:
 
 def outcome(
     case: str,
-    a: str | Classification | None,
-    b: str | Classification | None,
-    *,
+    *given: str | Classification | None,
     gold: str | None = None,
     code: str | None = None,
     status: Status = Status.ACCEPTED,
-    evaluation_a: Evaluation | Literal["good"] | None = "good",
-    evaluation_b: Evaluation | Literal["good"] | None = "good",
     **changes: Any,
 ) -> Outcome:
-    """A case whose annotators gave these compositions; accepted cases have the code of A."""
-    answers: dict[Side, Answer] = {}
-    for side, given, evaluation in zip(SIDES, (a, b), (evaluation_a, evaluation_b), strict=True):
-        if given is not None:
-            answers[side] = Answer(
-                classification=answer(given) if isinstance(given, str) else given,
-                evaluation=report() if evaluation == "good" else evaluation,
-            )
-    labels = [one.classification.label for one in answers.values() if one.classification.label]
+    """A case whose annotators gave these compositions; accepted cases have the code of A.
+
+    The evaluator passes every answer but those for which `evaluation_a` and so on are given.
+    """
+    answers: dict[Annotator, Answer] = {}
+    for name, each in zip(ANNOTATORS, given, strict=False):
+        evaluation = changes.pop(f"evaluation_{name.lower()}", report())
+        if each is not None:
+            classification = answer(each) if isinstance(each, str) else each
+            answers[name] = Answer(classification=classification, evaluation=evaluation)
+    labels = {name: label for name, each in answers.items() if (label := each.classification.label)}
+    agreements = {
+        f"{a}{b}": compare(labels[a], labels[b], CODEBOOK.distance)
+        for a, b in combinations(labels, 2)
+    }
     label = None if code is None else parse(code)
     values: dict[str, Any] = {
         "description_hash": f"subject of {case}",
@@ -112,9 +115,11 @@ def outcome(
         "path": ("accept",),
         "gold": gold,
         "gold_label": None if gold is None else parse(gold),
-        "label": labels[0] if status is Status.ACCEPTED and label is None else label,
+        "label": next(iter(labels.values()), None)
+        if status is Status.ACCEPTED and label is None
+        else label,
         "answers": answers,
-        "agreement": compare(labels[0], labels[1], CODEBOOK.distance) if labels[1:] else None,
+        "agreements": agreements,
         "started": NOON,
         "finished": NOON + timedelta(seconds=4),
     }
@@ -122,13 +127,13 @@ def outcome(
 
 
 def adjudication(
-    order: tuple[Side, Side],
-    choice: Literal["A", "B", "synthesis"],
+    order: Sequence[Annotator],
+    choice: str,
     code: str = "Lrn",
     confirmation: Evaluation | None = None,
 ) -> Adjudication:
     return Adjudication(
-        order=order,
+        order=tuple(order),
         choice=choice,
         classification=answer(code, [call("adjudicate", prompt="adjudicate@1")]),
         confirmation=confirmation,
@@ -151,9 +156,12 @@ def decision(
 
 
 def tables(
-    cases: Iterable[Outcome], *decisions: HumanDecision, codebook: Codebook = CODEBOOK
+    cases: Iterable[Outcome],
+    *decisions: HumanDecision,
+    codebook: Codebook = CODEBOOK,
+    annotators: int = 2,
 ) -> Tables:
-    """The tables of a run with these cases and decisions."""
+    """The tables of a run of so many annotators with these cases and decisions."""
     latest = {one.case: one for one in decisions}
 
     def label(case: Outcome) -> Label | None:
@@ -163,7 +171,8 @@ def tables(
         accepted = last.insisted or (last.confirmation and last.confirmation.acceptable)
         return last.label if accepted else None
 
-    return tabulate(((case, label(case)) for case in cases), codebook)
+    labelled = ((case, label(case)) for case in cases)
+    return tabulate(labelled, codebook, ANNOTATORS[:annotators])
 
 
 def _classifications() -> st.SearchStrategy[Classification | None]:

@@ -20,11 +20,17 @@ from raylab.report.progress import log_forecast
 from tests.annotation.outcomes import CODEBOOK
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
 from tests.llm.test_client import Notebook, awaited
-from tests.review.office import MODELS, annotation
+from tests.review.office import annotation
 
 AGREE = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 DIFFER = "[[gold=Lrn;a=Lrn;b=Evo;eval_a=92;eval_b=60;adj=b]]"
-ROLES = {model: role for role, model in MODELS.items()}
+THREE = "[[gold=Lrn;a=Lrn;b=Evo;c=Sym;eval_a=92;eval_b=60;eval_c=60;adj=c]]"
+THREE_MODELS = "llm.annotators=[{model: quux-a}, {model: quux-b}, {model: quux-c}]"
+ROLES = {
+    **{f"quux-{name.lower()}": f"annotator {name}" for name in "ABC"},
+    "quux-judge": "evaluator",
+    "quux-chair": "adjudicator",
+}
 
 
 def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> AnnotateConfig:
@@ -59,13 +65,23 @@ async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Count
 
 @awaited
 @pytest.mark.parametrize(
-    ("end", "mark", "answer"), [("least", AGREE, None), ("most", DIFFER, unclear)]
+    ("end", "mark", "answer", "overrides"),
+    [
+        ("least", AGREE, None, []),
+        ("most", DIFFER, unclear, []),
+        # By this seed both cases of the equal descriptions show their answers in the same order.
+        ("most", THREE, unclear, [THREE_MODELS, "protocol.seed=3"]),
+    ],
 )
 async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
-    tmp_path: Path, end: str, mark: str, answer: Callable[[Call], Answer] | None
+    tmp_path: Path,
+    end: str,
+    mark: str,
+    answer: Callable[[Call], Answer] | None,
+    overrides: list[str],
 ) -> None:
     async with ScriptedServer(answer or Model()) as server:
-        given = config(tmp_path, server.base_url, mark)
+        given = config(tmp_path, server.base_url, mark, *overrides)
         rows = forecast(given, CODEBOOK)
         assert server.calls == []
         run = await made(given, server)
@@ -80,13 +96,13 @@ async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
 
 def test_cost_is_that_of_the_tokens(tmp_path: Path) -> None:
     rows = {row.role: row for row in forecast(config(tmp_path, "http://h/v1", AGREE), CODEBOOK)}
-    row = rows["annotator_a"]
+    row = rows["annotator A"]
     # Replies of 100 tokens and of max_tokens=1024, at 10 a million, and requests at 1.
     assert (row.least.reply_tokens, row.most.reply_tokens) == (5 * 100, 10 * 1024)
     for end, tokens in ((row.least, 500), (row.most, 10_240)):
         assert end.cost == pytest.approx((end.prompt_tokens + 10 * tokens) / 1e6)
     assert rows["evaluator"].least.cost is rows["evaluator"].most.cost is None
-    uncapped = config(tmp_path, "http://h/v1", AGREE, "llm.annotator_a.max_tokens=null")
+    uncapped = config(tmp_path, "http://h/v1", AGREE, "llm.annotators.0.max_tokens=null")
     row = forecast(uncapped, CODEBOOK)[0]
     assert (row.least.reply_tokens, row.most.reply_tokens, row.most.cost) == (500, None, None)
 
@@ -94,7 +110,7 @@ def test_cost_is_that_of_the_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "roles"),
     [
-        ("protocol.adjudicator=human", ["annotator_a", "annotator_b", "evaluator"]),
+        ("protocol.adjudicator=human", ["annotator A", "annotator B", "evaluator"]),
         ("protocol.stages=evaluate", ["evaluator"]),
     ],
 )
@@ -117,7 +133,7 @@ def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run_annotate(given)
     assert not (tmp_path / "runs").exists()
     told: Any = capsys.readouterr().out
-    assert "annotator_a" in told and "5 to 10" in told and "no price" in told
+    assert "annotator A" in told and "5 to 10" in told and "no price" in told
 
 
 def test_the_totals_fit_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

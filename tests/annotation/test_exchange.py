@@ -97,7 +97,7 @@ def test_a_row_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> No
     assert unparsed["B"]["code"] is None and unparsed["B"]["problem"]
     assert rows["unparsed"]["adjudicated"] is None
     orders = {name: tuple(one["name"] for one in row["candidates"]) for name, row in rows.items()}
-    assert orders == {name: draw_order(307, name) for name in rows}
+    assert orders == {name: draw_order(307, name, "AB") for name in rows}
     for word in ("alpha", "beta", "gamma", "delta", "model-1", "Swm/Sym"):
         assert word not in json.dumps(rows)
     # Whoever filled the file in loses nothing.

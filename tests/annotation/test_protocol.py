@@ -1,5 +1,7 @@
 import asyncio
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,8 +117,86 @@ def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool,
     else:
         assert outcome.status is Status.HUMAN
         assert outcome.label is None and outcome.reason is not None
-        assert outcome.reason.startswith(f"only {acceptable} is" if acceptable else "neither")
+        assert outcome.reason.startswith(f"only {acceptable} is" if acceptable else "no code")
         assert chat.roles[4:] == []
+
+
+# The codes of three annotators, - where none can be read, and which are acceptable; what follows by
+# majority under strict, lenient and published, and then by agreement of all.
+THREE = """
+    XXX 111 accept     accept     accept     accept     accept     accept
+    XXX 110 accept     accept     accept     human      adjudicate human
+    XXX 100 human      adjudicate human      human      adjudicate human
+    XXX 000 human      human      human      human      human      human
+    XXY 111 accept     accept     accept     adjudicate adjudicate adjudicate
+    XXY 101 adjudicate adjudicate adjudicate human      adjudicate adjudicate
+    XXY 001 human      adjudicate human      human      adjudicate adjudicate
+    XYZ 111 adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
+    XYZ 100 human      adjudicate adjudicate human      adjudicate adjudicate
+    XYZ 000 human      human      adjudicate human      human      adjudicate
+    XX- 11- accept     accept     accept     human      human      human
+    XY- 11- adjudicate adjudicate adjudicate human      human      human
+    X-- 1-- human      human      human      human      human      human
+"""
+SOLO = {"X": "Ctl", "Y": "Lrn", "Z": "Evo"}
+
+
+@pytest.mark.parametrize("row", THREE.strip().splitlines())
+def test_decision_table_of_three(row: str) -> None:
+    codes, acceptable, *steps = row.split()
+    script: dict[str, Any] = {"adjudicate": settled("synthesis", "Sch"), "confirm": GOOD}
+    for name, code, passes in zip("abc", codes, acceptable, strict=True):
+        script[f"classify-{name}"] = JUNK if code == "-" else coded(SOLO[code], f"by {name}")
+        script[f"classify-{name}-repair"] = JUNK
+        script[f"evaluate-{name}"] = GOOD if passes == "1" else BAD
+    rules = [
+        {"acceptance": acceptance, "policy": policy}
+        for acceptance in ("majority", "all")
+        for policy in ("strict", "lenient", "published")
+    ]
+    for step, keys in zip(steps, rules, strict=True):
+        outcome, _ = annotated(ScriptedChat(script), annotators=3, **keys)
+        ends = {"accept": Status.ACCEPTED, "adjudicate": Status.ADJUDICATED, "human": Status.HUMAN}
+        assert outcome.status is ends[step], keys
+        if step == "accept":
+            assert outcome.label is not None and outcome.label.composition == SOLO["X"]
+        assert list(outcome.answers) == ["A", "B", "C"]
+
+
+def test_adjudicator_of_five_sees_each_distinct_answer_once() -> None:
+    # A and B agree, C and D too, but the evaluator refuses D: two acceptable codes and E's, no
+    # majority. A, C, D and E, or B in place of A, are shown.
+    roots = dict(zip("abcde", ("Ctl", "Ctl", "Lrn", "Lrn", "Evo"), strict=True))
+    script: dict[str, Any] = {"confirm": GOOD, "adjudicate": settled("fourth", "Sch")}
+    for name, root in roots.items():
+        script[f"classify-{name}"] = coded(root, f"reason {name}")
+        script[f"evaluate-{name}"] = BAD if name == "d" else GOOD
+    chat = ScriptedChat(script)
+    annotated(chat, annotators=5)
+    request = chat.request("adjudicate")
+    assert request.schema is not None
+    places = ["first", "second", "third", "fourth", "synthesis"]
+    assert request.schema["properties"]["choice"]["enum"] == places
+    order = draw_order(307, CASE.id, "ABCDE")
+    shown = [name for name in order if name != max("AB", key=order.index)]
+    found = re.findall(
+        r"candidate: OPT=(\w+).*?reason (\w)", request.messages[1].content, re.DOTALL
+    )
+    assert found == [(roots[name.lower()], name.lower()) for name in shown]
+    assert "Several annotators" in request.messages[0].content
+    for place, name in zip(places, shown, strict=False):
+        line = settled(place, roots[name.lower()])
+        outcome, _ = annotated(ScriptedChat({**script, "adjudicate": line}), annotators=5)
+        assert outcome.adjudication is not None
+        assert (outcome.adjudication.order, outcome.adjudication.choice) == (tuple(shown), name)
+        assert outcome.label is not None and outcome.label.composition == roots[name.lower()]
+
+
+def test_every_order_of_four_is_drawn() -> None:
+    drawn = Counter(draw_order(307, f"case-{n}", "ABCD") for n in range(4_800))
+    assert len(drawn) == 24 and set(map(len, map(set, drawn))) == {4}
+    # Each 200 times, with a standard deviation of 14.
+    assert 130 < min(drawn.values()) <= max(drawn.values()) < 270
 
 
 @pytest.mark.parametrize("policy", ["strict", "published"])
@@ -170,9 +250,9 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     )
     assert str(outcome.label) == f"OPT=Ctl{FIELDS}"
     a, b = outcome.classification("A"), outcome.classification("B")
-    assert a and b and outcome.evaluation("A") and outcome.agreement
+    assert a and b and outcome.evaluation("A")
     assert (a.rationale, b.rationale) == ("it feeds back", "it regulates")
-    assert outcome.agreement.exact and outcome.agreement.distance == "opt-l1-v1"
+    assert outcome.agreements["AB"].exact and outcome.agreements["AB"].distance == "opt-l1-v1"
     assert outcome.gold_label == CASE.gold_label
     assert (outcome.gold, outcome.description_hash, outcome.generation) == (
         CASE.gold,
@@ -193,7 +273,7 @@ def test_accepted_case_holds_all_that_led_there() -> None:
 def test_adjudicated_case_is_confirmed_or_goes_to_a_person() -> None:
     outcome = outcome_of(DISPUTED)
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
-    order = "".join(draw_order(307, CASE.id))
+    order = "".join(draw_order(307, CASE.id, "AB"))
     assert outcome.path[4:] == (
         "compare:labels",
         f"adjudicate:{order}:synthesis",
@@ -210,19 +290,19 @@ def test_adjudicated_case_is_confirmed_or_goes_to_a_person() -> None:
 
 
 def test_order_is_drawn_by_seed_and_case_and_is_the_same_forever() -> None:
-    assert [draw_order(307, f"case-{n}")[0] for n in range(12)] == list("BABBBABAABBA")
-    assert [draw_order(308, f"case-{n}")[0] for n in range(12)] != list("BABBBABAABBA")
+    assert [draw_order(307, f"case-{n}", "AB")[0] for n in range(12)] == list("BABBBABAABBA")
+    assert [draw_order(308, f"case-{n}", "AB")[0] for n in range(12)] != list("BABBBABAABBA")
 
 
 @pytest.mark.parametrize("choice", ["first", "second"])
 def test_adjudicator_sees_the_candidates_in_the_order_logged_and_nobody_sees_gold(
     choice: str,
 ) -> None:
-    met: set[tuple[str, str]] = set()
+    met: set[tuple[str, ...]] = set()
     for number in range(20):
         meta = {"trap": True, "bait": ["Swm"], "x": "zq"}
         case = Case(f"case-{number}", CASE.description, "Swm/Sym", parse("Swm/Sym"), meta)
-        order = draw_order(307, case.id)
+        order = draw_order(307, case.id, "AB")
         roots = {"A": "Ctl", "B": "Lrn"}
         side = order[choice == "second"]
         outcome, chat = annotated({**DISPUTED, "adjudicate": settled(choice, roots[side])}, case)
@@ -376,8 +456,7 @@ def test_request_holds_what_the_configuration_says() -> None:
     other = ChatModel(model="o", temperature=None, seed=None, extra={"max_completion_tokens": 50})
     llm = LlmConfig(
         endpoints={"lab": Endpoint(base_url="http://lab/v1"), "default": Endpoint()},
-        annotator_a=annotator,
-        annotator_b=other,
+        annotators=(annotator, other),
         evaluator=other,
         adjudicator=other,
     )
@@ -476,8 +555,7 @@ def test_word_prompts_take_a_case_to_its_end() -> None:
 def test_settings_warn_of_models_that_judge_themselves() -> None:
     def warnings(a: str, b: str, evaluator: str, adjudicator: str, **keys: Any) -> tuple[str, ...]:
         llm = LlmConfig(
-            annotator_a=ChatModel(model=a, seed=1, **keys),
-            annotator_b=ChatModel(model=b, seed=2, **keys),
+            annotators=(ChatModel(model=a, seed=1, **keys), ChatModel(model=b, seed=2, **keys)),
             evaluator=ChatModel(model=evaluator),
             adjudicator=ChatModel(model=adjudicator),
         )
@@ -485,9 +563,9 @@ def test_settings_warn_of_models_that_judge_themselves() -> None:
 
     assert warnings("a", "b", "c", "d") == ()
     (own,) = warnings("a", "b", "c", "b")
-    assert own.startswith("the adjudicator is the model of annotator_b")
+    assert own.startswith("the adjudicator is the model of annotator B")
     (own,) = warnings("a", "b", "a", "d")
-    assert own.startswith("the evaluator is the model of annotator_a")
+    assert own.startswith("the evaluator is the model of annotator A")
     (own,) = warnings("a", "a", "c", "d")
     assert "temperature 0" in own
     assert warnings("a", "a", "c", "d", temperature=0.7) == ()

@@ -8,7 +8,6 @@ from raylab.annotation.outcome import Format
 from raylab.annotation.replies import LONGEST_REPLY, UnreadableError, judge, read_reply, settle
 from raylab.codebook import (
     AnswerForm,
-    Choice,
     ChoiceReply,
     Label,
     LabelReply,
@@ -24,7 +23,7 @@ from tests.annotation.chats import FIELDS, coded, graded, settled
 from tests.memory import memory
 
 FIRST, SECOND = parse(f"OPT=Ctl{FIELDS}"), parse(f"OPT=Lrn{FIELDS}")
-SHOWN: dict[Choice, Label] = {"first": FIRST, "second": SECOND}
+SHOWN: dict[str, Label] = {"first": FIRST, "second": SECOND}
 EVO = f"OPT=Evo{FIELDS}"
 
 
@@ -41,7 +40,7 @@ def read_report(text: str) -> tuple[ReportReply, list[str]]:
 
 
 def read_choice(
-    text: str, shown: dict[Choice, Label] = SHOWN, form: AnswerForm = CODE_ANSWERS
+    text: str, shown: dict[str, Label] = SHOWN, form: AnswerForm = CODE_ANSWERS
 ) -> tuple[ChoiceReply, list[str]]:
     return settle(form, *read_reply(form, ChoiceReply, text), shown)
 
@@ -208,7 +207,7 @@ def test_a_reply_that_cannot_be_read_says_why(
 
 
 def test_choice_is_the_one_named_between_equal_codes_and_found_without_a_name() -> None:
-    shown: dict[Choice, Label] = {"first": FIRST, "second": FIRST}
+    shown: dict[str, Label] = {"first": FIRST, "second": FIRST}
     assert read_choice(settled("second", "Ctl"), shown)[0].choice == "second"
     assert read_choice(settled("synthesis", "Ctl"), shown)[0].choice == "first"
     # In words, the label alone says it.

@@ -86,7 +86,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
     for code in ("Sym", "Swm"):
         archive.run("r").reviews().add(decided("whole", code))
     path = tmp_path / "deep" / f"cases.{form}"
-    export_run(archive.run("r"), path, CODEBOOK, form)
+    export_run(archive.run("r"), path, CODEBOOK, "AB", form)
     rows = whole, plain, failed = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -112,7 +112,7 @@ def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path:
     formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
     archive.run("r").add_cases([accepted(f"{text} {n}", text) for n, text in enumerate(formulas)])
     archive.run("r").add_cases([accepted("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
-    export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "csv")
+    export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "AB", "csv")
     with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["description"] for row in rows[:6]] == [f"'{text}" for text in formulas]
@@ -130,7 +130,7 @@ def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     texts: dict[Format, str] = {"jsonl": description}
     texts["parquet"] = description.replace("\ud800", "\ufffd")
     for form, text in texts.items():
-        export_run(archive.run("r"), tmp_path / f"cases.{form}", CODEBOOK, form)
+        export_run(archive.run("r"), tmp_path / f"cases.{form}", CODEBOOK, "AB", form)
         (row,) = read(tmp_path / f"cases.{form}")
         assert row["description"] == text
 
@@ -144,19 +144,19 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
     ((whole,),) = execute(archive_url, "SELECT body FROM cases WHERE sequence = 201")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
     with pytest.raises(ArchiveError, match="did not write so"):
-        export_run(run, path, CODEBOOK, "jsonl")
+        export_run(run, path, CODEBOOK, "AB", "jsonl")
     assert path.read_text() == "older"
     execute(archive_url, "UPDATE cases SET body = :body WHERE sequence = 201", body=whole)
     with path.open() as older:
-        export_run(run, f"file://{path}", CODEBOOK, "jsonl")
+        export_run(run, f"file://{path}", CODEBOOK, "AB", "jsonl")
         assert len(read(path)) == 250
         # Who reads the file before it, reads on.
         assert older.read() == "older"
     assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
     with pytest.raises(RunError, match=r"x.parquet cannot be written: File exists: .*jsonl "):
-        export_run(run, path / "x.parquet", CODEBOOK)
+        export_run(run, path / "x.parquet", CODEBOOK, "AB")
     with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
-        export_run(run, "nowhere://cases.parquet", CODEBOOK)
+        export_run(run, "nowhere://cases.parquet", CODEBOOK, "AB")
 
 
 def test_cases_are_exported_in_groups(
@@ -166,7 +166,7 @@ def test_cases_are_exported_in_groups(
     path = tmp_path / "cases.parquet"
     for count, groups in ((0, []), (24, [14, 10])):
         archive.run("r").add_cases([accepted(f"c{n}") for n in range(count)])
-        export_run(archive.run("r"), path, CODEBOOK)
+        export_run(archive.run("r"), path, CODEBOOK, "AB")
         written = parquet.read_metadata(path)
         assert set(FLAT) <= set(written.schema.names)
         assert [written.row_group(n).num_rows for n in range(written.num_row_groups)] == groups
@@ -186,6 +186,6 @@ def test_what_is_added_during_an_export_is_left_out(
         return row
 
     run.row = read_row_and_write
-    export_run(run, tmp_path / "cases.jsonl", CODEBOOK, "jsonl")
+    export_run(run, tmp_path / "cases.jsonl", CODEBOOK, "AB", "jsonl")
     first, _, _ = read(tmp_path / "cases.jsonl")
     assert (first["case"], first["status"], first["decisions"]) == ("c0", "human", [])

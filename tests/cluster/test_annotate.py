@@ -29,7 +29,12 @@ from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
-MODELS = {"annotator_a": "m-a", "annotator_b": "m-b", "evaluator": "judge", "adjudicator": "chair"}
+MODELS = {
+    "annotators.0": "m-a",
+    "annotators.1": "m-b",
+    "evaluator": "judge",
+    "adjudicator": "chair",
+}
 ENDPOINT = "llm.endpoints.default"
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 REFUSED = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"

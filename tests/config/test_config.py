@@ -47,7 +47,7 @@ GROUPS = [
     for group, options in config_groups(kind).items()
     for option in options
 ]
-ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+ROLES = ("annotators.0", "annotators.1", "evaluator", "adjudicator")
 OPTIONS = {
     "arc_json": ["data.path=tasks"],
     "re_arc": ["data.path=tasks.zip"],
@@ -158,13 +158,13 @@ def test_values_are_taken_as_they_are_typed() -> None:
 def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:
     alone = ["llm=openai", "llm.evaluator.model=judge"]
     # The key of annotators on an endpoint of their own is not asked for.
-    of_others = ["+llm.endpoints.other={}", "llm.annotator_a.endpoint=other"]
+    of_others = ["+llm.endpoints.other={}", "llm.annotators.0.endpoint=other"]
     llm = load(AnnotateConfig, *alone, *of_others, "protocol.stages=evaluate").llm
     assert {role: model.endpoint for role, model in llm.roles.items()} == {"evaluator": "default"}
     assert load(AnnotateConfig, "protocol.adjudicator=human").llm.adjudicator is None
     missing = refusal(AnnotateConfig, *alone)
-    for role in ("annotator_a", "annotator_b", "adjudicator"):
-        assert f"llm.{role}.model: is needed" in missing
+    for key in ("annotators[0]", "annotators[1]", "adjudicator"):
+        assert f"llm.{key}.model: is needed" in missing
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
@@ -273,12 +273,14 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("space.model={custom: {demonstrations: {choice: [1]}}}", "target"),
     ],
     AnnotateConfig: [
-        ("llm.annotator_a.endpoint=azure", "annotator_a.endpoint azure is none of endpoints: def"),
+        ("llm.annotators.0.endpoint=azure", "annotators.0.endpoint azure is none of endpoints: d"),
         ("+llm={budget: {tokens: 5}, evaluator: {max_tokens: null}}", "set evaluator.max_tokens"),
         ("llm.evaluator.extra={api_key: x}", "llm.evaluator.extra: api_key is archived with the"),
         ("llm.evaluator.extra={user: Bearer x}", "user is archived with the call"),
         ("llm.evaluator.extra={service_tier: flex}", "service_tier is set by llm.lane"),
-        ("llm.annotator_b.seed=1", "annotator_a and annotator_b are the same call"),
+        ("llm.annotators.1.seed=1", "annotators.0 and annotators.1 are the same call"),
+        ("llm.annotators=[{model: m}]", "annotators has one model, should have two to seven"),
+        ("llm.annotators=[]", "protocol.stages=all needs llm.annotators: configure"),
         ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
         ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
         ("llm.endpoints.default.api_key_env=sk-0123", "the name of an environment variable"),

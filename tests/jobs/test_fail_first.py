@@ -88,7 +88,7 @@ FILES = {
 }
 MODELS = [
     "llm=openai",
-    *(f"llm.{role}.model=m" for role in ("annotator_a", "annotator_b", "evaluator", "adjudicator")),
+    *(f"llm.{key}.model=m" for key in ("annotators.0", "annotators.1", "evaluator", "adjudicator")),
     "cases.path=cases.jsonl",
 ]
 NO_KEY = "llm.endpoints.default.api_key_env=null"

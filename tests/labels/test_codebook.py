@@ -254,7 +254,7 @@ def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], Bat
     for place, case in enumerate(cases):
         gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
         outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
-    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook)
+    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
     logs, tree = score_tree(tables, ["published"], {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
     assert tree.files == len(logs) and all(
         0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
@@ -277,7 +277,7 @@ def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
     assert (report.gold["A"].labels.value, report.gold["final"].exact.value) == (1.0, 1.0)
     assert report.gold["B"].labels.cases == count - wrong
     assert report.agreement.exact.cases == count - wrong
-    alpha, kappa = report.agreement.alpha.value, report.agreement.kappa.value
+    alpha, kappa = report.agreement.alpha.value, report.agreement.pairs["AB"].kappa.value
     assert alpha is not None and kappa is not None and 0 < alpha < 1 and 0 < kappa < 1
     assert report.distance == codebook.distance.version
     # Every label of gold is in the matrix of gold and A, and on its diagonal.
@@ -309,8 +309,8 @@ def test_fields_are_confused_among_themselves_alone() -> None:
     outcome = decided(
         codebook, case, *(str(codebook.parse(json.dumps(v))) for v in (cat, newt, cat))
     )
-    report = batch_report(tabulate([(outcome, outcome.label)], codebook))
-    panel, names = report.confusion.panels["a_b"].sets, report.confusion.labels
+    report = batch_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
+    panel, names = report.confusion.panels["annotators"].sets, report.confusion.labels
     cells = {
         (names[row], names[column]): count
         for row, line in enumerate(panel)
@@ -322,6 +322,5 @@ def test_fields_are_confused_among_themselves_alone() -> None:
         ("colours: red", "colours: red"): 1,
         ("none", "colours: black"): 1,
     }
-    assert outcome.agreement is not None
     # Of five parts of A and six of B four are equal.
-    assert outcome.agreement.jaccard == 4 / 7
+    assert outcome.agreements["AB"].jaccard == 4 / 7

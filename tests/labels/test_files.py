@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there_and_a_table_that_is_no_metric(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_configuration_holds_the_whole_codebook(name: str, tmp_path: Path) -> None:
-    overrides = ["llm=openai", "llm.annotator_a.model=m", "llm.annotator_b.model=n"]
+    overrides = ["llm=openai", "llm.annotators=[{model: m}, {model: n}]"]
     overrides += ["llm.evaluator.model=n", "llm.adjudicator.model=n"]
     config = load_config(AnnotateConfig, [*overrides, f"codebook={name}"])
     copy = tmp_path / "copy.yaml"

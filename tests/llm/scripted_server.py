@@ -5,10 +5,11 @@ serves until it is killed or its standard input is closed. Tests may also run it
 loop, with replies of their own.
 
 What a model would answer is taken from a mark in the description, such as
-`[[gold=Lrn;a=Lrn;b=Evo/Lrn;eval_a=92;eval_b=60;adj=b;eval_adj=88]]`: the codes of annotators A and
-B, the scores that the evaluator gives each of them, the adjudicator's choice (a, b or a code), and
-the score of that. Whatever is left out follows from gold, or from a hash of the description. A code
-that is not the one marked for its annotator, as after a fault, is scored by whether it is gold.
+`[[gold=Lrn;a=Lrn;b=Evo/Lrn;eval_a=92;eval_b=60;adj=b;eval_adj=88]]`: the codes of annotators A, B
+and so on, the scores that the evaluator gives each of them, the adjudicator's choice (an annotator
+or a code), and the score of that. Whatever is left out follows from gold, or from a hash of the
+description. A code that is not the one marked for its annotator, as after a fault, is scored by
+whether it is gold.
 """
 
 import argparse
@@ -33,13 +34,15 @@ Json = dict[str, Any]
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
 FIELDS = "Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 MARK = re.compile(r"\[\[([^\[\]]*=[^\[\]]*)\]\]")
-SIDE = re.compile(r"said by (a|b|adj)\b")
+ANNOTATORS = "abcdefg"
+SIDE = re.compile(rf"said by ([{ANNOTATORS}]|adj)\b")
 """Written into every rationale, so that the evaluator knows whose code it sees."""
 
 SHOWN_CODE = re.compile(r"^Candidate code: OPT=([A-Za-z+/]+)", re.MULTILINE)
 
 TRANSPORT_FAULTS = ("429", "500", "timeout", "cut", "cut_body")
 CONTENT_FAULTS = ("prose", "broken_json", "wrong_roots", "unknown_root")
+PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 MOST_REPEATS = 2
 """Attempts of a call that a transport fault can fail, one after the other."""
 RETRY_AFTER = 0.2
@@ -81,7 +84,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the scripted models think of a case: codes and scores by side (a, b and adj)."""
+    """What the scripted models think of a case: codes and scores by side (a, b, ... and adj)."""
 
     gold: str
     codes: Mapping[str, str]
@@ -96,7 +99,7 @@ class Mark:
         line = max(text.splitlines(), key=len, default="")
         digest = hashlib.sha256(line.encode(errors="replace")).digest()
         gold = values.get("gold", ROOTS[digest[0] % len(ROOTS)])
-        codes = {side: values.get(side, gold) for side in ("a", "b", "adj")}
+        codes = {side: values.get(side, gold) for side in (*ANNOTATORS, "adj")}
         codes["adj"] = codes.get(codes["adj"], codes["adj"])
         scores = {
             side: int(values.get(f"eval_{side}", _score(codes[side], gold))) for side in codes
@@ -112,10 +115,9 @@ def _score(code: str, gold: str) -> int:
 
 
 def classify(call: Call) -> Json:
-    # B has a model whose name ends in b, or else an even seed.
-    model, seed = str(call.body["model"]), call.body.get("seed")
-    by_seed = "b" if isinstance(seed, int) and seed % 2 == 0 else "a"
-    side = model[-1] if model.endswith(("-a", "-b")) else by_seed
+    # B has a model whose name ends in -b, or else the seed 2, and so on.
+    model, seed = str(call.body["model"]), call.body.get("seed") or 1
+    side = model[-1] if re.search(f"-[{ANNOTATORS}]$", model) else ANNOTATORS[(seed - 1) % 7]
     return coded(Mark.read(call.text).codes[side], side)
 
 
@@ -134,7 +136,7 @@ def adjudicate(call: Call) -> Json:
     mark = Mark.read(call.text)
     order = [mark.codes[match[1]] for match in SIDE.finditer(call.text)]
     code = mark.codes["adj"]
-    choice = ("first", "second")[order.index(code)] if code in order else "synthesis"
+    choice = PLACES[order.index(code)] if code in order else "synthesis"
     return {"choice": choice, **coded(code, "adj")}
 
 

@@ -204,5 +204,5 @@ def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
     llm = config("http://h/v1").model_copy(update={"endpoints": endpoints})
     assert limited_endpoints(llm) == set()
     other = ChatModel(model="m", endpoint="other")
-    assert limited_endpoints(llm.model_copy(update={"annotator_a": other})) == {"other"}
+    assert limited_endpoints(llm.model_copy(update={"annotators": (other,)})) == {"other"}
     assert calls_at_once(llm) == (20, 100)

@@ -48,11 +48,12 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     consensus, _, words = rows["equal composition (consensus)"], *rows["equal set of labels"]
     assert consensus[0] == share(proportion(1, 3)) and len(words) > 20
     few = "no interval: 3 cases: an interval needs 20"
-    assert rows["Cohen's kappa, primary label"][0] == f"{shown.agreement.kappa.value:.3f} {few}"
+    pair = shown.agreement.pairs["AB"]
+    assert rows["A and B"][2] == f"{pair.kappa.value:.3f} {few}"
     # A was judged three times, of which one FAIL; B four times.
     assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
     assert rows["verdict FAIL"] == ["1", "0"]
-    assert rows["chose the code shown first"] == [share(proportion(1, 1))]
+    assert rows["chose the code shown first, not last"] == [share(proportion(1, 1))]
     # Of two traps A answered one, with the root it baits; B answered both.
     assert rows["traps that were taken"][0] == share(proportion(1, 1))
     assert rows["taken for Swm"][0] == "1"
@@ -83,7 +84,7 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
     first, second = re.findall(r"<article.*?</article>", render(page_of(content())), re.DOTALL)
     # Swm against Sym .80 of .40: .32; Evo against Evo and Lrn .40 of .75: .30.
     assert "1. <bdi>4</bdi>" in first and "2. <bdi>2</bdi>" in second
-    assert "distance 0.80, lower score 40; left to a person" in first
+    assert "distance 0.80, score of the second best code 40; left to a person" in first
     assert re.findall(r'class="chip hue-(\d)( alone)?"', second) == [
         ("1", ""), ("1", ""), ("0", " alone"), ("1", ""), ("1", ""), ("1", ""),
     ]  # fmt: skip
@@ -142,5 +143,5 @@ def test_alpha_is_judged_by_the_convention():
 def test_a_run_without_answers_still_makes_a_page():
     page = read(content([outcome("1", None, None, status=Status.FAILED)]))
     assert "no disagreement to learn from" in page.text
-    assert "undefined no case with both answers" in page.text
+    assert "undefined no case with two answers" in page.text
     assert ["pass rate", "-", "-"] in page.rows

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raylab.annotation.decisions import decision_row
-from raylab.annotation.outcome import SIDES, Outcome, Status
+from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
 from raylab.annotation.statistics.figures import UncertainUsage
@@ -33,7 +33,7 @@ from tests.annotation.outcomes import answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
-MODELS = {name: {**LLM["annotator_a"], "model": name} for name in "mn"}
+MODELS = [{**LLM["annotators"][0], "model": name} for name in "mn"]
 
 
 def row(one: Outcome, description: str) -> CaseRow:
@@ -93,8 +93,7 @@ class Storage:
                 "name": name,
                 "llm": {
                     **LLM,
-                    "annotator_a": MODELS["m"],
-                    "annotator_b": MODELS["n"],
+                    "annotators": MODELS,
                     **self.endpoints,
                 },
                 "generations": ["published"],
@@ -200,6 +199,29 @@ def test_a_run_leaves_its_score_tree(
         assert scores[0]["metrics"]["accuracy"]["value"] == accuracy
 
 
+def test_three_annotators_are_reported_together_by_pairs_and_each_with_the_rest(storage: Storage):
+    storage.endpoints = {"annotators": [{**MODELS[0], "seed": seed} for seed in (1, 2, 3)]}
+    cases = [
+        outcome("1", "Lrn", "Lrn", "Evo", gold="Lrn"),
+        outcome("2", "Lrn", "Lrn", "Lrn", gold="Lrn"),
+        outcome("3", "Evo", "Sch", gold="Evo", status=Status.HUMAN, path=("human:disagreement",)),
+    ]
+    run = storage.annotate("three", [row(case, f"What {case.case} does.") for case in cases])
+    report, page = storage.conclude(run)
+    agreement = report.agreement
+    assert (agreement.compared, agreement.exact.cases) == (3, 1)
+    shares = {names: (pair.cases, pair.exact.value) for names, pair in agreement.pairs.items()}
+    assert shares == {"AB": (3, pytest.approx(2 / 3)), "AC": (2, 0.5), "BC": (2, 0.5)}
+    # A has one of two, both of two, and none of the one other who answered.
+    assert (agreement.rest["A"].cases, agreement.rest["A"].exact.value) == (3, 0.5)
+    rows = {line[0] for line in page.rows}
+    assert {"A and B", "A and C", "B and C", "A and the rest", "C and the rest"} <= rows
+    assert "Rows: annotator A or annotator B. Columns: annotator B or annotator C." in page.text
+    assert {path.name for path in Path(run.path, "scores").iterdir()} == {
+        "m@seed1", "m@seed2", "m@seed3"
+    }  # fmt: skip
+
+
 def test_the_annotators_answers_to_gold_are_diagnosed(storage: Storage):
     storage.endpoints = {"endpoints": {"default": {"base_url": "http://127.0.0.1:9/v1"}}}
     run = storage.annotate("run", answered(4))
@@ -240,9 +262,9 @@ def test_runs_stand_beside_each_other_with_their_changes(
     runs = [(run.run, run.cases) for run in drift.runs]
     assert runs == [("january", 10), ("february", 1), ("march", 10)]
     assert drift.runs[::2] == found.compared
-    passed = tuple(found.annotators[side].evaluation.pass_rate for side in SIDES)
+    passed = {name: each.evaluation.pass_rate for name, each in found.annotators.items()}
     march = drift.runs[2]
-    assert (march.passed_a, march.passed_b, march.exact) == (*passed, found.agreement.exact)
+    assert (march.passed, march.exact) == (passed, found.agreement.exact)
     printed = capsys.readouterr().out
     assert "10 of 10" in printed and "alarm: right labels, A (m): 10 of 10" in printed
     assert f"{storage.path}/drift.json" in printed

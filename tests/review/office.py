@@ -37,8 +37,8 @@ from tests.annotation.local import client_of_run
 from tests.archive.rows import NOON
 
 MODELS = {
-    "annotator_a": "quux-a",
-    "annotator_b": "quux-b",
+    "annotators.0": "quux-a",
+    "annotators.1": "quux-b",
     "evaluator": "quux-judge",
     "adjudicator": "quux-chair",
 }

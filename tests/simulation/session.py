@@ -41,14 +41,16 @@ def config_of(
         "timeout": TIMEOUT,
         "deadline": DEADLINE,
     }
-    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
-    models = ("alpha", "beta", "gamma", "delta")
+    chats = [
+        {"model": model, "max_tokens": MAX_TOKENS} for model in ("alpha", "beta", "gamma", "delta")
+    ]
     llm: dict[str, Any] = {
+        "annotators": chats[:2],
+        "evaluator": chats[2],
+        "adjudicator": chats[3],
         "endpoints": {"default": {"base_url": "http://server/v1", "limits": limits}},
         "budget": {"tokens": budget},
     }
-    for role, model in zip(roles, models, strict=True):
-        llm[role] = {"model": model, "max_tokens": MAX_TOKENS}
     return AnnotateConfig.model_validate({"llm": llm, "storage": "/nowhere"})
 
 

@@ -6,17 +6,18 @@ match those of the protocol corrects what the evaluator's scores say of the whol
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Annotated, Any, cast
 
 import numpy as np
 from scipy import optimize, stats
 
-from raylab.annotation.outcome import SIDES, Side, Status, Verdict
+from raylab.annotation.outcome import ANNOTATORS, Annotator, Status, Verdict
 from raylab.annotation.statistics.agreement import (
     NONE,
     Matrix,
-    count_pairs,
+    count_answers,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import (
@@ -26,7 +27,7 @@ from raylab.annotation.statistics.estimates import (
     proportion,
     share_of,
 )
-from raylab.annotation.statistics.frame import ADJUDICATED, Tables, view
+from raylab.annotation.statistics.frame import ADJUDICATED, Tables, code_columns, view
 from raylab.codebook import Label
 from raylab.runs.records import Measure, Part
 
@@ -36,20 +37,18 @@ NEAR = 1e-9
 Z = float(stats.norm.ppf(0.975))
 FINAL, REVIEWED, GOLD = "final", "reviewed", "gold"
 NAMES = {
-    **{side: f"annotator {side}" for side in SIDES},
+    **{name: f"annotator {name}" for name in ANNOTATORS},
     FINAL: "final code",
     REVIEWED: "with reviews",
 }
 """The givers of codes: the annotators, the protocol, and the protocol with people's decisions."""
 CODES = {
-    **{side: f"code_{side.lower()}" for side in SIDES},
+    **dict(zip(ANNOTATORS, code_columns(ANNOTATORS), strict=True)),
     FINAL: "run_code",
     REVIEWED: "code",
     GOLD: "gold_code",
 }
 """The columns of the codes of each giver, and of gold."""
-GIVERS = (*SIDES, FINAL)
-"""The givers of codes while the protocol runs."""
 DECIDED = (Status.ACCEPTED, Status.ADJUDICATED)
 """The cases that an audit is about: those with a code of the protocol."""
 
@@ -76,22 +75,22 @@ class GoldReport(Part):
 
 
 class ConfusionPanel(Part):
-    """The confusion matrix of two sides, in the order of the labels."""
+    """The confusion matrix of two givers of codes, in the order of the labels."""
 
     rows: str
-    """Name of the side of the rows."""
+    """Name of the giver of the rows."""
     columns: str
     sets: Matrix
     """See `set_confusion`."""
 
 
 class Confusion(Part):
-    """Confusion matrices of the sides of a run."""
+    """Confusion matrices of the codes of a run."""
 
     labels: tuple[str, ...]
     """Labels of the rows and columns."""
     panels: dict[str, ConfusionPanel]
-    """`a_b` and, with gold, `gold_A`, `gold_B` and `gold_final`."""
+    """`annotators`, over each two of them, and, with gold, `gold_A`, ... and `gold_final`."""
 
 
 class JudgeReport(Part):
@@ -135,11 +134,16 @@ class AuditReport(Part):
     """Weight of the evaluator's scores in that, from 0 to 1."""
 
 
+def givers_of(tables: Tables) -> tuple[str, ...]:
+    """Returns the givers of codes while the protocol runs."""
+    return *tables.annotators, FINAL
+
+
 def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
     answered = _answered(tables, name)
     cases, codes = answered.cases, answered.cases[CODES[name]]
-    sets = count_pairs(answered, "gold_code", CODES[name], "categories")
+    sets = count_answers(answered, "categories", "gold_code", CODES[name])
     swapped = {(code, gold): count for (gold, code), count in sets.items()}
     return GoldReport(
         cases=len(cases),
@@ -153,16 +157,18 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
 
 
 def confusion_report(tables: Tables) -> Confusion:
-    """Returns the confusion of A and B and, with gold, of gold and each giver of codes."""
-    panels = {"a_b": _panel(tables, *SIDES)}
+    """Returns the confusion of the annotators and, with gold, of gold and each giver of codes."""
+    pairs = [*combinations(tables.annotators, 2)]
+    panels = {"annotators": _panel(tables, pairs)} if pairs else {}
     if tables.cases.held_out.any():
-        panels |= {f"gold_{name}": _panel(_answered(tables, name), GOLD, name) for name in GIVERS}
+        for name in givers_of(tables):
+            panels[f"gold_{name}"] = _panel(_answered(tables, name), [(GOLD, name)])
     return Confusion(labels=(*tables.codebook.categories, NONE), panels=panels)
 
 
-def judge_report(tables: Tables, side: Side) -> JudgeReport:
+def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     """Returns the evaluator's verdicts and scores of one annotator's codes against gold."""
-    cases, codes = tables.cases, view(tables.cases, side.lower())
+    cases, codes = tables.cases, view(tables.cases, annotator)
     judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
     gold = cases.gold_code[judged.index]
     judged = judged.assign(right=tables.equal(judged.code, gold, "categories"))
@@ -211,8 +217,7 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
         codes: Each drawn case with the code that a person gave it, None while it has none.
     """
     cases = tables.cases
-    settled = cases.run_status.eq(Status.ADJUDICATED)
-    share = cases.score_a.where(~settled, cases[f"score_{ADJUDICATED}"]) / 100
+    share = _final_scores(tables) / 100
     rows = cases.run_status.isin(DECIDED) & cases.run_code.notna() & share.notna()
     decided = cases.assign(share=share)[rows]
     drawn = decided[decided.case.isin([*codes])]
@@ -280,16 +285,34 @@ def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
     return cast(float, low), cast(float, high)
 
 
+def _final_scores(tables: Tables) -> Any:
+    """Returns the evaluator's score of each final code: that of the first who gave it."""
+    cases = tables.cases
+    scores = cases[f"score_{ADJUDICATED}"].where(cases.run_status.eq(Status.ADJUDICATED))
+    for name in tables.annotators:
+        answer = view(cases, name)
+        given = answer.acceptable.eq(True) & tables.equal(answer.code, cases.run_code, "line")
+        scores = scores.fillna(answer.score.where(given))
+    return scores
+
+
 def _answered(tables: Tables, name: str) -> Tables:
     """Returns the cases with held-out gold and an answer of a giver."""
-    answered = f"format_{name.lower()}" if name in SIDES else CODES[name]
+    answered = f"format_{name.lower()}" if name in ANNOTATORS else CODES[name]
     return tables.only(tables.cases.held_out & tables.cases[answered].notna())
 
 
-def _panel(tables: Tables, rows: str, columns: str) -> ConfusionPanel:
-    sets = count_pairs(tables, CODES[rows], CODES[columns], "categories")
+def _panel(tables: Tables, pairs: Sequence[tuple[str, str]]) -> ConfusionPanel:
+    """Returns the confusion of givers of codes, summed over pairs of them."""
+    sets = Counter[tuple[Any, ...]]()
+    for pair in pairs:
+        sets.update(count_answers(tables, "categories", *(CODES[name] for name in pair)))
+    rows, columns = (
+        " or ".join(dict.fromkeys(NAMES.get(str(name), str(name)) for name in names))
+        for names in zip(*pairs, strict=True)
+    )
     matrix = set_confusion(sets, tuple(tables.codebook.categories))
-    return ConfusionPanel(rows=NAMES.get(rows, rows), columns=NAMES[columns], sets=matrix)
+    return ConfusionPanel(rows=rows, columns=columns, sets=matrix)
 
 
 def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Estimate:

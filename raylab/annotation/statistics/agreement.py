@@ -1,30 +1,32 @@
-"""Two sides' codes of the same cases: agreement, confusion, and the cases to read first.
+"""Several codes of the same cases: agreement, confusion, and the cases to read first.
 
-Rows of a confusion matrix belong to one side (gold, or A), columns to the other (an annotator, or
-B). Both are in the order of the codebook's labels, followed by `none` for a case without a code.
+Rows of a confusion matrix belong to one giver of codes (gold, or an annotator), columns to another.
+Both are in the order of the codebook's labels, followed by `none` for a case without a code.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 
-from raylab.annotation.outcome import Status
+from raylab.annotation.outcome import Annotator, Status
 from raylab.annotation.statistics.estimates import (
     DRAWS,
     Array,
+    Cells,
     Estimate,
     agreement,
     amount_mean,
     estimate,
+    proportion,
     share_mean,
     share_of,
 )
-from raylab.annotation.statistics.frame import Frame, Tables, tally
+from raylab.annotation.statistics.frame import Frame, Tables, code_columns, tally, view
 from raylab.codebook import Categories, SetDistance, field_of
 from raylab.runs.records import Measure, Part
 
@@ -41,26 +43,42 @@ SHOWN = 10
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 Matrix = tuple[tuple[float, ...], ...]
+Answers = Mapping[tuple[Any, ...], int]
+"""Cases by the answers of the annotators in order, None or an empty set for a missing one."""
 
 
-class AgreementReport(Part):
-    """Agreement of the two annotators; all estimates are over the cases with two codes."""
+class PairReport(Part):
+    """Agreement of two annotators, or of one with another that is drawn at random in each case."""
 
-    cases: int
-    both: int
-    """Cases with two codes."""
-    exact: Annotated[Estimate, Measure("equal composition (consensus)")]
-    """Both gave the same labels, joined in the same way."""
-    same_labels: Annotated[Estimate, Measure("equal set of labels")]
-    """Both named the same labels, joined in any way."""
+    cases: Annotated[int, Measure("cases", "count", None)]
+    """Cases with a code of both."""
+    exact: Annotated[Estimate, Measure("equal composition")]
+    """The same labels, joined in the same way."""
     kappa: Annotated[Estimate, Measure("Cohen's kappa, primary label", "number")]
     """Agreement on the first label beyond what guessing at the same rates would give: 0 is chance,
     1 is full agreement, below 0 is worse than chance."""
     alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
+    """Agreement on the sets of labels beyond chance."""
+
+
+class AgreementReport(Part):
+    """Agreement of the annotators; all estimates are over the cases with two codes or more.
+
+    What is said of two codes is averaged over the pairs of codes of a case.
+    """
+
+    cases: int
+    compared: int
+    """Cases with two codes or more."""
+    exact: Annotated[Estimate, Measure("equal composition (consensus)")]
+    """All gave the same labels, joined in the same way."""
+    same_labels: Annotated[Estimate, Measure("equal set of labels")]
+    """All named the same labels, joined in any way."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
     """Agreement on the sets of labels beyond chance, where a near miss counts as less of a
     disagreement than a far one: 0 is chance, 1 is full agreement."""
     jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
-    """Labels that both named, as a share of all that either named; 1 is the same set."""
+    """Labels that both codes name, as a share of all that either names; 1 is the same set."""
     weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
     """1 minus the distance between the two sets of labels, so that a near miss costs less than a
     far one."""
@@ -70,16 +88,20 @@ class AgreementReport(Part):
     """Characters to change to turn one line, as written, into the other."""
     levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
     """The same as a share of the longer line; 0 is equal."""
+    pairs: dict[str, PairReport]
+    """By the names of the two annotators, such as `AB`."""
+    rest: dict[Annotator, PairReport]
+    """Each annotator with the others; empty for two annotators, who are a pair."""
 
 
 class Disagreement(Part):
-    """A case in which the codes of the two annotators differ."""
+    """A case in which the annotators' codes differ."""
 
     case: str
     distance: float
-    """Distance of the two sets of labels, in [0, 1]."""
+    """Mean distance of two sets of labels, in [0, 1]."""
     conviction: float
-    """Lower of the evaluator's two scores, in [0, 1]."""
+    """The evaluator's score of the second best code, in [0, 1]."""
 
 
 class DisagreementReport(Part):
@@ -90,92 +112,117 @@ class DisagreementReport(Part):
     """The most instructive, by rank."""
 
 
-def count_pairs(tables: Tables, rows: str, columns: str, name: str) -> Counter[tuple[Any, Any]]:
-    """Returns the cases by an attribute of the codes in two columns, None for a missing code."""
-    counts = Counter[tuple[Any, Any]]()
-    for pair, cases in tally(tables.cases, rows, columns).items():
-        first, second = (label and getattr(label, name) for label in map(tables.label, pair))
-        counts[first, second] += cases
+def count_answers(tables: Tables, attribute: str, *columns: str) -> Counter[tuple[Any, ...]]:
+    """Returns the cases by an attribute of the codes in columns, None for a missing code."""
+    counts = Counter[tuple[Any, ...]]()
+    lines = (tables.cases[column].astype(object) for column in columns)
+    for codes, cases in Counter(zip(*lines, strict=True)).items():
+        labels = map(tables.label, codes)
+        counts[tuple(label and getattr(label, attribute) for label in labels)] += cases
     return counts
 
 
 def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
-    """Returns the agreement of A and B, with the means of the measures of single cases."""
-    both, distance = tables.cases.dropna(subset=EDITS), tables.codebook.distance
-    primary, sets = (
-        count_pairs(tables, "code_a", "code_b", name) for name in ("primary", "categories")
-    )
+    """Returns the agreement of the annotators, with the means of the measures of single cases."""
+    names, compared = tables.annotators, tables.cases.dropna(subset=EDITS)
+    sets = count_answers(tables, "categories", *code_columns(names))
+    same = Counter[bool]()
+    for answers, cases in sets.items():
+        if len(given := [*filter(None, answers)]) > 1:
+            same[len({*given}) == 1] += cases
     return AgreementReport(
         cases=len(tables.cases),
-        both=len(both),
-        exact=share_of(both.exact),
-        same_labels=share_of(tables.equal(both.code_a, both.code_b, "categories")),
-        kappa=cohen_kappa(primary, seed=seed),
-        alpha=krippendorff_alpha(sets, distance, seed=seed),
-        levenshtein=amount_mean(tally(both, EDITS)),
-        **{name: share_mean(tally(both, name), seed) for name in SHARES},
+        compared=len(compared),
+        exact=share_of(compared.exact),
+        same_labels=proportion(same[True], same.total()),
+        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed),
+        levenshtein=amount_mean(tally(compared, EDITS)),
+        **{name: share_mean(tally(compared, name), seed) for name in SHARES},
+        pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
+        rest={
+            name: _pair_report(tables, seed, name, *(other for other in names if other != name))
+            for name in (names if len(names) > 2 else ())
+        },
     )
 
 
-def cohen_kappa(
-    counts: Mapping[tuple[Any, Any], int], draws: int = DRAWS, seed: int = 307
-) -> Estimate:
-    """Computes Cohen's kappa (1960) of two annotators' primary categories.
+def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annotator) -> PairReport:
+    """Returns the agreement of an annotator with one other, or one drawn from several."""
+    columns, shares = code_columns((annotator, *others)), Counter[float]()
+    for (own, *rest), cases in count_answers(tables, "composition", *columns).items():
+        if given := [code for code in rest if own and code]:
+            shares[given.count(own) / len(given)] += cases
+    single, total = len(others) == 1, shares.total()
+    sets = count_answers(tables, "categories", *columns)
+    return PairReport(
+        cases=total,
+        exact=proportion(shares[1.0], total) if single else share_mean(shares, seed),
+        kappa=cohen_kappa(count_answers(tables, "primary", *columns), seed=seed),
+        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed, against_rest=True),
+    )
+
+
+def cohen_kappa(counts: Answers, draws: int = DRAWS, seed: int = 307) -> Estimate:
+    """Computes Cohen's kappa (1960) of the primary categories of an annotator and another.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
-    chance alone explains their agreement.
+    chance alone explains their agreement. With several others, the other is one of those who
+    answered the case, at random; without missing answers this is the agreement of an observer with
+    the rest by Schouten (1982, Statistica Neerlandica 36:45).
 
     Args:
-        counts: Cases by the two answers, None for a missing one; those cases are left out.
+        counts: Cases by the answers of the annotator and the others.
         draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
     """
-    values, table = _table(counts)
+    values, cases = _pair_answers(counts, against_rest=True)
     differences = 1.0 - np.eye(len(values))
 
-    def kappa(cases: Array) -> Array:
-        first, second = cases.sum(-1), cases.sum(-2)
+    def kappa(tables: Array) -> Array:
+        first, second = tables.sum(-1), tables.sum(-2)
         total = first.sum(-1)
         expected = 1.0 - (first * second).sum(-1) / total**2
-        return _one_less((cases * differences).sum((-2, -1)) / total, expected)
+        return _one_less((tables * differences).sum((-2, -1)) / total, expected)
 
-    return agreement(table, kappa, draws, seed)
+    return agreement(cases, len(values), kappa, draws, seed)
 
 
 def krippendorff_alpha(
-    counts: Mapping[tuple[Any, Any], int],
+    counts: Answers,
     distance: SetDistance,
     draws: int = DRAWS,
     seed: int = 307,
+    *,
+    against_rest: bool = False,
 ) -> Estimate:
-    """Computes Krippendorff's alpha of two annotators' sets of categories.
+    """Computes Krippendorff's alpha of annotators' sets of categories.
 
     At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
-    Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for two observers.
-    Undefined if all answers are the same set, so that no disagreement is expected, or if more than
-    `MOST_ANSWERS` differ.
+    Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for any number of
+    observers and missing values. Undefined if all answers are the same set, so that no disagreement
+    is expected, or if more than `MOST_ANSWERS` differ.
 
     Args:
-        counts: Cases by the two answers, None or an empty set for a missing one; those cases hold
-            no pair of values and are left out.
+        counts: Cases by the answers; those with fewer than two hold no pair and are left out.
         distance: Distance of two sets, in [0, 1].
         draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
+        against_rest: Compare the first annotator alone with another one of those who answered the
+            case, at random.
     """
-    different = {answer for answers in counts for answer in answers if answer}
-    if (number := len(different)) > MOST_ANSWERS:
+    values, cases = _pair_answers(counts, against_rest, sorted)
+    if (number := len(values)) > MOST_ANSWERS:
         reason = f"{number:,} different answers: at most {MOST_ANSWERS} are compared by distance"
-        return estimate(None, sum(counts.values()), reason=reason)
-    values, table = _table(counts, sorted)
+        return estimate(None, sum(cases.values()), reason=reason)
     differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 
-    def alpha(cases: Array) -> Array:
-        margin = cases.sum(-1) + cases.sum(-2)
+    def alpha(tables: Array) -> Array:
+        margin = tables.sum(-1) + tables.sum(-2)
         size = margin.sum(-1)
         expected = ((margin @ differences) * margin).sum(-1) / (size * (size - 1))
-        return _one_less((cases * differences).sum((-2, -1)) / (size / 2), expected)
+        return _one_less((tables * differences).sum((-2, -1)) / (size / 2), expected)
 
-    return agreement(table, alpha, draws, seed)
+    return agreement(cases, len(values), alpha, draws, seed)
 
 
 def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[str]) -> Matrix:
@@ -213,17 +260,17 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
 def disagreement_report(tables: Tables) -> DisagreementReport:
     """Returns the cases in which the annotators' codes differ, the most instructive first.
 
-    A case is most instructive if the answers lie far apart and the evaluator still found both
-    convincing: then the description or the taxonomy is ambiguous, while a refused answer only shows
-    a mistake. So the product of distance and conviction decides. Cases that were adjudicated or
-    wait for a person come before failed ones; ties are in the order of ids.
+    A case is most instructive if the answers lie far apart and the evaluator still found two
+    different ones convincing: then the description or the taxonomy is ambiguous, while a refused
+    answer only shows a mistake. So the product of distance and conviction decides. Cases that were
+    adjudicated or wait for a person come before failed ones; ties are in the order of ids.
     """
     cases = tables.cases[tables.cases.exact.eq(False)]
     rows: Frame = pd.DataFrame(
         {
             "case": cases.case.astype(str),
             "distance": 1.0 - cases.weighted,
-            "conviction": cases[["score_a", "score_b"]].fillna(0).min(axis=1) / 100,
+            "conviction": pd.Series(_convictions(tables, cases), cases.index, float),
             "unsettled": ~cases.run_status.isin(SETTLED),
         }
     )
@@ -234,16 +281,45 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
     return DisagreementReport(total=len(rows), shown=tuple(Disagreement(**row) for row in fields))
 
 
-def _table(
-    counts: Mapping[tuple[Any, Any], int], key: Callable[[Any], Any] | None = None
-) -> tuple[list[Any], Array]:
-    """Returns the answers in order and their (answers, answers) cases, first by second."""
-    answered = {(a, b): cases for (a, b), cases in counts.items() if a and b and cases}
-    values = sorted({value for pair in answered for value in pair}, key=key)
-    table = np.zeros((len(values), len(values)))
-    for (first, second), cases in answered.items():
-        table[values.index(first), values.index(second)] = cases
-    return values, table
+def _convictions(tables: Tables, cases: Frame) -> list[float]:
+    """Returns the second best score of a code of each case, in [0, 1]; one without is 0."""
+    views = [view(cases, name) for name in tables.annotators]
+    convictions: list[float] = []
+    graded = (zip(each.code, each.score.fillna(0), strict=True) for each in views)
+    for answers in zip(*graded, strict=True):
+        best: dict[str, float] = {}
+        for line, score in answers:
+            if (label := tables.label(line)) is not None:
+                best[label.composition] = max(best.get(label.composition, 0), score)
+        convictions.append(sorted(best.values())[-2] / 100)
+    return convictions
+
+
+def _pair_answers(
+    counts: Answers, against_rest: bool, key: Callable[[Any], Any] | None = None
+) -> tuple[list[Any], Counter[Cells]]:
+    """Returns the answers in order, and cases by the pairs of answers that they hold.
+
+    All pairs of a case have the same weight. Together they weigh as much as a pair for every two
+    answers, so that each answer counts once; against the rest, as much as one pair.
+    """
+    paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
+    for answers, cases in counts.items():
+        given = [answer for answer in answers if answer]
+        if against_rest:
+            pairs = tuple(product(given[:1], given[1:])) if answers[0] else ()
+            weight = 1 / max(len(pairs), 1)
+        else:
+            pairs = tuple(combinations(given, 2))
+            weight = 1 / max(len(given) - 1, 1)
+        if pairs and cases:
+            paired[pairs, weight] += cases
+    values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)
+    places, cells = {value: place for place, value in enumerate(values)}, Counter[Cells]()
+    for (pairs, weight), cases in paired.items():
+        where = sorted(places[a] * len(values) + places[b] for a, b in pairs)
+        cells[tuple(where), weight] += cases
+    return values, cells
 
 
 def _one_less(observed: Array, expected: Array) -> Array:

@@ -12,34 +12,33 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from raylab.annotation.outcome import EVALUATOR, SIDES, Side, Verdict
+from raylab.annotation.outcome import EVALUATOR, Annotator, Verdict
 from raylab.annotation.statistics.estimates import Estimate, share_of
 from raylab.annotation.statistics.frame import Frame, Tables, view
-from raylab.runs.records import Measure, Part, Record
+from raylab.config.annotation import MOST_ANNOTATORS
+from raylab.printable import join_names
+from raylab.runs.records import Part, Record
 
 LEVEL = 0.05
 """Chance of a false flag for a run in which nothing changed."""
 KEY = ["case", "description_hash"]
 """The columns by which runs share a case, so that a reworded case counts as another."""
 FACTS = {
-    "model": "response_model of {side}",
-    "prompt_hash": "prompt of {side}",
-    "seed": "seed of {side}",
+    "model": "response_model of {}",
+    "prompt_hash": "prompt of {}",
+    "seed": "seed of {}",
     "evaluator": f"response_model of {EVALUATOR}",
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
 LABELS = {"labels": "right labels", "pass_rate": "passed", "exact": "equal composition"}
 NO_SHARED_CASE = "the runs share no case, equal in id and description"
-MEASURES = (*product(("labels", "pass_rate"), zip(SIDES)), ("exact", SIDES))
-"""The measures of shared cases with their sides: one or both."""
-Sides = Sequence[Side]
 
 
 class DriftRun(Part):
@@ -47,10 +46,11 @@ class DriftRun(Part):
 
     run: str
     started: datetime
-    cases: Annotated[int, Measure("cases", "count", None)]
-    passed_a: Annotated[Estimate, Measure("passed, A")]
-    passed_b: Annotated[Estimate, Measure("passed, B")]
-    exact: Annotated[Estimate, Measure("same code")]
+    cases: int
+    passed: dict[Annotator, Estimate]
+    """The share of each annotator's answers that the evaluator passed."""
+    exact: Estimate
+    """The share of cases in which all codes are the same."""
 
 
 class DriftTest(Part):
@@ -68,7 +68,8 @@ class DriftChange(Part):
 
     measure: str
     """`labels`, the right set; `pass_rate`; or `exact`, the same composition."""
-    side: str
+    annotators: tuple[Annotator, ...]
+    """One, or all for `exact`."""
     models: tuple[str, ...]
     before: str
     """Name of the earlier run."""
@@ -79,7 +80,7 @@ class DriftChange(Part):
     shared: int
     """Cases that both runs have."""
     recoded: int | None
-    """Shared cases to which the annotator of the side gave two codes that differ; None for both."""
+    """Shared cases to which the annotator gave two codes that differ; None for several."""
     cases: int
     """Shared cases that this measure compares: those that both runs answered anew."""
     right_before: int
@@ -97,15 +98,15 @@ class DriftChange(Part):
 
     @property
     def label(self) -> str:
-        """The measure and side in words."""
-        return f"{LABELS[self.measure]}, {self.side}"
+        """The measure and annotators in words."""
+        return f"{LABELS[self.measure]}, {join_names(self.annotators, MOST_ANNOTATORS)}"
 
 
 class Drift(Record):
     """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     level: float
     """See `LEVEL`."""
@@ -134,7 +135,7 @@ class ArchivedRun:
     name: str
     started: datetime
     codebook: str
-    models: Mapping[Side, str]
+    models: Mapping[Annotator, str]
     read: Callable[[], Tables]
 
     @cached_property
@@ -174,17 +175,21 @@ def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
 def describe(run: ArchivedRun) -> DriftRun:
     """Returns the figures of a run that stand beside those of others."""
     cases = run.tables.cases
-    verdicts = (cases[f"verdict_{side.lower()}"].dropna() for side in SIDES)
-    a, b = (share_of(each.ne(Verdict.FAIL)) for each in verdicts)
-    same = share_of(cases.exact.dropna())
+    verdicts = {name: view(cases, name).verdict.dropna() for name in run.tables.annotators}
     return DriftRun(
-        run=run.name, started=run.started, cases=len(cases), passed_a=a, passed_b=b, exact=same
+        run=run.name,
+        started=run.started,
+        cases=len(cases),
+        passed={name: share_of(each.ne(Verdict.FAIL)) for name, each in verdicts.items()},
+        exact=share_of(cases.exact.dropna()),
     )
 
 
 def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[DriftChange]:
     """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
-    latest = [_latest(name, sides, earlier, run) for name, sides in MEASURES]
+    names = tuple(run.models)
+    single = product(("labels", "pass_rate"), zip(names, strict=True))
+    latest = [_latest(*measure, earlier, run) for measure in (*single, ("exact", names))]
     changes = [change for change in latest if change is not None]
     compared = [change for change in changes if change.cases]
     tests = {name: iter(_holm(map(test, compared))) for name, test in TESTS.items()}
@@ -212,39 +217,44 @@ def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
 
 
 def _latest(
-    name: str, sides: Sides, earlier: Sequence[ArchivedRun], run: ArchivedRun
+    measure: str,
+    annotators: tuple[Annotator, ...],
+    earlier: Sequence[ArchivedRun],
+    run: ArchivedRun,
 ) -> DriftChange | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
-    models = [run.models.get(own) for own in sides]
+    models = [run.models[name] for name in annotators]
     earlier = [before for before in earlier if before.codebook == run.codebook]
     first = None
-    for before in reversed(earlier if all(models) else ()):
-        if [before.models.get(own) for own in sides] == models:
-            change = _compare(name, sides, before, run)
+    for before in reversed(earlier if models else ()):
+        if [before.models.get(name) for name in annotators] == models:
+            change = _compare(measure, annotators, before, run)
             if change.cases:
                 return change
             first = first or change
     return first
 
 
-def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -> DriftChange:
+def _compare(
+    measure: str, annotators: tuple[Annotator, ...], before: ArchivedRun, after: ArchivedRun
+) -> DriftChange:
     """Compares a measure of two runs of the same models, without its tests."""
     tables = after.tables
     rows = _shared(before.tables.cases, tables.cases)
-    first, second = (_results(tables, shared, name, sides) for shared in rows)
+    first, second = (_results(tables, shared, measure, annotators) for shared in rows)
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
-    gold = " with gold" if name == "labels" else ""
+    gold = " with gold" if measure == "labels" else ""
     missing = f"no shared case{gold} was answered anew in both: annotate with fresh=true"
     return DriftChange(
-        measure=name,
-        side=" and ".join(sides),
-        models=tuple(after.models[own] for own in sides),
+        measure=measure,
+        annotators=annotators,
+        models=tuple(after.models[name] for name in annotators),
         before=before.name,
         after=after.name,
-        changed=tuple(_changed(*rows, name, sides)),
+        changed=tuple(_changed(*rows, measure, annotators)),
         shared=len(used),
-        recoded=_count_recoded(tables, rows, *sides) if len(sides) == 1 else None,
+        recoded=_count_recoded(tables, rows, *annotators) if len(annotators) == 1 else None,
         cases=len(was),
         right_before=int(was.sum()),
         right_after=int(now.sum()),
@@ -255,8 +265,8 @@ def _compare(name: str, sides: Sides, before: ArchivedRun, after: ArchivedRun) -
     )
 
 
-def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], side: str) -> int:
-    before, after = (shared[f"code_{side.lower()}"] for shared in rows)
+def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], annotator: Annotator) -> int:
+    before, after = (view(shared, annotator).code for shared in rows)
     differ = ~tables.equal(before, after, "composition")
     return int((before.notna() & after.notna() & differ).sum())
 
@@ -270,18 +280,19 @@ def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
     return before.loc[keys].assign(gold_code=after.gold_code[keys]), after.loc[keys]
 
 
-def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
+def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Annotator]) -> Frame:
     """Returns a measure of each case, as two columns of truths.
 
     `right` tells that the case is right, passed or the same; `answered` that this can be said and a
     model was asked anew, for a result from the journal is that of an earlier run.
     """
-    own, other = (view(rows, side.lower()) for side in (sides[0], sides[-1]))
-    fresh = ~(own.cached.eq(True) & other.cached.eq(True))
-    if name == "exact":
-        right = tables.equal(own.code, other.code, "composition")
-        decided = own.code.notna() & other.code.notna()
-    elif name == "labels":
+    own, *others = (view(rows, name) for name in annotators)
+    fresh = ~np.logical_and.reduce([each.cached.eq(True) for each in (own, *others)])
+    if measure == "exact":
+        same = [tables.equal(own.code, each.code, "composition") for each in others]
+        right = np.logical_and.reduce(same)
+        decided = np.logical_and.reduce([each.code.notna() for each in (own, *others)])
+    elif measure == "labels":
         right = tables.equal(own.code, rows.gold_code, "categories")
         decided = own.format.notna() & rows.gold_code.notna()
     else:
@@ -290,12 +301,14 @@ def _results(tables: Tables, rows: Frame, name: str, sides: Sides) -> Frame:
     return pd.DataFrame({"right": right, "answered": decided & fresh})
 
 
-def _changed(before: Frame, after: Frame, name: str, sides: Sides) -> Iterator[str]:
-    for side, (column, fact) in product(sides, FACTS.items()):
-        values = (rows[f"{column}_{side.lower()}"].dropna() for rows in (before, after))
-        counts = name == "pass_rate" or EVALUATOR not in column
+def _changed(
+    before: Frame, after: Frame, measure: str, annotators: Sequence[Annotator]
+) -> Iterator[str]:
+    for name, (column, fact) in product(annotators, FACTS.items()):
+        values = (view(rows, name)[column].dropna() for rows in (before, after))
+        counts = measure == "pass_rate" or EVALUATOR not in column
         if counts and len({frozenset(each) for each in values}) > 1:
-            yield fact.format(side=side)
+            yield fact.format(name)
 
 
 def _fisher(change: DriftChange) -> float:

@@ -1,12 +1,13 @@
 """Estimates from cases: proportions, means, and agreement."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import sparse, stats
 
 from raylab.runs.records import Figure
 
@@ -23,6 +24,8 @@ CHUNK = 1 << 20
 """Numbers of a posterior held at once."""
 
 Array = NDArray[np.float64]
+Cells = tuple[tuple[int, ...], float]
+"""The cells of a flat table of pairs of answers to which a case adds the same weight, and that."""
 
 
 class Estimate(Figure):
@@ -121,25 +124,33 @@ def amount_mean(counts: Mapping[float, int]) -> Estimate:
     return estimate(mean, total, (max(low, 0.0), high))
 
 
-def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Estimate:
-    """Returns a statistic of two annotators' answers with the 95 % interval of its posterior.
+def agreement(
+    cases: Mapping[Cells, int],
+    size: int,
+    statistic: Callable[[Array], Array],
+    draws: int,
+    seed: int,
+) -> Estimate:
+    """Returns a statistic of pairs of answers with the 95 % interval of its posterior.
 
-    The shares of the pairs of answers have a Dirichlet posterior. Its prior is half a case of
-    different answers, as chance would pair them, and one of equal answers, spread over the answers
-    as they enter the disagreement that chance expects: where one answer dominates, agreement on the
-    others decides, and too few of them are seen. The quantiles are widened as Student's
-    distribution is for so many cases, and the upper end is 1 where all answers agree.
-    `tests/coverage` has how often these intervals hold the truth.
+    The shares of the cases, by their pairs of answers, have a Dirichlet posterior. Its prior is
+    half a case of two different answers, as chance would pair them, and one of two equal answers,
+    spread over the answers as they enter the disagreement that chance expects: where one answer
+    dominates, agreement on the others decides, and too few of them are seen. The quantiles are
+    widened as Student's distribution is for so many cases, and the upper end is 1 where all answers
+    agree. `tests/coverage` has how often these intervals hold the truth.
 
     Args:
-        table: (answers, answers) numbers of cases, first annotator by second.
-        statistic: Takes (..., answers, answers) numbers, returns (...) values; NaN is undefined.
+        cases: Numbers of cases by what they add to a (size, size) table of pairs of answers.
+        size: Number of different answers.
+        statistic: Takes (..., size, size) tables, returns (...) values; NaN is undefined.
         draws: Draws from the posterior; 0 leaves the interval out.
         seed: Seed of the draws.
     """
-    total = int(table.sum())
+    total = sum(cases.values())
     if not total:
-        return estimate(None, 0, reason="no case with both answers")
+        return estimate(None, 0, reason="no case with two answers")
+    table = (np.array([*cases.values()], float) @ _added(cases, size)).reshape(size, size)
     value = float(statistic(table))
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
@@ -147,25 +158,43 @@ def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, see
     if missing := _too_few(total, draws):
         return estimate(value, total, reason=missing)
     tail = float(stats.norm.cdf(stats.t.ppf(QUANTILES[0], total - 1)))
-    low, high = _percentiles(_posterior(table, statistic, draws, seed), (tail, 1 - tail))
-    return estimate(value, total, (low, 1.0 if np.trace(table) == total else high))
+    values = _posterior(cases, table, statistic, draws, seed)
+    low, high = _percentiles(values, (tail, 1 - tail))
+    all_agree = np.count_nonzero(table) == np.count_nonzero(table.diagonal())
+    return estimate(value, total, (low, 1.0 if all_agree else high))
 
 
-def _posterior(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Array:
+def _posterior(
+    cases: Mapping[Cells, int],
+    table: Array,
+    statistic: Callable[[Array], Array],
+    draws: int,
+    seed: int,
+) -> Array:
     """Returns (draws,) values of the statistic for tables of as many cases."""
     margin = (table.sum(0) + table.sum(1)) / (2 * table.sum())
     chance = np.outer(table.sum(1), table.sum(0))
     np.fill_diagonal(chance, 0.0)
     equal = np.diag(margin * (1 - margin))
-    weights = table + 2 * PRIOR * equal / equal.sum() + PRIOR * chance / (chance.sum() or 1.0)
-    places = np.nonzero(weights)
-    values: list[Array] = []
-    for gammas in _gammas(weights[places], draws, seed, table.size):
-        tables = np.zeros((len(gammas), *table.shape))
-        tables[:, *places] = gammas / gammas.sum(-1, keepdims=True) * table.sum()
-        values.append(statistic(tables))
+    prior = 2 * PRIOR * equal / equal.sum() + PRIOR * chance / (chance.sum() or 1.0)
+    weights = Counter[Cells](cases)
+    for cell in np.flatnonzero(prior).tolist():
+        weights[(cell,), 1.0] += prior.flat[cell]
+    ordered, total = sorted(weights), sum(cases.values())
+    added, values = _added(ordered, len(table)), list[Array]()
+    shapes = np.array([weights[cells] for cells in ordered])
+    for gammas in _gammas(shapes, draws, seed, table.size):
+        tables = np.ascontiguousarray(gammas / gammas.sum(-1, keepdims=True) * total @ added)
+        values.append(statistic(tables.reshape(-1, *table.shape)))
     drawn = np.concatenate(values)
     return drawn[~np.isnan(drawn)]
+
+
+def _added(cases: Iterable[Cells], size: int) -> Any:
+    """Returns the sparse (cases, size * size) weights that cases add to the cells of a table."""
+    entries = [(weight, row, cell) for row, (cells, weight) in enumerate(cases) for cell in cells]
+    weights, rows, cells = zip(*entries, strict=True)
+    return sparse.csr_array((weights, (rows, cells)), shape=(rows[-1] + 1, size * size))
 
 
 def _gammas(weights: Array, draws: int, seed: int, size: int = 0) -> Iterator[Array]:

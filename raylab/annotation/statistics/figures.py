@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy import stats
 
-from raylab.annotation.outcome import HumanDecision, Side, Status, Verdict
+from raylab.annotation.outcome import Annotator, HumanDecision, Status, Verdict
 from raylab.annotation.statistics.estimates import Estimate, proportion, share_of
 from raylab.annotation.statistics.frame import (
     SEPARATOR,
@@ -21,7 +21,7 @@ from raylab.annotation.statistics.frame import (
     view,
 )
 from raylab.archive.records import UNCLEAR
-from raylab.codebook import FORMAT, Codebook
+from raylab.codebook import FORMAT, SYNTHESIS, Codebook
 from raylab.runs.records import Measure, Part
 
 EXAMPLES = 200
@@ -123,9 +123,9 @@ class AdjudicationReport(Part):
 
     cases: Annotated[int, Measure("settled cases", "count", None)]
     choices: Annotated[dict[str, int], Measure("chose", "count", None)]
-    """Cases by choice: A, B or synthesis."""
-    first_shown: Annotated[Estimate, Measure("chose the code shown first", better=None)]
-    """Share of the choices between A and B that took the first shown."""
+    """Cases by choice: an annotator or synthesis."""
+    first_shown: Annotated[Estimate, Measure("chose the code shown first, not last", better=None)]
+    """Share of the choices of the code shown first or last that took the first."""
     first_shown_p_value: Annotated[float | None, Measure("p that the order is no cause", "number")]
     """p-value of the exact two-sided test that the order has no effect; None without a choice."""
 
@@ -198,7 +198,7 @@ class DecisionReport(Part):
     cases: Annotated[int, Measure("decided by people", "count", None)]
     """Cases with a decision that holds."""
     choices: dict[str, int]
-    """Cases by choice: A, B, an own code, or unclear: none of these."""
+    """Cases by choice: an annotator, an own code, or unclear: none of these."""
     insisted: Annotated[int, Measure("their codes over the evaluator", "count", None)]
     """Codes on which a person insisted, over the evaluator."""
     unclear: Annotated[int, Measure("found unclear by people", "count", None)]
@@ -233,9 +233,9 @@ def case_report(tables: Tables) -> CaseReport:
     )
 
 
-def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
+def annotator_report(tables: Tables, annotator: Annotator) -> AnnotatorReport:
     """Returns the figures of one annotator's answers."""
-    answers = view(tables.cases, side.lower())
+    answers = view(tables.cases, annotator)
     forms = answers.format.dropna()
     return AnnotatorReport(
         format=FormatReport(
@@ -270,12 +270,12 @@ def trap_report(tables: Tables, codes: str) -> TrapReport:
 def adjudication_report(tables: Tables) -> AdjudicationReport:
     """Returns the adjudicator's choices on the cases where the annotators differ."""
     settled = tables.cases[tables.cases.choice.notna()]
-    choices = tally(settled, "choice")
-    chosen = choices["A"] + choices["B"]
-    first = int((settled.choice.astype(str) == settled.shown_first.astype(str)).sum())
+    choices, shown = tally(settled, "choice"), settled.shown.astype(str)
+    first, last = (int(settled.choice.astype(str).eq(shown.str[n]).sum()) for n in (0, -1))
+    chosen = first + last
     return AdjudicationReport(
         cases=len(settled),
-        choices={name: choices[name] for name in ("A", "B", "synthesis")},
+        choices={name: choices[name] for name in (*tables.annotators, SYNTHESIS)},
         first_shown=proportion(first, chosen),
         first_shown_p_value=float(stats.binomtest(first, chosen).pvalue) if chosen else None,
     )
@@ -340,7 +340,7 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
         cases=len(standing),
-        choices={name: choices[name] for name in ("A", "B", "own", UNCLEAR)},
+        choices={name: choices[name] for name in (*tables.annotators, "own", UNCLEAR)},
         insisted=sum(decision.insisted for decision in standing),
         unclear=choices[UNCLEAR],
         confirmed=verdicts[True],

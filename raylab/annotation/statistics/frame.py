@@ -1,7 +1,7 @@
 """The cases of a run as one table, over which all statistics are computed, and as a file.
 
-A row is a case with its figures as columns, which `FIGURES` documents; a file has their texts and
-decisions too.
+A row is a case with its figures as columns, which `figure_columns` documents; a file has their
+texts and decisions too.
 """
 
 import csv
@@ -9,10 +9,11 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
+from itertools import combinations, islice
+from statistics import fmean
 from typing import Annotated, Any, BinaryIO, Literal
 
 import pandas as pd
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from raylab.annotation.outcome import (
-    SIDES,
+    Annotator,
     Call,
     Classification,
     Evaluation,
@@ -35,6 +36,7 @@ from raylab.codebook import Agreement, Codebook, Label, SetDistance, compare
 from raylab.files import Place
 
 Row = dict[str, Any]
+Columns = Mapping[str, pa.DataType]
 Frame = Annotated[Any, pd.DataFrame]
 """A DataFrame; pandas has no types that a strict checker could follow."""
 
@@ -43,8 +45,6 @@ TIME = pa.timestamp("us", tz="UTC")
 SEPARATOR = "; "
 """Between the values of a column that holds several."""
 ADJUDICATED = "adjudicated"
-VIEWS = (*(side.lower() for side in SIDES), ADJUDICATED)
-"""The suffixes of the columns of an answer: both annotators, and the adjudicator."""
 ANSWER_COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(("code", "format", "requested", "model", "prompt", "prompt_hash"), TEXT),
     "seed": WHOLE,
@@ -55,31 +55,12 @@ ANSWER_COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(("issues", "evaluator", "evaluator_prompt_hash"), TEXT),
     "evaluator_cached": TRUTH,
 }
-"""The columns of each view: its answer, the first call for it, and the evaluator's report on it.
+"""The columns of an answer: the answer, the first call for it, and the evaluator's report on it.
 
 `requested` and `model` are the model as requested and as the server names it; issues are separated.
 """
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
-FIGURES: dict[str, pa.DataType] = {
-    **dict.fromkeys(("case", "description_hash", "generation"), TEXT),
-    **dict.fromkeys(("run_status", "run_code", "code", "gold", "gold_code"), TEXT),
-    **dict.fromkeys(("held_out", "gold_reviewed", "trap"), TRUTH),
-    **dict.fromkeys(("bait", "reason", "path"), TEXT),
-    **{f"{name}_{view}": kind for view in VIEWS for name, kind in ANSWER_COLUMNS.items()},
-    **{name: WHOLE if name == "levenshtein" else REAL for name in MEASURES},
-    "exact": TRUTH,
-    **dict.fromkeys(("choice", "shown_first"), TEXT),
-    **dict.fromkeys(("prompt_tokens", "completion_tokens"), WHOLE),
-    "cost": REAL,
-    **dict.fromkeys(("started", "finished"), TIME),
-}
-"""The columns of `Tables.cases`.
-
-`run_status` and `run_code` are what the protocol left, `code` includes people's decisions;
-`gold_code` is gold in canonical form; `held_out` is true if it measures accuracy, so not where the
-prompts name the system; `path` has the steps without their scores; `bait` is what the case names.
-"""
 TOKENS = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens", "reasoning_tokens")
 REPLY_COLUMNS: dict[str, pa.DataType] = {
     "response_model": TEXT,
@@ -93,17 +74,6 @@ AT_ONCE = 1_000
 """Outcomes that are held at once, and rows in a group of a Parquet file."""
 Format = Literal["parquet", "jsonl", "csv"]
 JSON_COLUMNS = ("meta", "decisions", "body")
-COLUMNS: dict[str, pa.DataType] = {
-    "run": TEXT,
-    "sequence": WHOLE,
-    "status": TEXT,
-    "reviewer": TEXT,
-    **FIGURES,
-    "created": TIME,
-    **dict.fromkeys(("description", "sha256", *JSON_COLUMNS), TEXT),
-}
-"""The columns of an export in order; `status` and `code` include people's decisions."""
-SCHEMA = pa.schema(list(COLUMNS.items()))
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
 
@@ -113,14 +83,16 @@ class Tables:
     """The outcomes of a run.
 
     Attributes:
-        cases: A row for each case; columns `FIGURES`.
+        cases: A row for each case; columns `figure_columns`.
         calls: A row for each answered call of the protocol; columns `CALL_COLUMNS`.
         codebook: Of the run.
+        annotators: Those whose answers the cases may have.
     """
 
     cases: Frame
     calls: Frame
     codebook: Codebook
+    annotators: Sequence[Annotator]
     _labels: dict[str, Label] = field(default_factory=dict[str, Label], repr=False)
 
     def only(self, rows: Any) -> "Tables":
@@ -149,24 +121,68 @@ class Tables:
         return a.eq(b) & a.notna()
 
 
+def figure_columns(annotators: Sequence[Annotator]) -> Columns:
+    """Returns the columns of `Tables.cases`; those of an answer end in its annotator.
+
+    `run_status` and `run_code` are what the protocol left, `code` includes people's decisions;
+    `gold_code` is gold in canonical form; `held_out` is true if it measures accuracy, so not where
+    the prompts name the system; `path` has the steps without their scores; `bait` is what the case
+    names; `exact` is true if all codes are the same, and the other measures of agreement are means
+    over pairs of codes; `shown` names the annotators in the order in which the adjudicator saw
+    their answers.
+    """
+    views = (*map(str.lower, annotators), ADJUDICATED)
+    return {
+        **dict.fromkeys(("case", "description_hash", "generation"), TEXT),
+        **dict.fromkeys(("run_status", "run_code", "code", "gold", "gold_code"), TEXT),
+        **dict.fromkeys(("held_out", "gold_reviewed", "trap"), TRUTH),
+        **dict.fromkeys(("bait", "reason", "path"), TEXT),
+        **{f"{name}_{view}": kind for view in views for name, kind in ANSWER_COLUMNS.items()},
+        **dict.fromkeys(MEASURES, REAL),
+        "exact": TRUTH,
+        **dict.fromkeys(("choice", "shown"), TEXT),
+        **dict.fromkeys(("prompt_tokens", "completion_tokens"), WHOLE),
+        "cost": REAL,
+        **dict.fromkeys(("started", "finished"), TIME),
+    }
+
+
+def export_columns(annotators: Sequence[Annotator]) -> Columns:
+    """Returns the columns of an export in order; `status` and `code` include people's decisions."""
+    return {
+        "run": TEXT,
+        "sequence": WHOLE,
+        "status": TEXT,
+        "reviewer": TEXT,
+        **figure_columns(annotators),
+        "created": TIME,
+        **dict.fromkeys(("description", "sha256", *JSON_COLUMNS), TEXT),
+    }
+
+
 def tabulate(
-    outcomes: Iterable[tuple[Outcome, Label | None]], codebook: Codebook, *, open_book: bool = False
+    outcomes: Iterable[tuple[Outcome, Label | None]],
+    codebook: Codebook,
+    annotators: Sequence[Annotator],
+    *,
+    open_book: bool = False,
 ) -> Tables:
     """Returns outcomes as tables.
 
     Args:
         outcomes: Each with the label in force, which a person may have decided; they are read once.
         codebook: Of the run.
+        annotators: Those whose answers the outcomes may have.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`.
     """
-    remaining = iter(outcomes)
-    cases, calls = [_arrow((), FIGURES)], [_arrow((), CALL_COLUMNS)]
+    remaining, columns = iter(outcomes), figure_columns(annotators)
+    cases, calls = [_arrow((), columns)], [_arrow((), CALL_COLUMNS)]
     while batch := list(islice(remaining, AT_ONCE)):
-        rows = (case_figures(outcome, label, codebook, open_book) for outcome, label in batch)
-        cases.append(_arrow(rows, FIGURES))
+        rows = (case_figures(*each, codebook, annotators, open_book) for each in batch)
+        cases.append(_arrow(rows, columns))
         answered = (call for outcome, _ in batch for call in outcome.calls)
         calls.append(_arrow(map(_call_figures, answered), CALL_COLUMNS))
-    return Tables(_frame(cases), _frame(calls), codebook)
+    return Tables(_frame(cases), _frame(calls), codebook, annotators)
 
 
 def tabulate_calls(calls: Iterable[Call]) -> Frame:
@@ -190,9 +206,14 @@ def read_case(current: CurrentCase, codebook: Codebook) -> tuple[Outcome, Label 
 
 
 def view(cases: Frame, name: str) -> Frame:
-    """Returns the columns of an answer, one of `VIEWS`, under the names of `ANSWER_COLUMNS`."""
-    suffixed = {f"{column}_{name}": column for column in ANSWER_COLUMNS}
+    """Returns the columns of an annotator's answer under the names of `ANSWER_COLUMNS`."""
+    suffixed = {f"{column}_{name.lower()}": column for column in ANSWER_COLUMNS}
     return cases[[*suffixed]].rename(columns=suffixed)
+
+
+def code_columns(annotators: Iterable[Annotator]) -> list[str]:
+    """Returns the columns of the annotators' codes."""
+    return [f"code_{name.lower()}" for name in annotators]
 
 
 def tally(rows: Frame, *columns: str) -> Counter[Any]:
@@ -210,9 +231,15 @@ def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def case_figures(outcome: Outcome, label: Label | None, codebook: Codebook, open_book: bool) -> Row:
-    """Returns the columns `FIGURES` of a case; for the arguments see `tabulate`."""
-    settled, agreement = outcome.adjudication, _agreement(outcome, codebook.distance)
+def case_figures(
+    outcome: Outcome,
+    label: Label | None,
+    codebook: Codebook,
+    annotators: Sequence[Annotator],
+    open_book: bool,
+) -> Row:
+    """Returns the columns `figure_columns` of a case; for the arguments see `tabulate`."""
+    settled = outcome.adjudication
     same = ("case", "description_hash", "generation", "gold", "trap", "reason", "started")
     spent = ("prompt_tokens", "completion_tokens", "cost", "finished")
     row: Row = {
@@ -226,12 +253,12 @@ def case_figures(outcome: Outcome, label: Label | None, codebook: Codebook, open
         "gold_reviewed": outcome.meta.get("reviewed") is not False,
         "bait": _joined(outcome.meta.get("bait") or ()),
         "path": " > ".join(":".join(step.split(":")[:2]) for step in outcome.path),
-        **{name: agreement and getattr(agreement, name) for name in MEASURES},
+        **_measures(list(_agreements(outcome, codebook.distance))),
         "choice": settled and settled.choice,
-        "shown_first": settled and settled.order[0],
+        "shown": settled and "".join(settled.order),
     }
-    for side in SIDES:
-        row |= _answer(side.lower(), outcome.classification(side), outcome.evaluation(side))
+    for name in annotators:
+        row |= _answer(name.lower(), outcome.classification(name), outcome.evaluation(name))
     last = settled and settled.classification, settled and settled.confirmation
     return row | _answer(ADJUDICATED, *last)
 
@@ -240,20 +267,22 @@ def export_run(
     run: RunArchive,
     path: str | os.PathLike[str],
     codebook: Codebook,
+    annotators: Sequence[Annotator],
     format: Format = "parquet",
     *,
     open_book: bool = False,
 ) -> None:
     """Writes the cases of a run with the decisions on them into one file, atomically.
 
-    A row has the columns `COLUMNS`; body, meta and decisions are JSON values in JSONL and JSON text
-    elsewhere. In CSV a text that a spreadsheet would compute begins with an apostrophe. The export
-    shows the run at the time of the call.
+    A row has the columns `export_columns`; body, meta and decisions are JSON values in JSONL and
+    JSON text elsewhere. In CSV a text that a spreadsheet would compute begins with an apostrophe.
+    The export shows the run at the time of the call.
 
     Args:
         run: The run.
         path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced.
         codebook: Of the run.
+        annotators: See `tabulate`.
         format: parquet, jsonl or csv.
         open_book: See `tabulate`.
 
@@ -262,16 +291,23 @@ def export_run(
         ConfigError: No filesystem opens the URI.
         ArchiveError: There is no such run, or it cannot be read.
     """
-    rows = _rows(run, codebook, open_book)
+    rows, columns = _rows(run, codebook, annotators, open_book), export_columns(annotators)
     write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
     with Place.at(path).writer() as file:
-        write(rows, file)
+        write(rows, columns, file)
 
 
-def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False) -> pd.DataFrame:
+def export_frame(
+    run: RunArchive,
+    codebook: Codebook,
+    annotators: Sequence[Annotator],
+    *,
+    open_book: bool = False,
+) -> pd.DataFrame:
     """Returns the rows of `export_run` as a DataFrame, with the same arguments and errors."""
-    tables = [SCHEMA.empty_table(), *_groups(_rows(run, codebook, open_book))]
-    return pa.concat_tables(tables).to_pandas()
+    schema = pa.schema([*export_columns(annotators).items()])
+    tables = [*_groups(_rows(run, codebook, annotators, open_book), schema)]
+    return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
 
 
 def _encodable(row: Row) -> Row:
@@ -284,7 +320,7 @@ def _encodable(row: Row) -> Row:
     }
 
 
-def _arrow(rows: Iterable[Row], columns: Mapping[str, pa.DataType]) -> pa.Table:
+def _arrow(rows: Iterable[Row], columns: Columns) -> pa.Table:
     """Returns rows as a table in which repeated texts are stored once."""
     repeated = {TEXT: pa.dictionary(pa.int32(), TEXT)}
     schema = pa.schema([(name, repeated.get(kind, kind)) for name, kind in columns.items()])
@@ -327,15 +363,22 @@ def _call_figures(call: Call) -> Row:
     }
 
 
-def _agreement(outcome: Outcome, distance: SetDistance) -> Agreement | None:
-    """Returns the archived agreement of A and B, with the weights of this distance."""
-    a, b = (outcome.label_of(side) for side in SIDES)
-    if a is None or b is None:
-        return None
-    record = outcome.agreement or compare(a, b, distance)
-    if record.distance == distance.version:
-        return record
-    return record.model_copy(update={"weighted": 1.0 - distance(a.categories, b.categories)})
+def _agreements(outcome: Outcome, distance: SetDistance) -> Iterator[Agreement]:
+    """Yields the archived agreement of each two codes, with the weights of this distance."""
+    for (first, a), (second, b) in combinations(outcome.labels.items(), 2):
+        record = outcome.agreements.get(f"{first}{second}") or compare(a, b, distance)
+        if record.distance != distance.version:
+            weighted = 1.0 - distance(a.categories, b.categories)
+            record = record.model_copy(update={"weighted": weighted})
+        yield record
+
+
+def _measures(agreements: Sequence[Agreement]) -> Row:
+    """Returns the columns `MEASURES` of the pairs of codes of a case."""
+    if not agreements:
+        return dict.fromkeys(MEASURES)
+    means = {name: fmean(getattr(pair, name) for pair in agreements) for name in MEASURES}
+    return means | {"exact": all(pair.exact for pair in agreements)}
 
 
 def _is_cached(part: Classification | Evaluation) -> bool:
@@ -351,52 +394,54 @@ def _joined(values: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(value.replace(SEPARATOR, ", ") for value in values))
 
 
-def _rows(run: RunArchive, codebook: Codebook, open_book: bool) -> Iterator[Row]:
+def _rows(
+    run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], open_book: bool
+) -> Iterator[Row]:
     for current in run.cases(until=run.row().records):
-        yield {"run": run.name, **_row(current, codebook, open_book)}
+        figures = case_figures(*read_case(current, codebook), codebook, annotators, open_book)
+        yield {"run": run.name, **figures, **_row(current)}
 
 
-def _row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
+def _row(current: CurrentCase) -> Row:
     case, decisions = current.case, current.decisions
-    outcome, label = read_case(current, codebook)
     return {
-        **case_figures(outcome, label, codebook, open_book),
         **{name: getattr(case, name) for name in ("sequence", "created", "body")},
         **{name: getattr(case, name) for name in ("description_hash", "description", "sha256")},
         "status": current.status,
         "reviewer": decisions[-1].reviewer if decisions else None,
-        "meta": outcome.meta,
+        "meta": case.body["meta"],
         "decisions": [
             {**vars(decision), "created": utc_text(decision.created)} for decision in decisions
         ],
     }
 
 
-def _write_lines(rows: Iterable[Row], file: BinaryIO) -> None:
+def _write_lines(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
     for row in rows:
-        ordered = {name: row[name] for name in COLUMNS}
+        ordered = {name: row[name] for name in columns}
         text = json.dumps(ordered, separators=(",", ":"), allow_nan=False, default=utc_text)
         file.write(text.encode() + b"\n")
 
 
-def _write_csv(rows: Iterable[Row], file: BinaryIO) -> None:
+def _write_csv(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in map(_flat, rows))
+    writer.writerow(columns)
+    writer.writerows([_cell(row[name]) for name in columns] for row in map(_flat, rows))
     text.detach()
 
 
-def _write_parquet(rows: Iterable[Row], file: BinaryIO) -> None:
-    with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for table in _groups(rows):
+def _write_parquet(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
+    schema = pa.schema([*columns.items()])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in _groups(rows, schema):
             writer.write_table(table)
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[pa.Table]:
+def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
     flat = map(_flat, rows)
     while group := list(islice(flat, AT_ONCE)):
-        yield pa.Table.from_pylist(group, SCHEMA)
+        yield pa.Table.from_pylist(group, schema)
 
 
 def _flat(row: Row) -> Row:

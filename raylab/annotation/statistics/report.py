@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from raylab.annotation.outcome import SIDES, HumanDecision, Side
+from raylab.annotation.outcome import Annotator, HumanDecision
 from raylab.annotation.statistics.accuracy import (
     CODES,
-    GIVERS,
-    NAMES,
     REVIEWED,
     AuditReport,
     Confusion,
@@ -16,6 +14,7 @@ from raylab.annotation.statistics.accuracy import (
     JudgeReport,
     audit_report,
     confusion_report,
+    givers_of,
     gold_report,
     judge_report,
 )
@@ -66,12 +65,12 @@ class BatchReport(Part):
     included, the most frequent first."""
     labels: dict[str, Estimate]
     """Share of the cases with a code that name each label; one may name several."""
-    annotators: dict[Side, AnnotatorReport]
+    annotators: dict[Annotator, AnnotatorReport]
     agreement: AgreementReport
     gold: dict[str, GoldReport]
     """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
     confusion: Confusion
-    judge: dict[Side, JudgeReport]
+    judge: dict[Annotator, JudgeReport]
     """The evaluator's verdicts on each annotator's codes, against held-out gold."""
     audit: AuditReport | None
     """The audit of the decided cases; None if none was drawn."""
@@ -105,7 +104,7 @@ def batch_report(
         seed: Seed of the draws for intervals.
     """
     cases, people = case_report(tables), decision_report(tables, decisions)
-    givers = [name for name in NAMES if name != REVIEWED or people.cases]
+    givers = givers_of(tables)
     final = tables.labels("code")
     return BatchReport(
         smoke=smoke,
@@ -120,13 +119,16 @@ def batch_report(
             name: proportion(sum(name in label.categories for label in final), len(final))
             for name in tables.codebook.categories
         },
-        annotators={side: annotator_report(tables, side) for side in SIDES},
+        annotators={name: annotator_report(tables, name) for name in tables.annotators},
         agreement=measure_agreement(tables, seed),
-        gold={name: gold_report(tables, name) for name in givers},
+        gold={
+            name: gold_report(tables, name)
+            for name in (*givers, *([REVIEWED] if people.cases else []))
+        },
         confusion=confusion_report(tables),
-        judge={side: judge_report(tables, side) for side in SIDES},
+        judge={name: judge_report(tables, name) for name in tables.annotators},
         audit=None if audited is None else audit_report(tables, audited),
-        sensitivity={name: trap_report(tables, CODES[name]) for name in GIVERS},
+        sensitivity={name: trap_report(tables, CODES[name]) for name in givers},
         adjudication=adjudication_report(tables),
         decisions=people,
         usage=usage_report(tables, uncertain),

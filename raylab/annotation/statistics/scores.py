@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from raylab.annotation.input.cases import generation_files, in_generation
-from raylab.annotation.outcome import ANNOTATORS, CANDIDATE_SIDE, SIDES, Side
-from raylab.annotation.statistics.frame import Frame, Tables
+from raylab.annotation.outcome import ANNOTATORS, CANDIDATE_ANNOTATOR, Annotator
+from raylab.annotation.statistics.frame import Frame, Tables, code_columns
 from raylab.codebook import Label, SetDistance, compare
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
@@ -33,7 +33,7 @@ NOTES = {
     "changes between these sets of cases",
 }
 """Sentences on what generations are, by their kind."""
-CANDIDATES: Mapping[Side, str] = {CANDIDATE_SIDE: "candidates"}
+CANDIDATES: Mapping[Annotator, str] = {CANDIDATE_ANNOTATOR: "candidates"}
 """The name in the tree of the rows' candidates."""
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
@@ -48,24 +48,27 @@ class ScoreTreeReport(Part):
     """Sentences on what its generations are, and so what their consistency measures."""
 
 
-def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
-    """Names the annotators in the tree by their models, with seed or else side if these are equal.
+def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
+    """Names the annotators in the tree by their models.
 
-    Args:
-        models: Models by role, as in `LlmConfig.roles`.
+    Those of one model have the seed too, or their own name where two have the same seed.
     """
-    a, b = chats = [models[role] for role in ANNOTATORS.values()]
-    names = [UNSAFE_IN_NAMES.sub("-", chat.model).lstrip(".") or "-" for chat in chats]
-    if names[0].casefold() == names[1].casefold():
-        ends = SIDES if a.seed == b.seed else [f"seed{chat.seed}" for chat in chats]
-        names = [f"{name}@{end}" for name, end in zip(names, ends, strict=True)]
-    return dict(zip(ANNOTATORS, names, strict=True))
+    names = [UNSAFE_IN_NAMES.sub("-", chat.model).lstrip(".") or "-" for chat in models]
+    seeds: dict[str, list[int | None]] = {}
+    for name, chat in zip(names, models, strict=True):
+        seeds.setdefault(name.casefold(), []).append(chat.seed)
+    named: dict[Annotator, str] = {}
+    for annotator, name, chat in zip(ANNOTATORS, names, models, strict=False):
+        beside = seeds[name.casefold()]
+        end = f"@seed{chat.seed}" if len({*beside}) == len(beside) else f"@{annotator}"
+        named[annotator] = f"{name}{end}" if len(beside) > 1 else name
+    return named
 
 
 def score_tree(
     tables: Tables,
     generations: Sequence[Generation],
-    names: Mapping[Side, str],
+    names: Mapping[Annotator, str],
     created: str,
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
     """Returns the score tree of a run.
@@ -79,7 +82,7 @@ def score_tree(
         tables: The run.
         generations: `published` stands for all cases except those of files; a seed for the half of
             these that `in_generation` draws, in a directory `seed-<n>`; a file for its own cases.
-        names: Names by the sides that answer: `annotator_names`, or `CANDIDATES`.
+        names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
         created: Time in ISO 8601 with its zone.
 
     Returns:
@@ -95,12 +98,12 @@ def score_tree(
     kept = [name for name in categories if all(n[name] for n in counts.values())]
     logs = [
         EvalLog(
-            model=names[side],
+            model=names[annotator],
             task=task,
             created=created,
-            **_scored(tables, rows[rows.task == task], side, name, kind),
+            **_scored(tables, rows[rows.task == task], annotator, name, kind),
         )
-        for side, (name, kind, rows), task in product(names, groups, kept)
+        for annotator, (name, kind, rows), task in product(names, groups, kept)
     ]
     report = ScoreTreeReport(
         files=len(logs),
@@ -111,25 +114,25 @@ def score_tree(
     return files, report
 
 
-def score_answers(tables: Tables, names: Mapping[Side, str]) -> Iterator[tuple[Any, ...]]:
+def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Iterator[tuple[Any, ...]]:
     """Yields the score of each annotator on each case of the tree: 1 for the right set of labels.
 
     A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
     benchmark reads them: the annotator, the case, the primary label of its gold, its generation.
     """
     scored = _answered(tables, names)
-    for side, name in names.items():
-        labels = map(tables.label, scored[f"code_{side.lower()}"])
+    for column, name in zip(code_columns(names), names.values(), strict=True):
+        labels = map(tables.label, scored[column])
         cases = zip(scored.case, scored.task, scored.generation, scored.gold, strict=True)
         for label, (case, task, generation, gold) in zip(labels, cases, strict=True):
             right = label is not None and label.categories == gold.categories
             yield name, case, task, generation, 1, float(right), 1.0
 
 
-def _answered(tables: Tables, sides: Iterable[Side]) -> Frame:
-    """Returns the cases with held-out gold that all sides answered, with it and its first label."""
+def _answered(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
+    """Returns the cases with held-out gold that all answered, with it and its first label."""
     cases = tables.cases
-    answered = [cases[f"format_{side.lower()}"].notna() for side in sides]
+    answered = [cases[f"format_{name.lower()}"].notna() for name in annotators]
     scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
     gold = scored.labels("gold_code")
     return scored.cases.assign(gold=gold, task=[label.primary for label in gold])
@@ -148,15 +151,17 @@ def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[s
         yield name, FILE, cases[cases.generation.eq(name)]
 
 
-def _scored(tables: Tables, cases: Frame, side: Side, name: str, kind: str) -> dict[str, Any]:
+def _scored(
+    tables: Tables, cases: Frame, annotator: Annotator, name: str, kind: str
+) -> dict[str, Any]:
     """Returns the fields of a log on these cases of a generation."""
-    codebook, codes = tables.codebook, cases[f"code_{side.lower()}"]
+    codebook, codes = tables.codebook, cases[f"code_{annotator.lower()}"]
     return {
         "dataset": f"{codebook.name}/{name}",
         "samples": len(cases),
         "metrics": _metrics(map(tables.label, codes), cases.gold, codebook.distance),
         "metadata": {
-            "annotator": side,
+            "annotator": annotator,
             "generation": name,
             "generation_kind": kind,
             "accuracy_of": "set of labels",

@@ -84,7 +84,7 @@ def test_gold_that_the_prompts_name_measures_nothing() -> None:
     other = outcome("other", "Lrn", "Lrn", gold="Lrn")
     pairs = [(one, one.label) for one in (named, other)]
     for open_book, counted in ((True, 1), (False, 2)):
-        found = tabulate(pairs, CODEBOOK, open_book=open_book)
+        found = tabulate(pairs, CODEBOOK, "AB", open_book=open_book)
         assert gold_report(found, "A").cases == judge_report(found, "A").codes == counted
         assert found.cases.gold_code.tolist() == ["OPT=Lrn", "OPT=Lrn"]
 

@@ -1,11 +1,12 @@
 import random
 from collections import Counter
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import krippendorff
 import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score
 
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.agreement import (
@@ -13,6 +14,7 @@ from raylab.annotation.statistics.agreement import (
     disagreement_report,
     krippendorff_alpha,
 )
+from raylab.codebook import SetDistance
 from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import Root
 from tests.annotation.outcomes import answer, outcome, report, tables
@@ -65,6 +67,72 @@ def test_alpha_is_that_of_an_independent_implementation():
     assert krippendorff_alpha(counts | missing, PACKAGED, draws=0) == alpha
 
 
+def drawn_answers(cases: int, values: int, seed: int) -> list[list[int]]:
+    """Answers of three, who see a true value at different rates; -1 is a missing one."""
+    draw = random.Random(seed)
+    rows = [[draw.randrange(values)] * 3 for _ in range(cases)]
+    for row in rows:
+        for place in range(3):
+            if draw.random() < 0.1 * (place + 2):
+                row[place] = draw.randrange(values)
+            if draw.random() < 0.2:
+                row[place] = -1
+    return rows
+
+
+def test_alpha_of_three_with_missing_answers_is_that_of_an_independent_implementation():
+    some = random.Random(6).sample(SETS, 5)
+    rows = drawn_answers(120, len(some), seed=8)
+    squared = np.array([[PACKAGED(a, b) ** 2 for b in some] for a in some])
+
+    def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
+        return squared[np.asarray(i1, int), np.asarray(i2, int)]
+
+    columns = zip(*rows, strict=True)
+    expected = krippendorff.alpha(
+        reliability_data=[[np.nan if v < 0 else float(v) for v in column] for column in columns],
+        level_of_measurement=metric,
+        value_domain=[float(place) for place in range(len(some))],
+    )
+    counts = Counter(tuple(some[v] if v >= 0 else None for v in row) for row in rows)
+    found = krippendorff_alpha(counts, PACKAGED)
+    paired = sum(sum(v >= 0 for v in row) > 1 for row in rows)
+    assert (found.value, found.count) == (about(float(expected)), paired)
+    assert found.interval is not None and found.interval[0] < expected < found.interval[1]
+
+
+@pytest.mark.parametrize(("own", "others"), [(0, [1]), (1, [2]), (2, [0, 1])])
+def test_kappa_of_one_and_another_at_random_is_that_of_an_independent_implementation(
+    own: int, others: list[int]
+):
+    rows, labels = drawn_answers(120, 4, seed=9), "wxyz"
+    # Each case counts twice: with both others, or twice with the only one who answered.
+    pairs = [
+        (row[own], other)
+        for row in rows
+        if row[own] >= 0 and (given := [row[n] for n in others if row[n] >= 0])
+        for other in (given * 2 if len(given) == 1 else given)
+    ]
+    counts = Counter(
+        tuple(labels[row[n]] if row[n] >= 0 else None for n in (own, *others)) for row in rows
+    )
+    found = cohen_kappa(counts)
+    assert found.value == about(cohen_kappa_score(*zip(*pairs, strict=True)))
+    assert found.count == len(pairs) / 2
+
+
+def test_alpha_against_the_rest_by_hand():
+    def unequal(a: Roots, b: Roots) -> float:
+        return float(a != b)
+
+    lrn, evo = roots(LRN), roots(EVO)
+    counts = {(lrn, lrn, lrn): 5, (lrn, lrn, evo): 5, (evo, evo, evo): 10}
+    found = krippendorff_alpha(counts, cast(SetDistance, unequal), against_rest=True)
+    # Of 20 pairs of the first and another at random, 5 differ in a half: D_o = 2.5 / 20. Their 40
+    # values are 10 and 10 of the first, 7.5 and 12.5 of the others: D_e = 2 * 17.5 * 22.5 / 1560.
+    assert found.value == about(1 - 2.5 / 20 / (2 * 17.5 * 22.5 / (40 * 39)))
+
+
 def test_nothing_is_made_up_where_agreement_is_undefined():
     for found in (
         cohen_kappa({(LRN, LRN): 30}),
@@ -74,7 +142,7 @@ def test_nothing_is_made_up_where_agreement_is_undefined():
         assert found.reason == "no disagreement is expected: all answers are the same"
     for found in (cohen_kappa({}), krippendorff_alpha({(roots(), roots(LRN)): 2}, PACKAGED)):
         assert (found.value, found.interval, found.count) == (None, None, 0)
-        assert found.reason == "no case with both answers"
+        assert found.reason == "no case with two answers"
     single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
     # Two values that differ: D_o = D_e.
     assert (single.value, single.interval) == (about(0.0), None)
@@ -113,6 +181,16 @@ CASES = [
     outcome("unparsable", answer(None), "Lrn"),
     outcome("unanswered", None, "Lrn"),
 ]
+
+
+def test_of_three_codes_the_second_best_tells_whether_two_convince():
+    scores = {
+        f"evaluation_{name}": report(score=n) for name, n in zip("abc", (90, 40, 80), strict=True)
+    }
+    three = outcome("three", "Evo", "Ctl", "Ctl", status=Status.HUMAN, code=None, **scores)
+    (found,) = disagreement_report(tables([three], annotators=3)).shown
+    # Evo is at 1.00 from both Ctl, of which the better has 80.
+    assert (found.distance, found.conviction) == (pytest.approx(2 / 3), 0.8)
 
 
 def test_far_codes_that_both_convince_come_first_and_what_failed_last():

@@ -1,5 +1,6 @@
 import json
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-from raylab.annotation.outcome import SIDES, Outcome, Side, Verdict
+from raylab.annotation.outcome import Annotator, Outcome, Verdict
 from raylab.annotation.statistics.drift import (
     ArchivedRun,
     Drift,
@@ -21,11 +22,11 @@ from tests.annotation.outcomes import NOON, answer, call, outcome, outcomes, rep
 def run(name: str, day: int, cases: list[Outcome], codebook: str = "opt-code 1.0") -> ArchivedRun:
     """A run of an archive; its models are those of the calls."""
     answers = [item for one in cases for item in one.answers.items()]
-    models: dict[Side, str] = {
+    models: dict[Annotator, str] = {
         side: calls[0].model for side, each in answers if (calls := each.classification.calls)
     }
     started = NOON + timedelta(days=day)
-    return ArchivedRun(name, started, codebook, models, lambda: tables(cases))
+    return ArchivedRun(name, started, codebook, models, lambda: tables(cases, annotators=3))
 
 
 def answered(right: int, judge: str = "m-1", **changes: Any) -> list[Outcome]:
@@ -42,8 +43,8 @@ def answered(right: int, judge: str = "m-1", **changes: Any) -> list[Outcome]:
     ]
 
 
-def compared(drift: Drift, measure: str = "labels", side: str = "A") -> DriftChange:
-    (row,) = [r for r in drift.comparisons if (r.measure, r.side) == (measure, side)]
+def compared(drift: Drift, measure: str = "labels", names: str = "A") -> DriftChange:
+    (row,) = [r for r in drift.comparisons if (r.measure, *r.annotators) == (measure, *names)]
     return row
 
 
@@ -60,11 +61,27 @@ def test_a_run_is_compared_with_the_one_before_it():
     # The two measures of labels have p, the other three 1; Holm takes 5 p and then 4 p, of which
     # none may be below the one before it. McNemar: six changed, all for the worse, 2 / 2 ** 6.
     for side in "AB":
-        tests = compared(drift, side=side).tests
+        tests = compared(drift, names=side).tests
         assert tests["two_proportion"].holm == pytest.approx(5 * p_value)
         assert (tests["mcnemar"].p_value, tests["mcnemar"].holm) == (1 / 32, 5 / 32)
-    assert compared(drift, "exact", "A and B").tests["mcnemar"].holm == 1.0
+    assert compared(drift, "exact", "AB").tests["mcnemar"].holm == 1.0
     assert drift.alarms == ()
+
+
+def test_three_annotators_are_compared_alone_and_together():
+    def three(right: int) -> list[Outcome]:
+        codes = ["Lrn"] * right + ["Sch"] * (10 - right)
+        return [outcome(f"c{n}", "Lrn", "Lrn", code, gold="Lrn") for n, code in enumerate(codes)]
+
+    drift = compare_runs([run("1", 1, three(9)), run("2", 2, three(3)), run("3", 3, answered(9))])
+    labels = [row.label for row in drift.comparisons if row.after == "2"]
+    assert labels[:2] == ["right labels, A", "right labels, B"] and len(labels) == 7
+    row = compared(drift, "exact", "ABC")
+    assert (row.right_before, row.right_after, row.models) == (9, 3, ("m", "m", "m"))
+    assert compared(drift, names="C").lost == 6
+    # A has the model of the runs before, B another, so that both cannot be compared together.
+    assert [row.annotators for row in drift.comparisons if row.after == "3"] == [("A",), ("A",)]
+    assert list(drift.runs[0].passed) == ["A", "B", "C"]
 
 
 def test_a_change_that_is_no_chance_raises_an_alarm_whatever_comes_later():
@@ -85,7 +102,7 @@ def test_what_else_changed_is_named():
     drift = compare_runs([run("1", 1, answered(9)), run("2", 2, after)])
     ours = ("response_model of A", "prompt of A", "seed of A")
     assert compared(drift).changed == ours
-    assert compared(drift, "exact", "A and B").changed == ours
+    assert compared(drift, "exact", "AB").changed == ours
     judged = (*ours, "response_model of evaluator")
     assert compared(drift, "pass_rate").changed == judged
     assert compared(drift, "pass_rate", "B").changed == ()
@@ -101,15 +118,15 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
         run("4", 4, answered(8)),
     ]
     rows = [row for row in compare_runs(runs).comparisons if row.after == "4"]
-    assert [row.before for row in rows if row.side == "A"] == ["1", "1"]
-    assert [row.before for row in rows if row.side == "B"] == ["2", "2"]
+    assert [row.before for row in rows if row.annotators == ("A",)] == ["1", "1"]
+    assert [row.before for row in rows if row.annotators == ("B",)] == ["2", "2"]
     # A run that asked other models is not read.
     unread = ArchivedRun(
         "0", NOON, "opt-code 1.0", {"A": "x", "B": "y"}, lambda: pytest.fail("was read")
     )
     assert compare_latest(runs[4], [unread, *runs[:4]]) == rows
     other = compare_runs([runs[0], run("2", 2, answered(9, model="x"))])
-    assert [row.side for row in other.comparisons] == ["B", "B"]
+    assert [row.annotators for row in other.comparisons] == [("B",), ("B",)]
     alone = compare_runs([runs[0], run("2", 2, [])])
     assert alone.notes == ("2 is compared with no run: none before it asked the same models",)
 
@@ -117,7 +134,7 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
 def test_what_cannot_be_compared_says_why():
     copied = answered(9, cached=True)
     drift = compare_runs([run("1", 1, answered(9)), run("2", 2, copied), run("3", 3, answered(4))])
-    first, second = [r for r in drift.comparisons if (r.measure, r.side) == ("labels", "A")]
+    first, second = [r for r in drift.comparisons if (r.measure, *r.annotators) == ("labels", "A")]
     assert first.tests == {}
     assert first.reason == (
         "no shared case with gold was answered anew in both: annotate with fresh=true"
@@ -132,9 +149,8 @@ def test_what_cannot_be_compared_says_why():
 # Against plain computation
 
 
-def right(one: Outcome, measure: str, side: str, gold: Any) -> bool | None:
+def right(one: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool | None:
     """The result of a case, None if there is none or no model was asked anew for it."""
-    sides: list[Side] = [own for own in SIDES if own in side.split(" and ")]
     given = [answer for own in sides if (answer := one.classification(own)) is not None]
     labels = [label for own in sides if (label := one.label_of(own)) is not None]
     fresh = not all(x.calls and all(c.reply.cached for c in x.calls) for x in given)
@@ -163,7 +179,9 @@ def test_changes_are_what_plain_loops_find(first: list[Outcome], second: list[Ou
     ]
     for row in drift.comparisons:
         results = [
-            tuple(right(one, row.measure, row.side, after.gold_label) for one in (before, after))
+            tuple(
+                right(one, row.measure, row.annotators, after.gold_label) for one in (before, after)
+            )
             for before, after in pairs
         ]
         known = [pair for pair in results if None not in pair]

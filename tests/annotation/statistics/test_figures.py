@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from raylab.annotation.outcome import SIDES, HumanDecision, Outcome, Side, Status, Verdict
+from raylab.annotation.outcome import Annotator, HumanDecision, Outcome, Status, Verdict
 from raylab.annotation.statistics.agreement import set_confusion
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending, times
@@ -96,7 +96,7 @@ def test_endings_of_a_dozen_cases():
 
 def test_agreement_of_a_dozen_cases():
     agreement = quality(DOZEN).agreement
-    assert (agreement.cases, agreement.both) == (12, 9)
+    assert (agreement.cases, agreement.compared) == (12, 9)
     # Evo/Lrn and Lrn+Evo have the same roots; Sym against Lrn+Sch, Swm against Sym, Evo against
     # Swm, Lrn against Sch share nothing.
     assert share(agreement.same_labels) == (5, 9)
@@ -113,7 +113,7 @@ def test_agreement_of_a_dozen_cases():
 def test_traps_count_by_the_root_that_they_bait():
     traps = quality(DOZEN).sensitivity
     # A took 7 for Swm, as baited; B took 8 for Sch, which is among the roots of execution.
-    for side in SIDES:
+    for side in "AB":
         assert share(traps[side].wrong) == share(traps[side].taken) == (1, traps[side].answered)
     assert (traps["A"].taken_for, traps["B"].taken_for) == ({"Swm": 1}, {"Sch": 1})
     assert traps["final"].taken.reason == "no cases"
@@ -191,7 +191,7 @@ def test_an_empty_run_has_reasons_in_place_of_numbers():
     written = found.model_dump_json()
     assert written.count('"value":') == written.count('"value":null,"interval":null') > 50
     assert '"reason":null' not in written
-    assert list(found.confusion.panels) == ["a_b"]
+    assert list(found.confusion.panels) == ["annotators"]
     assert found.adjudication.first_shown_p_value is None
 
 
@@ -212,7 +212,7 @@ def test_measures_of_other_distances_are_computed_again():
     found = quality([outcome("1", "Lrn", "Sch")], codebook=replace(CODEBOOK, distance=other))
     assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
     # Without a record, as where an evaluation failed, they are computed as well.
-    found = quality([outcome("1", "Lrn", "Sch", agreement=None)])
+    found = quality([outcome("1", "Lrn", "Sch", agreements={})])
     assert found.agreement.weighted.value == pytest.approx(0.35)
 
 
@@ -223,7 +223,7 @@ def test_measures_of_other_distances_are_computed_again():
 @given(outcomes())
 def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
-    for side in SIDES:
+    for side in "AB":
         _check_annotator(found, cases, side)
     both = [(a, b) for one in cases if (a := one.label_of("A")) and (b := one.label_of("B"))]
     agreement = found.agreement
@@ -246,7 +246,7 @@ def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     assert shown.first_shown_p_value == p_value
 
 
-def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> None:
+def _check_annotator(found: BatchReport, cases: list[Outcome], side: Annotator) -> None:
     of = found.annotators[side]
     answers = [one for case in cases if (one := case.classification(side)) is not None]
     for form in ("strict", "repaired", "unparsable"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.input.cases import in_generation
-from raylab.annotation.outcome import Outcome, Side
+from raylab.annotation.outcome import Annotator, Outcome
 from raylab.annotation.statistics.scores import ScoreTreeReport, annotator_names, score_tree
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
@@ -16,7 +16,7 @@ from raylab.quality.trees import find_tree
 from raylab.runs.eval_logs import EvalLog
 from tests.annotation.outcomes import answer, outcome, tables
 
-NAMES: Mapping[Side, str] = {"A": "x", "B": "y"}
+NAMES: Mapping[Annotator, str] = {"A": "x", "B": "y"}
 GOLD = [
     outcome(f"{root}{n}", root.value, "Lrn" if n % 2 else root.value, gold=root.value)
     for root in Root
@@ -27,7 +27,7 @@ GOLD = [
 def tree(
     cases: Iterable[Outcome],
     generations: Sequence[int | str] = ("published",),
-    names: Mapping[Side, str] = NAMES,
+    names: Mapping[Annotator, str] = NAMES,
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
     return score_tree(tables(cases), generations, names, "2026-03-01T12:00:00+00:00")
 
@@ -39,13 +39,14 @@ def tree(
         (("x/a:1", "x/a:1"), (1, 2), ("x-a-1@seed1", "x-a-1@seed2")),
         ((".a/b", "a b"), (1, 1), ("a-b@A", "a-b@B")),
         (("A", "a"), (1, 2), ("A@seed1", "a@seed2")),
+        (("b", "a", "b", "a"), (1, 1, 2, 1), ("b@seed1", "a@B", "b@seed2", "a@D")),
     ],
 )
 def test_annotators_of_one_model_are_named_by_seed_or_side(
-    models: tuple[str, str], seeds: tuple[int, int], expected: tuple[str, str]
+    models: tuple[str, ...], seeds: tuple[int, ...], expected: tuple[str, ...]
 ):
-    a, b = (ChatModel(model=name, seed=seed) for name, seed in zip(models, seeds, strict=True))
-    assert tuple(annotator_names({"annotator_a": a, "annotator_b": b}).values()) == expected
+    chats = [ChatModel(model=name, seed=seed) for name, seed in zip(models, seeds, strict=True)]
+    assert tuple(annotator_names(chats).values()) == expected
 
 
 def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
