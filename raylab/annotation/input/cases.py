@@ -370,7 +370,8 @@ def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
     name = config.packaged or next(iter(sets), "")
     if name not in sets:
         way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
-        raise ConfigError(f"the codebook {codebook.name} has no packaged cases {name}: {way_out}")
+        missing = f"case set {name}" if name else "cases of its own"
+        raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
     return chain.from_iterable(read_cases(file, codebook) for file in sets[name])
 
 

@@ -24,9 +24,11 @@ from raylab.annotation.input.cases import (
     read_cases,
     select_cases,
 )
+from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
-from raylab.errors import DataError, LimitError
+from raylab.errors import ConfigError, DataError, LimitError
 from raylab.opt.code import parse
+from tests.annotation.fruits import FRUITS
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
 from tests.fuzzing import limits, try_altered
 from tests.memory import MIB, memory
@@ -278,6 +280,20 @@ def test_packaged_cases():
     for case in traps:
         assert case.gold_label is not None
         assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
+
+
+@pytest.mark.parametrize(
+    ("codebook", "packaged", "problem"),
+    [
+        (CODEBOOK, "silver", "opt-code has no case set silver: .* takes systems.gold, gold, "),
+        (FRUITS, None, "fruits has no cases of its own: give cases.path=FILE"),
+    ],
+)
+def test_a_codebook_without_such_cases_is_named(
+    codebook: Codebook, packaged: str | None, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        next(select_cases(CasesConfig(packaged=packaged), ["published"], codebook))
 
 
 # Python objects
