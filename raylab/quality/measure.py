@@ -253,10 +253,9 @@ def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
     models, generations = accuracies.benchmark.shape
     needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
     if accuracies.tasks < needed:
-        return (
-            f"a model has {accuracies.tasks} usable files or items: the interval over {models} "
-            f"models and {generations} generations needs {needed}"
-        )
+        tasks = pluralize(accuracies.tasks, "usable file or item", "usable files or items")
+        over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"
+        return f"a model has {tasks}: the interval over {over} needs {needed}"
     return metric.estimate(accuracies, noise)
 
 

@@ -154,10 +154,13 @@ def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
 def _figure_cells(figure: BenchmarkFigure) -> Row:
     if figure.value is None:
         return [Cell("-", look=MISSING), ""]
+    # Numbers of items are whole; all other figures are at most about 1.
+    is_count = figure.value > 1 and figure.value.is_integer()
+    text = f"{figure.value:,.0f}" if is_count else f"{figure.value:.3f}"
     if figure.interval is None:
-        return [f"{figure.value:.3f}", Cell("none", small=figure.reason or "")]
+        return [text, Cell("none", small=figure.reason or "")]
     low, high = figure.interval
-    return [f"{figure.value:.3f}", f"{low:.3f} to {high:.3f}"]
+    return [text, f"{low:.3f} to {high:.3f}"]
 
 
 def _differences(differences: Differences) -> Iterator[Block]:
