@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from raylab.config.arc import SplitBy
 from raylab.grid_metrics import VALIDATION, RuleMetrics
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, SCORES
@@ -97,9 +98,9 @@ class TaskFigures(Part):
 class HeldOut(Part):
     """The figures of a trained model on tasks, or pairs of tasks, that it was not trained on."""
 
-    by: Literal["task", "pair", "level", "family"] = "task"
-    """With `pair`, other pairs of the same tasks were trained on; with `level` other levels of the
-    same families, with `family` other families of the curriculum."""
+    by: SplitBy = "task"
+    """With `pair`, other pairs of the same tasks were trained on; with `question` the demonstrations
+    of the same tasks; with `level` other levels of the same families, with `family` other families of the curriculum."""
     side: Literal["test", "validation"]
     """The side of the split that the tasks are on; those of validation chose the epoch too."""
     chosen_on: bool

@@ -46,6 +46,9 @@ class Subset(StrEnum):
 CurriculumLevel = Literal[1, 2, 3]
 
 
+SplitBy = Literal["task", "pair", "question", "level", "family"]
+
+
 class CurriculumConfig(Strict):
     """The tasks of source `curriculum`, which are drawn and not read."""
 
@@ -94,7 +97,7 @@ class DataConfig(Strict):
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
-    split_by: Literal["task", "pair", "question", "level", "family"] = "task"
+    split_by: SplitBy = "task"
     """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning;
     `question` trains on the demonstrations of all tasks and tests their questions, as a solver may;
     of the curriculum, `level` and `family` test levels or families that are not trained on."""
