@@ -99,8 +99,9 @@ class HeldOut(Part):
     """The figures of a trained model on tasks, or pairs of tasks, that it was not trained on."""
 
     by: SplitBy = "task"
-    """With `pair`, other pairs of the same tasks were trained on; with `question` the demonstrations
-    of the same tasks; with `level` other levels of the same families, with `family` other families of the curriculum."""
+    """With `pair`, other pairs of the same tasks were trained on; with `question` their
+    demonstrations; with `level` other levels of the same families; with `family` other families of
+    the curriculum."""
     side: Literal["test", "validation"]
     """The side of the split that the tasks are on; those of validation chose the epoch too."""
     chosen_on: bool
