@@ -82,7 +82,7 @@ PLACES = {
     "runs/my-sweep": "runs/sweep",
     "runs/train-3f2a90c1de": "runs/champion-100",
     "runs/monday": "runs/champion-100",
-    "runs/tuesday": "runs/champion-hour",
+    "runs/tuesday": "runs/tuned",
     "runs/january": "runs/systems",
     "shared/runs": "runs",
     "data/runs": "runs",
