@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -121,10 +122,11 @@ def add_up(table: pd.DataFrame, replicates: int) -> Sums:
         table: Scores, with the columns of `Scores.table`.
         replicates: Bootstrap replicates.
     """
-    cells = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
+    # pandas declares these types too widely.
+    cells: Any = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
+    weight: Any = table.drop_duplicates("item").set_index("item")["weight"]
     codes, names = pd.factorize(cells.index.get_level_values("item"))
     unit_codes, units = pd.factorize(cells.index.droplevel("item"))
-    weight = table.drop_duplicates("item").set_index("item")["weight"]
     shares = weight.reindex(names).to_numpy(float)[codes]
     values = shares * cells.to_numpy(float)
     size = len(units)

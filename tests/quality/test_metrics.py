@@ -83,7 +83,8 @@ def test_novelty_is_spearmans_correlation_with_the_least_squares_prediction(seed
     scaled = [prior, -1e9 * prior, 1e-3 * other]
     design = np.stack([np.ones(8), prior, other], axis=1)
     predicted = design @ np.linalg.lstsq(design, actual, rcond=None)[0]
-    expected = min(1.0, 1 - spearmanr(predicted.round(9), actual).statistic)
+    correlation: Any = spearmanr(predicted.round(9), actual)
+    expected = min(1.0, 1 - correlation.statistic)
     current, *priors = (dict(zip("abcdefgh", row, strict=True)) for row in (actual, *scaled))
     assert compute_benchmark_novelty(current, priors) == exactly(expected)
 
