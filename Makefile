@@ -26,9 +26,9 @@ $(RUNNING): pyproject.toml $(filter-out %/dev.txt,$(wildcard deploy/locks/*.txt)
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
 
-# What tests and linters need besides.
+# What tests and linters need besides. Compiled, because tests start many processes.
 $(TESTING): $(RUNNING) deploy/locks/dev.txt
-	$(UV) -r deploy/locks/dev.txt || $(PIP) -r deploy/locks/dev.txt
+	$(UV) --compile-bytecode -r deploy/locks/dev.txt || $(PIP) -r deploy/locks/dev.txt
 	touch $@
 
 # Writes deploy/locks/ from constraints.txt.
