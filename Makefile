@@ -28,7 +28,8 @@ $(RUNNING): pyproject.toml $(filter-out %/dev.txt,$(wildcard deploy/locks/*.txt)
 
 # What tests and linters need besides. Compiled, because tests start many processes.
 $(TESTING): $(RUNNING) deploy/locks/dev.txt
-	$(UV) --compile-bytecode -r deploy/locks/dev.txt || $(PIP) -r deploy/locks/dev.txt
+	$(UV) -r deploy/locks/dev.txt || $(PIP) -r deploy/locks/dev.txt
+	-$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null
 	touch $@
 
 # Writes deploy/locks/ from constraints.txt.
