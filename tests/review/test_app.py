@@ -92,6 +92,25 @@ def test_a_case_shows_all_that_a_person_needs_without_models_or_gold(office: Off
     assert "FAIL 20" in browser.text(".proposal")
 
 
+def test_the_answers_of_three_annotators_can_be_chosen(chat: str, tmp_path: Path) -> None:
+    models = "llm.annotators=[{model: quux-a}, {model: quux-b}, {model: quux-c}]"
+    config = annotation(tmp_path, chat, models)
+    mark = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;c=Ctl;eval_a=30;eval_b=55;eval_c=90]]"
+    make_run(config, {"one": f"A valve is regulated. {mark}"})
+    with Archive.open(tmp_path / "archive.db", create=False) as archive:
+        office = Office(archive, config)
+        browser = office.browser("Ada")
+        browser.get("/cases/1")
+        assert "only C is acceptable: A FAIL 30, B FAIL 50, C PASS 90" in browser.text(".reason")
+        answers = [f"Answer {name}" for name in draw_order(5, "one", "ABC")]
+        assert browser.text("article h3") == " ".join(answers)
+        keys = [option["data-key"] for option in browser.page.select("[name=choice]")]
+        assert sorted(map(str, keys)) == ["a", "b", "c", "o", "u"]
+        assert browser.post("/cases/1/decide", choice="C", justification="So.").status_code == 303
+        (made,) = office.decisions()
+        assert (made.choice, made.label and made.label.composition) == ("C", "Ctl")
+
+
 def test_what_people_write_is_made_printable(office: Office) -> None:
     ada, bo = office.browser("Ada"), office.browser("Bo")
     ada.post("/cases/1/decide", choice="own", code="Evo", justification="a\u202eb\x1b]0;c\0d")
