@@ -61,7 +61,7 @@ class Sequence(Recursive):
     def __init__(self) -> None:
         super().__init__(RecursiveConfig.model_validate(SIZES))
         assert self.context is not None
-        self.context.correspondence = _Nothing()  # type: ignore[assignment]
+        self.context.correspondence = _Nothing()
 
 
 class _Nothing(nn.Module):

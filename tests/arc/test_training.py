@@ -427,7 +427,8 @@ def test_the_demonstration_gain_is_the_loss_with_those_of_other_queries_less_tha
     cells = {"own": 0.0, "other": 0.0}
     sides, count, grids = dict(cells), 0, 0
     module.model.eval()
-    for batch in module.trainer.val_dataloaders:
+    batches: Any = trainer.val_dataloaders
+    for batch in batches:
         size = len(batch.pairs)
         swapped = [(query - size // 2) % size for query in range(size)]
         others = batch._replace(demo_index=batch.demo_index[swapped])

@@ -20,7 +20,7 @@ BUSY_SECONDS = 60.0
 MOST_SESSIONS = 6
 """Sessions of a run after which all faults end."""
 MOST_STARTS = 60
-LONG_CALL = 500
+LONG_CALL = 800
 """More tokens than any call of the simulation reserves, also one that is claimed and never sent."""
 RIVALS = 0.15
 """Share of runs that two users start at once."""

@@ -9,7 +9,7 @@ model's by less than epsilon, by a one-sided t test with the correction of Benja
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import stats
@@ -156,7 +156,8 @@ def _compare(
 def _p_value(differences: Array, epsilon: float) -> float:
     """Returns the p-value of the hypothesis that a person's advantage is epsilon or more."""
     if np.ptp(differences):
-        return float(stats.ttest_1samp(differences, epsilon, alternative="less").pvalue)
+        tested: Any = stats.ttest_1samp(differences, epsilon, alternative="less")
+        return float(tested.pvalue)
     return float(differences[0] >= epsilon)
 
 
