@@ -7,6 +7,7 @@ question a trained model by `python -m tests.contexts CHECKPOINT`.
 import sys
 from collections.abc import Callable, Mapping
 from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class Oracle(Recursive):
 
     def __init__(self, tasks: int = 42) -> None:
         super().__init__(RecursiveConfig.model_validate(SIZES))
-        self.context = _TaskTable(tasks, RecursiveConfig().d_context)  # type: ignore[assignment]
+        self.context = cast(Any, _TaskTable(tasks, RecursiveConfig().d_context))
 
 
 class _TaskTable(nn.Module):
@@ -61,7 +62,7 @@ class Sequence(Recursive):
     def __init__(self) -> None:
         super().__init__(RecursiveConfig.model_validate(SIZES))
         assert self.context is not None
-        self.context.correspondence = _Nothing()
+        self.context.correspondence = cast(Any, _Nothing())
 
 
 class _Nothing(nn.Module):
