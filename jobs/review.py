@@ -1,18 +1,19 @@
-"""Settle the open cases of an annotation run in the browser or in a file.
+"""Settle the open cases of an annotation run in the browser or in Label Studio.
 
 The page listens on loopback; on any other address it asks for the token in RAYLAB_REVIEW_TOKEN.
-`export=` writes the open cases to a file to fill in instead, `import=` archives its decisions. With
-`audit=` people also classify a random sample of the decided cases, which measures the accuracy.
+`export=` writes the open cases as tasks of Label Studio instead, `import=` archives its
+annotations. With `audit=` people also classify a random sample of the decided cases, which measures
+the accuracy.
 Nothing is sent to a model: the next run of jobs/annotate.py with resume=true confirms what people
 decided.
 
 Examples:
     python jobs/review.py name=systems
     RAYLAB_REVIEW_TOKEN=... python jobs/review.py name=systems host=0.0.0.0 'hosts=[review.example]'
-    python jobs/review.py name=systems export=systems.jsonl
-    python jobs/review.py name=systems import=systems.jsonl reviewer=Ada
+    python jobs/review.py name=systems export=systems.json
+    python jobs/review.py name=systems import=systems.json reviewer=Ada
     python jobs/review.py name=systems audit=0.05
-    python jobs/review.py name=systems audit=0.05 export=audit.jsonl
+    python jobs/review.py name=systems audit=0.05 export=audit.json
 """
 
 from raylab.config.jobs import ReviewConfig

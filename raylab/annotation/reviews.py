@@ -210,11 +210,11 @@ class Opened(CurrentCase):
         return self.made[-1] if self.made else None
 
     def says(self, decision: HumanDecision) -> bool:
-        """Returns whether the latest decision says the same, at whatever time it was made."""
-        if self.last is None:
-            return False
-        changes = {"decided": decision.decided, "confirmation": decision.confirmation}
-        return self.last.decision.model_copy(update=changes) == decision
+        """Returns whether the latest decision or a judgement says the same, at whatever time."""
+        same = ("decided", "confirmation", "independent")
+        changes = {name: getattr(decision, name) for name in same}
+        standing = (*self.judgements, *([self.last.decision] if self.last else []))
+        return any(one.model_copy(update=changes) == decision for one in standing)
 
     def retyped(self, reviewer: str) -> Typed:
         """Returns the form of the reviewer's latest decision, which may be sent again."""
@@ -386,7 +386,8 @@ class Reviews:
             problems["code" if choice == "own" else "choice"] = str(error)
         if choice in TAKEN:
             choice = "own" if label else "unclear"
-        if problem := _check_justification(justification, needed=not blind):
+        judged = any(person(reviewer) == person(one.reviewer) for one in opened.judgements)
+        if problem := _check_justification(justification, needed=not (blind or judged)):
             problems["justification"] = problem
         if problems:
             raise UndecidedError(problems)
@@ -399,14 +400,17 @@ class Reviews:
             independent=opened.judging,
         )
 
-    def archive(self, opened: Opened, decision: HumanDecision) -> None:
+    def archive(self, opened: Opened, decision: HumanDecision) -> str:
         """Archives a decision on a case that nobody has touched since it was opened.
+
+        Returns:
+            The status of the case by it.
 
         Raises:
             LeaseError: A later decision followed.
             ArchiveError: The archive fails.
         """
-        self._add(opened, decision)
+        return self._add(opened, decision)
 
     def undo(self, case: int, reviewer: str) -> None:
         """Takes the reviewer's own decision back, by a new record; the case is open again.
@@ -425,11 +429,12 @@ class Reviews:
         made = self.archived.made_by(reviewer, kind, LISTED)
         return [self._made(place, row, latest) for place, row, latest in made]
 
-    def _add(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> None:
+    def _add(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> str:
         after = opened.decisions[-1].sequence if opened.decisions else 0
         agreed = any(agree(decision, other) for other in opened.judgements)
         row = decision_row(decision, opened.queue, decides=agreed or not decision.independent)
         self.archived.add(row, after=after, leased=leased)
+        return row.status
 
     def _take(self, cases: Sequence[int] | None, reviewer: str, after: int = 0) -> int | None:
         now = self._now()

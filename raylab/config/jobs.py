@@ -345,8 +345,10 @@ class AnnotateConfig(JobConfig):
     dry_run: bool = False
     """Print how many calls and tokens the run would need and what they would cost, and stop:
     nothing is sent, and no run is made."""
-    export: Literal["parquet", "jsonl", "csv"] | None = None
-    """Also write the archived cases of the run to `<run>/cases.parquet`, `.jsonl` or `.csv`."""
+    export: Literal["parquet", "csv", "label-studio", "inspect"] | None = None
+    """Also write the archived cases of the run to `<run>/cases.parquet`, `cases.csv`,
+    `label-studio.json` (tasks with predictions and annotations) or `inspect/` (logs with samples).
+    """
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
 
@@ -411,9 +413,9 @@ class ReviewConfig(JobConfig):
     name: RunName | None = None
     """The annotation run whose open cases are reviewed."""
     export: LocalPath | None = None
-    """Write the open cases to this JSONL file to fill in, instead of serving the page."""
+    """Write the open cases to this file as tasks of Label Studio, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
-    """Archive the decisions in this JSONL file."""
+    """Archive the annotations in this file, a JSON export of Label Studio."""
     audit: Annotated[float, Field(gt=0, le=1)] | None = None
     """Draw a random sample of this share of the cases that the protocol decided, for people to
     classify unseen on the page; export= writes it instead of the open cases."""

@@ -10,13 +10,14 @@ from raylab.annotation.decisions import (
     judged_cases,
     without_lone_judgements,
 )
-from raylab.annotation.outcome import Annotator, Status, read_decision, read_outcome
+from raylab.annotation.export import export, model_names
+from raylab.annotation.outcome import Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.accuracy import CODES, givers_of
 from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
 from raylab.annotation.statistics.figures import UncertainUsage
-from raylab.annotation.statistics.frame import Tables, export_run, read_run, tabulate
+from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.people import people_report, substitute_report
 from raylab.annotation.statistics.report import (
     AnnotationReport,
@@ -24,9 +25,7 @@ from raylab.annotation.statistics.report import (
     batch_report,
 )
 from raylab.annotation.statistics.scores import (
-    CANDIDATES,
     ScoreTreeReport,
-    annotator_names,
     score_answers,
     score_tree,
 )
@@ -98,7 +97,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
     open_book = settings.prompts.open_book
     tables = tabulate(outcomes, codebook, settings.answerers, open_book=open_book)
     changes, compared = _over_time(annotation, head, tables)
-    names = _names(annotation)
+    names = model_names(annotation)
     answers = list(score_answers(tables, names))
     if len(names) > 1 and answers and not uses_embedded(annotation.config.llm):
         write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
@@ -119,15 +118,10 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
 def _write_tree(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
     run = annotation.run
     created = (head.finished or head.started).isoformat()
-    logs, tree = score_tree(tables, annotation.config.generations, _names(annotation), created)
+    logs, tree = score_tree(tables, annotation.config.generations, model_names(annotation), created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
     return tree
-
-
-def _names(annotation: AnnotationRun) -> Mapping[Annotator, str]:
-    judged = annotation.settings.rules.stages == "evaluate"
-    return CANDIDATES if judged else annotator_names(annotation.config.llm.annotators)
 
 
 def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
@@ -215,11 +209,8 @@ def _over_time(
 
 
 def _export(annotation: AnnotationRun, cases: int) -> None:
-    form, settings = annotation.config.export, annotation.settings
-    if form is not None:
-        path, run = str(annotation.run / f"cases.{form}"), annotation.archived
-        names, open_book = settings.answerers, settings.prompts.open_book
-        export_run(run, path, annotation.codebook, names, form, open_book=open_book)
+    if (form := annotation.config.export) is not None:
+        path = export(annotation, form)
         log_line(f"{pluralize(cases, 'case')} -> {path}", cases=cases, uri=path)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
-from raylab.annotation.exchange import import_rows, write_rows
+from raylab.annotation.label_studio import import_tasks, write_waiting
 from raylab.annotation.reviews import Reviews, draw_audit
 from raylab.annotation.run import AnnotationRun, archive_location, find_annotation_run, open_archive
 from raylab.archive.records import AUDIT
@@ -55,20 +55,21 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:
-    """Writes the open cases of a run, or those drawn for the audit, to a file to fill in.
+    """Writes the open cases of a run, or those drawn for the audit, as tasks of Label Studio.
 
     Raises:
         RunError: There is no annotation run of this name, or the file exists or cannot be written.
         ArchiveError: The run's archive cannot be opened or read.
     """
     with open_reviews(config) as (reviews, annotation):
-        written = write_rows(path, reviews, "" if config.audit is None else AUDIT)
+        written = write_waiting(path, reviews, "" if config.audit is None else AUDIT)
     label = reviews.codebook.label_name
-    decision = f"A, B, unclear or {label} line" if config.audit is None else f"{label} line"
+    choices = "the name of an answer, unclear or " if config.audit is None else ""
     waits = "case waits" if written == 1 else "cases wait"
     log_line(
         f"{written} {waits} for a person -> {path}\n"
-        f"fill in decision ({decision}), justification and reviewer, then\n"
+        f"annotate decision ({choices}{label} line) and justification in Label Studio, export "
+        "JSON, then\n"
         f"{config.command('review', annotation.run.name, **{'import': path})}",
         waiting=written,
         uri=str(path),
@@ -80,12 +81,12 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
 
     Raises:
         RunError: There is no annotation run of this name.
-        DataError: The file cannot be read, or has rows that cannot be used; none is imported.
+        DataError: The file cannot be read, or has tasks that cannot be used; none is imported.
         LlmError: Cases of the run failed.
         ArchiveError: The run's archive cannot be opened, read or written.
     """
     with open_reviews(config) as (reviews, annotation):
-        done = import_rows(path, reviews, config.reviewer)
+        done = import_tasks(path, reviews, config.reviewer)
         for sentence in done.left_out:
             log_line(f"left out: {sentence}", logging.WARNING)
         message = (

@@ -108,7 +108,7 @@ def is_estimated(share: float, count: int) -> bool:
 
 
 class EvalLog(Record):
-    """A log to write as an Inspect AI eval log (version 2) without samples.
+    """A log to write as an Inspect AI eval log (version 2), with or without samples.
 
     Equal logs have equal contents: all other identifiers are hashes of the fields.
 
@@ -121,6 +121,8 @@ class EvalLog(Record):
         created: Time in ISO 8601 with its zone.
         run_id: Id of the run; None derives one from model and time.
         metadata: Further data, as JSON values.
+        scorer: Name of the score.
+        cases: The samples, in Inspect's format.
 
     Raises:
         ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
@@ -134,6 +136,8 @@ class EvalLog(Record):
     created: str
     run_id: str | None = None
     metadata: Mapping[str, Any] = {}
+    scorer: str = "raylab"
+    cases: tuple[Mapping[str, Any], ...] = ()
 
     @model_validator(mode="after")
     def _check_accuracy(self) -> Self:
@@ -160,6 +164,7 @@ class EvalLog(Record):
                 "completed_at": self.created,
                 "model_usage": {},
             },
+            **({"samples": list(self.cases)} if self.cases else {}),
         }
 
     def _eval(self) -> dict[str, Any]:
@@ -180,7 +185,7 @@ class EvalLog(Record):
         values = {
             name: {"name": name, "value": value, "params": {}} for name, value in metrics.items()
         }
-        return {"name": "raylab", "scorer": "raylab", "params": {}, "metrics": values}
+        return {"name": self.scorer, "scorer": self.scorer, "params": {}, "metrics": values}
 
 
 def _identifier(*parts: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.statistics.frame import Format, export_run
+from raylab.annotation.statistics.frame import export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
@@ -65,28 +65,19 @@ def decided(case: str, code: str) -> DecisionRow:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    if path.suffix == ".parquet":
-        rows = parquet.read_table(path).to_pylist()
-        for row in rows:
-            row |= {name: json.loads(row[name]) for name in ("meta", "decisions", "body")}
-        return rows
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = parquet.read_table(path).to_pylist()
     for row in rows:
-        for name in ("started", "finished", "created"):
-            row[name] = row[name] and datetime.fromisoformat(row[name])
+        row |= {name: json.loads(row[name]) for name in ("meta", "decisions", "body")}
     return rows
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_an_export_has_every_case_with_its_numbers_and_decisions(
-    archive: Archive, tmp_path: Path, form: Any
-):
+def test_an_export_has_every_case_with_its_numbers_and_decisions(archive: Archive, tmp_path: Path):
     failed = outcome("failed", None, None, status=Status.FAILED)
     archive.run("r").add_cases([row_of(WHOLE), accepted("bare"), row_of(failed)])
     for code in ("Sym", "Swm"):
         archive.run("r").reviews().add(decided("whole", code))
-    path = tmp_path / "deep" / f"cases.{form}"
-    export_run(archive.run("r"), path, CODEBOOK, "AB", form)
+    path = tmp_path / "deep" / "cases.parquet"
+    export_run(archive.run("r"), path, CODEBOOK, "AB")
     rows = whole, plain, failed = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -112,7 +103,7 @@ def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path:
     formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
     archive.run("r").add_cases([accepted(f"{text} {n}", text) for n, text in enumerate(formulas)])
     archive.run("r").add_cases([accepted("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
-    export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "AB", "csv")
+    export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "AB")
     with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["description"] for row in rows[:6]] == [f"'{text}" for text in formulas]
@@ -126,34 +117,31 @@ def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path:
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
     archive.run("r").add_cases([accepted("a", description)])
+    export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK, "AB")
+    (row,) = read(tmp_path / "cases.parquet")
     # Parquet holds no lone surrogates.
-    texts: dict[Format, str] = {"jsonl": description}
-    texts["parquet"] = description.replace("\ud800", "\ufffd")
-    for form, text in texts.items():
-        export_run(archive.run("r"), tmp_path / f"cases.{form}", CODEBOOK, "AB", form)
-        (row,) = read(tmp_path / f"cases.{form}")
-        assert row["description"] == text
+    assert row["description"] == description.replace("\ud800", "\ufffd")
 
 
 def test_an_export_replaces_a_file_whole_or_not_at_all(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
-    run, path = archive.run("r"), tmp_path / "cases.jsonl"
+    run, path = archive.run("r"), tmp_path / "cases.parquet"
     run.add_cases([accepted(f"c{n}") for n in range(250)])
     path.write_text("older")
     ((whole,),) = execute(archive_url, "SELECT body FROM cases WHERE sequence = 201")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
     with pytest.raises(ArchiveError, match="did not write so"):
-        export_run(run, path, CODEBOOK, "AB", "jsonl")
+        export_run(run, path, CODEBOOK, "AB")
     assert path.read_text() == "older"
     execute(archive_url, "UPDATE cases SET body = :body WHERE sequence = 201", body=whole)
-    with path.open() as older:
-        export_run(run, f"file://{path}", CODEBOOK, "AB", "jsonl")
+    with path.open("rb") as older:
+        export_run(run, f"file://{path}", CODEBOOK, "AB")
         assert len(read(path)) == 250
         # Who reads the file before it, reads on.
-        assert older.read() == "older"
+        assert older.read() == b"older"
     assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
-    with pytest.raises(RunError, match=r"x.parquet cannot be written: File exists: .*jsonl "):
+    with pytest.raises(RunError, match=r"x.parquet cannot be written: File exists: .*parquet "):
         export_run(run, path / "x.parquet", CODEBOOK, "AB")
     with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
         export_run(run, "nowhere://cases.parquet", CODEBOOK, "AB")
@@ -186,6 +174,6 @@ def test_what_is_added_during_an_export_is_left_out(
         return row
 
     run.row = read_row_and_write
-    export_run(run, tmp_path / "cases.jsonl", CODEBOOK, "AB", "jsonl")
-    first, _, _ = read(tmp_path / "cases.jsonl")
+    export_run(run, tmp_path / "cases.parquet", CODEBOOK, "AB")
+    first, _, _ = read(tmp_path / "cases.parquet")
     assert (first["case"], first["status"], first["decisions"]) == ("c0", "human", [])

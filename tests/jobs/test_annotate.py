@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from raylab.annotation.input.cases import read_cases
-from raylab.annotation.outcome import Verdict
 from raylab.annotation.run import find_annotation_run
 from raylab.archive.store import Archive
 from raylab.taxonomies import choose_codebook
@@ -269,16 +268,15 @@ def test_the_embedded_model_gives_valid_codes(
     run_script: RunScript, tmp_path: Path, codebook: str
 ) -> None:
     order = [f"storage={tmp_path}", "name=smoke", "cases.take=1", "actors=1"]
-    done = run_script("annotate", *order, "export=jsonl", f"codebook={codebook}")
+    done = run_script("annotate", *order, "export=label-studio", f"codebook={codebook}")
     assert done.returncode == 0, done.stderr
     assert "no classifier" in done.stdout
     run = tmp_path / "smoke"
-    (row,) = (json.loads(line) for line in (run / "cases.jsonl").read_text().splitlines())
-    assert row["status"] in ("accepted", "adjudicated", "human")
+    (task,) = json.loads((run / "label-studio.json").read_text())
     config = find_annotation_run(str(tmp_path), "smoke", None)[1]
-    for side in ("code_a", "code_b"):
-        assert str(choose_codebook(config).read(row[side])) == row[side]
-    assert row["verdict_a"] in list(Verdict) and 0 <= row["score_b"] <= 100
+    for answer in task["predictions"]:
+        (code,) = answer["result"][0]["value"]["text"]
+        assert str(choose_codebook(config).read(code)) == code and 0 <= answer["score"] <= 1
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
     assert "Which labels are mistaken for which" in (run / "report.html").read_text()

@@ -8,9 +8,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from inspect_ai.analysis import samples_df
+from inspect_ai.log import read_eval_log
 
+from raylab import frames
 from raylab.annotation.decisions import decision_row
+from raylab.annotation.export import EXPORTERS
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
@@ -37,7 +42,7 @@ MODELS = [{**LLM["annotators"][0], "model": name} for name in "mn"]
 
 
 def row(one: Outcome, description: str) -> CaseRow:
-    description_hash = hashlib.sha256(description.encode()).hexdigest()
+    description_hash = hashlib.sha256(description.encode(errors="surrogatepass")).hexdigest()
     body = one.model_copy(update={"description_hash": description_hash}).model_dump(mode="json")
     return CaseRow(one.case, description_hash, description, one.status.value, body)
 
@@ -69,6 +74,7 @@ class Storage:
         self.protocol: dict[str, str] = {}
         self.endpoints: dict[str, Any] = {}
         self.review: dict[str, Any] = {}
+        self.export: str | None = None
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
@@ -99,6 +105,7 @@ class Storage:
                 "generations": ["published"],
                 "protocol": self.protocol,
                 "review": self.review,
+                "export": self.export,
             }
         )
 
@@ -129,6 +136,64 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     assert "smoke test" in page.text
     assert "No earlier run of the archive asked" in page.text and "fresh=true" in page.text
     assert found.score_tree.files == 0
+
+
+# Inspect calls pandas in a way that is deprecated.
+@pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")
+def test_inspect_and_frames_open_the_logs_of_an_export(storage: Storage):
+    unread = outcome("unread", None, "Lrn", status=Status.HUMAN, path=("human:unparsable",))
+    odd = "lone \ud800 and nul \0"
+    storage.export = "inspect"
+    run = storage.annotate("run", [*answered(7), row(unread, odd)])
+    for _ in range(2):
+        storage.conclude(run)
+    logs = Path(run.path, "inspect")
+    paths = {path.stem.rpartition("_")[2]: path for path in logs.iterdir()}
+    assert paths.keys() == {"final", "m", "n"}
+    # A is right on seven of ten cases with gold, B on all; A's codes are in force.
+    accuracy = {}
+    for path in paths.values():
+        log = read_eval_log(str(path))
+        assert log.status == "success" and log.results is not None and log.samples is not None
+        (score,) = log.results.scores
+        accuracy[log.eval.model] = (score.name, score.metrics["accuracy"].value, len(log.samples))
+    assert accuracy == {
+        "m": ("gold", 0.7, 10),
+        "n": ("gold", 1.0, 11),
+        "final": ("gold", 0.7, 11),
+    }
+    samples = samples_df(str(paths["m"]), quiet=True).set_index("id")
+    first, last = samples.loc["c0"], samples.loc["c9"]
+    assert "What c0 does." in first.input and first.target == "OPT=Lrn"
+    assert (first.score_gold, first.score_evaluator) == (1.0, 0.9)
+    assert (last.score_gold, last.score_evaluator) == (0.0, 0.2)
+    assert (last.metadata_status, last.metadata_rationale) == ("accepted", "since")
+    samples = samples_df(str(paths["n"]), quiet=True).set_index("id")
+    assert "lone \ufffd and nul" in samples.loc["unread"].input
+    table = frames.responses(str(logs))
+    assert table.groupby("model", observed=True).score.agg(["size", "mean"]).to_dict() == {
+        "size": {"final": 10, "m": 10, "n": 10},
+        "mean": {"final": 0.7, "m": 0.7, "n": 1.0},
+    }
+
+
+def last_code(path: Path) -> str:
+    """The code of the third annotator in an export."""
+    if path.is_dir():
+        samples = read_eval_log(str(*path.glob("*_m@seed3.json"))).samples
+        return samples[0].output.completion if samples else ""
+    if path.suffix == ".json":
+        return pd.read_json(path).predictions[0][2]["result"][0]["value"]["text"][0]
+    return (pd.read_csv if path.suffix == ".csv" else pd.read_parquet)(path).code_c[0]
+
+
+@pytest.mark.parametrize("form", EXPORTERS)
+def test_an_export_has_the_answers_of_all_annotators(storage: Storage, form: str):
+    storage.endpoints = {"annotators": [{**MODELS[0], "seed": seed} for seed in (1, 2, 3)]}
+    storage.export = form
+    run = storage.annotate("run", [row(outcome("c", "Lrn", "Lrn", "Evo"), "What c does.")])
+    storage.conclude(run)
+    assert last_code(Path(run.path, EXPORTERS[form][0])) == "OPT=Evo"
 
 
 def test_two_people_a_case_say_whether_the_models_may_stand_in(storage: Storage):

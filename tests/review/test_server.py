@@ -13,8 +13,10 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
 from raylab.review.server import export_cases, import_decisions, open_reviews
 from raylab.runs.run_record import RECORD
+from tests.annotation.studio import annotation
 from tests.llm.scripted_server import server_process
-from tests.review.office import AGREED, ONE, annotation, make_run
+from tests.review.office import AGREED, ONE, make_run
+from tests.review.office import annotation as configure
 
 ROOT = Path(__file__).parents[2]
 FILLED = {"decision": "A", "justification": "It breeds.", "reviewer": "Ada"}
@@ -24,7 +26,7 @@ FILLED = {"decision": "A", "justification": "It breeds.", "reviewer": "Ada"}
 def storage(tmp_path: Path, chat: str) -> Path:
     """Where run `systems` lies: four decided cases with the code Lrn, and one that waits."""
     decided = {f"c{n}": f"{AGREED} {n}" for n in range(4)}
-    make_run(annotation(tmp_path, chat), {**decided, "open": ONE})
+    make_run(configure(tmp_path, chat), {**decided, "open": ONE})
     return tmp_path
 
 
@@ -33,10 +35,11 @@ def review(storage: Path, *more: str) -> ReviewConfig:
 
 
 def fill_in(path: Path, *filled: dict[str, str]) -> None:
-    """Fills in the rows of a file, in order."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    lines = [json.dumps(row | values) for row, values in zip(rows, filled, strict=True)]
-    path.write_text("\n".join(lines))
+    """Annotates the tasks of a file, in order, in the form that Label Studio exports."""
+    tasks = json.loads(path.read_text())
+    for task, fields in zip(tasks, filled, strict=True):
+        task["annotations"] = [annotation(**fields)]
+    path.write_text(json.dumps(tasks))
 
 
 def test_the_printed_next_command_works_as_it_is_printed(

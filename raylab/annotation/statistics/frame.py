@@ -6,7 +6,6 @@ texts and decisions too.
 
 import csv
 import io
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import combinations, islice
 from statistics import fmean
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -72,7 +71,6 @@ CALL_COLUMNS = dict.fromkeys(("role", "model", "prompt", "prompt_hash"), TEXT) |
 """The columns of `Tables.calls`; `role` is the stage of the protocol."""
 AT_ONCE = 1_000
 """Outcomes that are held at once, and rows in a group of a Parquet file."""
-Format = Literal["parquet", "jsonl", "csv"]
 JSON_COLUMNS = ("meta", "decisions", "body")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
@@ -248,8 +246,7 @@ def case_figures(
         "run_code": _line(outcome.label),
         "code": _line(label),
         "gold_code": _line(outcome.gold_label),
-        "held_out": outcome.gold_label is not None
-        and not (open_book and outcome.meta.get("open_book") is True),
+        "held_out": is_held_out(outcome, open_book),
         "gold_reviewed": outcome.meta.get("reviewed") is not False,
         "bait": _joined(outcome.meta.get("bait") or ()),
         "path": " > ".join(":".join(step.split(":")[:2]) for step in outcome.path),
@@ -263,27 +260,32 @@ def case_figures(
     return row | _answer(ADJUDICATED, *last)
 
 
+def is_held_out(outcome: Outcome, open_book: bool) -> bool:
+    """Returns whether a case has gold that measures accuracy; see `tabulate`."""
+    named = open_book and outcome.meta.get("open_book") is True
+    return outcome.gold_label is not None and not named
+
+
 def export_run(
     run: RunArchive,
     path: str | os.PathLike[str],
     codebook: Codebook,
     annotators: Sequence[Annotator],
-    format: Format = "parquet",
     *,
     open_book: bool = False,
 ) -> None:
     """Writes the cases of a run with the decisions on them into one file, atomically.
 
-    A row has the columns `export_columns`; body, meta and decisions are JSON values in JSONL and
-    JSON text elsewhere. In CSV a text that a spreadsheet would compute begins with an apostrophe.
-    The export shows the run at the time of the call.
+    A row has the columns `export_columns`; body, meta and decisions are JSON text. In CSV a text
+    that a spreadsheet would compute begins with an apostrophe. The export shows the run at the time
+    of the call.
 
     Args:
         run: The run.
-        path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced.
+        path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced. It
+            becomes CSV if its name ends so, else Parquet.
         codebook: Of the run.
         annotators: See `tabulate`.
-        format: parquet, jsonl or csv.
         open_book: See `tabulate`.
 
     Raises:
@@ -292,9 +294,9 @@ def export_run(
         ArchiveError: There is no such run, or it cannot be read.
     """
     rows, columns = _rows(run, codebook, annotators, open_book), export_columns(annotators)
-    write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
-    with Place.at(path).writer() as file:
-        write(rows, columns, file)
+    place = Place.at(path)
+    with place.writer() as file:
+        (_write_csv if place.name.endswith(".csv") else _write_parquet)(rows, columns, file)
 
 
 def export_frame(
@@ -310,7 +312,7 @@ def export_frame(
     return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
 
 
-def _encodable(row: Row) -> Row:
+def encodable(row: Row) -> Row:
     """Returns a row without lone surrogates, which UTF-8 cannot encode: they become U+FFFD."""
     return {
         name: value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -324,7 +326,7 @@ def _arrow(rows: Iterable[Row], columns: Columns) -> pa.Table:
     """Returns rows as a table in which repeated texts are stored once."""
     repeated = {TEXT: pa.dictionary(pa.int32(), TEXT)}
     schema = pa.schema([(name, repeated.get(kind, kind)) for name, kind in columns.items()])
-    return pa.Table.from_pylist(list(map(_encodable, rows)), schema)
+    return pa.Table.from_pylist(list(map(encodable, rows)), schema)
 
 
 def _frame(tables: list[pa.Table]) -> Frame:
@@ -416,13 +418,6 @@ def _row(current: CurrentCase) -> Row:
     }
 
 
-def _write_lines(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
-    for row in rows:
-        ordered = {name: row[name] for name in columns}
-        text = json.dumps(ordered, separators=(",", ":"), allow_nan=False, default=utc_text)
-        file.write(text.encode() + b"\n")
-
-
 def _write_csv(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)
@@ -446,7 +441,7 @@ def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
 
 def _flat(row: Row) -> Row:
     """Returns a row with JSON texts for JSON values, encodable as UTF-8."""
-    return _encodable(row | {name: canonical(row[name]) for name in JSON_COLUMNS})
+    return encodable(row | {name: canonical(row[name]) for name in JSON_COLUMNS})
 
 
 def _cell(value: Any) -> Any:
