@@ -19,12 +19,15 @@ from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.steps import Augmentation, StepPlan
 from raylab.arc.data.tasks import Grid
+from raylab.arc.models.custom import import_model_classes
 from raylab.arc.models.recursive import Recursive
 from raylab.arc.scoring.evaluation import model_on
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import RecursiveConfig
 
 SIZES = {"d_model": 128, "d_ff": 352, "steps": 1}
+PAIRS, VALIDATION = 1500, 0.005
+"""Those of the curriculum's page, whose split tells which pairs a model was not trained on."""
 MOVERS: Mapping[str, Callable[[Grid], Grid]] = {
     "flip_columns": np.fliplr,
     "flip_rows": np.flipud,
@@ -76,7 +79,14 @@ def question(checkpoint: Checkpoint, batches: int = 60) -> str:
     model = model_on(checkpoint, torch.device("cpu"))
     assert isinstance(model, Recursive)
     assert model.context is not None
-    sides = load_sides(DataConfig(source=TaskSource.CURRICULUM, split_by="pair"))
+    sides = load_sides(
+        DataConfig(
+            source=TaskSource.CURRICULUM,
+            split_by="pair",
+            pairs_per_task=PAIRS,
+            val_fraction=VALIDATION,
+        )
+    )
     families = np.array([id_.split("-")[0] for id_ in sides.store.task_ids])
     plan = StepPlan(
         sides.store,
@@ -124,4 +134,5 @@ def _probe(contexts: Tensor, labels: list[str]) -> float:
 
 
 if __name__ == "__main__":
+    import_model_classes(("tests.contexts:Oracle", "tests.contexts:Sequence"))
     sys.stdout.write(question(read_checkpoint(sys.argv[1])) + "\n")
