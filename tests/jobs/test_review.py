@@ -4,7 +4,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.archive.store import Archive
 from tests.annotation.outcomes import CODEBOOK
+from tests.archive.rows import execute
 from tests.pictures import CHROMIUM
 from tests.review.office import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 
@@ -53,6 +55,22 @@ def storage(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Path:
 
 @pytest.fixture(scope="module")
 def address(storage: Path) -> Iterator[str]:
+    with served(storage) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[tuple[Path, str]]:
+    """Storage and page of a run whose cases two people judge."""
+    storage = tmp_path_factory.mktemp("pairs")
+    cases = {name: CASES[name] for name in ("pool", "valve", "drafted")}
+    make_run(annotation(storage, chat, "review.people=2"), cases)
+    with served(storage) as address:
+        yield storage, address
+
+
+@contextmanager
+def served(storage: Path) -> Generator[str]:
     """Where the job serves the page; an interrupt is the ordinary end of it."""
     command = [sys.executable, f"{ROOT}/jobs/review.py", "name=systems", "port=0"]
     process = subprocess.Popen(
@@ -74,7 +92,7 @@ def address(storage: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser(address: str) -> Iterator[Browser]:
+def browser(address: str, pair: tuple[Path, str]) -> Iterator[Browser]:
     # Playwright has an event loop run in this thread, so what needs one of its own comes before.
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
@@ -89,7 +107,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     complaints: list[str] = []
 
     def visit(name: str = "", **options: Any) -> Page:
-        context = browser.new_context(base_url=address, **options)
+        context = browser.new_context(**{"base_url": address, **options})
         context.set_default_timeout(20_000)
         contexts.append(context)
         page: Page = context.new_page()
@@ -271,6 +289,67 @@ def test_nothing_keeps_people_out(visit: Callable[..., Page], scheme: str, size:
     page.wait_for_url(re.compile("done="))
     page.goto("/decided")
     assert_accessible(page)
+
+
+def judgements(storage: Path, case: str) -> list[tuple[str, str, str]]:
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        rows = [row for row in archive.run("systems").decisions() if row.case == case]
+        return [(row.reviewer, row.action, row.status) for row in rows]
+
+
+def test_two_people_judge_blind_and_a_third_settles_by_keyboard(
+    visit: Callable[..., Page], pair: tuple[Path, str]
+) -> None:
+    storage, address = pair
+    # Ada keeps the case that follows, so Bo gets the one after it.
+    for name, code, following in (("Ada", "Evo", "valve"), ("Bo", "Sch", "drafted")):
+        page = visit(name, base_url=address)
+        assert_accessible(page)
+        press(page, "n")
+        arrive(page, "pool")
+        expect(page.locator(".answers, .verdict")).to_have_count(0)
+        assert_accessible(page)
+        press(page, "o", f"={code}")
+        expect(page.locator("#reading")).to_contain_text("Reads as")
+        press(page, "Control+Enter")
+        arrive(page, following)
+    page = visit("Cy", base_url=address)
+    expect(page.get_by_text("1 two. By Ada 1, Bo 1.")).to_be_visible()
+    press(page, "n")
+    arrive(page, "pool")
+    expect(page.get_by_role("heading", name="Judgement 2")).to_be_visible()
+    expect(page.get_by_role("heading", name="Answer A")).to_be_visible()
+    assert_accessible(page)
+    press(page, "2", "j", "=It searches.", "Control+Enter")
+    page.wait_for_url(re.compile("done="))
+    assert judgements(storage, "pool") == [
+        ("Ada", "judge", "human"),
+        ("Bo", "judge", "human"),
+        ("Cy", "decide", "unconfirmed"),
+    ]
+
+
+def test_a_lost_lease_is_told_and_what_was_typed_becomes_the_second_judgement(
+    visit: Callable[..., Page], pair: tuple[Path, str]
+) -> None:
+    storage, address = pair
+    ada, bo = (visit(name, base_url=address) for name in ("Ann", "Ben"))
+    never = "1999-01-01T00:00:00.000000+00:00"
+    execute(str(storage / "archive.db"), f"UPDATE leases SET expires = '{never}'")
+    open_case(ada, "valve")
+    execute(str(storage / "archive.db"), f"UPDATE leases SET expires = '{never}'")
+    open_case(bo, "valve")
+    press(ada, "o", "=Evo")
+    expect(ada.locator("#held")).to_contain_text("Ben works on this case until")
+    assert_accessible(ada)
+    press(ada, "Control+Enter")
+    expect(ada.get_by_role("alert")).to_contain_text("Not sent: Ben works on case valve now")
+    ada.wait_for_load_state()
+    press(bo, "u", "Control+Enter")
+    bo.wait_for_url(re.compile("done="))
+    press(ada, "Control+Enter")
+    ada.wait_for_url(re.compile("done="))
+    assert judgements(storage, "valve") == [("Ben", "judge", "human"), ("Ann", "judge", "human")]
 
 
 def assert_accessible(page: Page) -> None:
