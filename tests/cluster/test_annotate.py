@@ -191,8 +191,8 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     assert ended.value.code == 0
     out, err = capsys.readouterr()
     run = tmp_path / "counted"
-    lines = lines_of(out)
-    assert err == ""
+    estimate, *lines = lines_of(out)
+    assert err == "" and estimate["message"].startswith("estimate") and estimate["run"] is None
     assert {(line["run"], line["run_id"]) for line in lines} == {("counted", id_in(run))}
     (progress,) = (line for line in lines if line["message"].startswith("4/4 cases"))
     counted = json.loads((run / "report.json").read_text())

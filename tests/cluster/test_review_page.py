@@ -92,7 +92,7 @@ def test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command(
         reviews.submit(places["one"], "Ada", Typed(choice="A", justification="It breeds."))
         reviews.submit(places["two"], "Ada", Typed(choice="B", justification="It learns."))
     # Where record and command name different endpoints, nothing is sent to either.
-    with pytest.raises(RunError, match="of another configuration"):
+    with pytest.raises(RunError, match="another configuration"):
         run_annotate(annotation(tmp_path, "http://127.0.0.1:9/v1", *overrides))
     assert statuses(tmp_path) == [("one", "unconfirmed"), ("two", "unconfirmed")]
     run_annotate(annotation(tmp_path, chat, *overrides))

@@ -201,7 +201,7 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_
         ended = SimpleNamespace(return_value=NonFiniteLossError("the loss is nan"))
         return SimpleNamespace(fit=lambda: ended)
 
-    monkeypatch.setattr("raylab.cluster.train.TorchTrainer", take)
+    monkeypatch.setattr("raylab.cluster.train._Trainer", take)
     nodes = {"accelerator_type": "A100", "label_selector": {"pool": "in(a,b)"}}
     cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
     for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):

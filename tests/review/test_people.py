@@ -191,7 +191,9 @@ def test_of_two_settlers_at_once_one_settles(pair: Office) -> None:
         return browser.post("/cases/1/decide", **TAKEN).status_code
 
     with ThreadPoolExecutor(3) as pool:
-        assert sorted(pool.map(settle, browsers)) == [303, 409, 409]
+        codes = [*pool.map(settle, browsers)]
+    # Who comes too late is told so, or has a page without a form.
+    assert codes.count(303) == 1 and {*codes} <= {303, 409, 422}
     assert len(statuses(pair)) == 3
 
 

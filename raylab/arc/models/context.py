@@ -81,14 +81,14 @@ class Correspondence(nn.Module):
         """Codes places in `width` dimensions, a multiple of 4, and multiplies `rank` of them."""
         super().__init__()
         self.positions = EdgePositions(width)
-        self.input, self.output = nn.Linear(width, rank), nn.Linear(width, rank)
+        self.source, self.target = nn.Linear(width, rank), nn.Linear(width, rank)
         self.context = nn.Linear(rank * rank, d_context)
         self.norm = nn.LayerNorm(d_context)
 
     def forward(self, inputs: Grids, outputs: Grids) -> Tensor:
         """Returns (P, D) codes of P pairs."""
-        sources, _ = self._places(inputs, self.input)
-        targets, shares = self._places(outputs, self.output)
+        sources, _ = self._places(inputs, self.source)
+        targets, shares = self._places(outputs, self.target)
         products = torch.einsum("pcu,pc,pcv->puv", sources, shares, targets)
         return self.norm(self.context(products.flatten(1)))
 
