@@ -93,11 +93,11 @@ def read_distance(location: str, labels: Sequence[str]) -> Distance:
     return Distance(file.version, tuple(labels), table)
 
 
-def check_table(given: Sequence[str], labels: Sequence[str], table: Table, where: str) -> Table:
+def check_table(columns: Sequence[str], labels: Sequence[str], table: Table, where: str) -> Table:
     """Returns a table of distances in the order of the labels.
 
     Args:
-        given: The labels in the order of the table.
+        columns: The labels in the order of the table.
         labels: The same in another order.
         table: The distances.
         where: Names the table in errors.
@@ -105,12 +105,12 @@ def check_table(given: Sequence[str], labels: Sequence[str], table: Table, where
     Raises:
         DataError: The table is no metric in [0, 1] on the labels.
     """
-    if sorted(given) != sorted(labels) or {*map(len, (table, *table))} != {len(labels)}:
+    if sorted(columns) != sorted(labels) or {*map(len, (table, *table))} != {len(labels)}:
         raise DataError(
             f"{where}: should have each of the labels {', '.join(labels)}, and a table with a row "
             "and a column for each"
         )
-    order = [given.index(label) for label in labels]
+    order = [columns.index(label) for label in labels]
     ordered = np.array(table)[np.ix_(order, order)]
     _check_metric(ordered, labels, where)
     return tuple(map(tuple, ordered.tolist()))

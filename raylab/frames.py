@@ -76,10 +76,10 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     Raises:
         DataError: The tree is missing or has no directories of models.
     """
-    found = find_tree(str(Place.at(tree)), layout=layout)
-    if found.layout is Layout.NAMED:
+    listed = find_tree(str(Place.at(tree)), layout=layout)
+    if listed.layout is Layout.NAMED:
         raise DataError(f"{tree} has no directories of models: read it with frames.responses")
-    results = (*zip(found.logs, read_accuracies(found.logs), strict=True), *found.faults)
+    results = (*zip(listed.logs, read_accuracies(listed.logs), strict=True), *listed.faults)
     rows = [
         (*(file.model, file.generation, file.name), *((None, read) if failed else (read, None)))
         for file, read in results

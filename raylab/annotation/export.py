@@ -47,7 +47,7 @@ def _write_table(annotation: AnnotationRun, name: str) -> None:
 
 def _write_tasks(annotation: AnnotationRun, name: str) -> None:
     with (annotation.run / name).writer() as file:
-        write_tasks((archived_task(one, annotation.codebook) for one in _cases(annotation)), file)
+        write_tasks((archived_task(case, annotation.codebook) for case in _cases(annotation)), file)
 
 
 def _write_logs(annotation: AnnotationRun, name: str) -> None:
@@ -86,20 +86,26 @@ def _write_logs(annotation: AnnotationRun, name: str) -> None:
 
 def _samples(annotation: AnnotationRun, annotator: Annotator | None) -> Iterator[dict[str, Any]]:
     codebook, open_book = annotation.codebook, annotation.settings.prompts.open_book
+    """Yields the samples of an annotator, or with None those of the codes in force."""
     for current in _cases(annotation):
-        outcome, label = read_case(current, codebook)
-        settled = outcome.adjudication
-        given = [(one.classification, one.evaluation) for one in outcome.answers.values()]
-        if annotator is not None:
-            given = [(outcome.classification(annotator), outcome.evaluation(annotator))]
-        elif settled is not None:
-            given = [(settled.classification, settled.confirmation), *given]
-        matching = (pair for pair in given if pair[0] and (annotator or pair[0].label == label))
-        answer, report = next(matching, (None, None))
-        if annotator is None or answer is not None:
-            code = label if annotator is None else answer and answer.label
-            gold = outcome.gold_label if is_held_out(outcome, open_book) else None
-            yield _sample(current, outcome, code, gold, answer, report)
+        outcome, final = read_case(current, codebook)
+        gold = outcome.gold_label if is_held_out(outcome, open_book) else None
+        if annotator is None:
+            answer, report = _answer_behind(outcome, final)
+            yield _sample(current, outcome, final, gold, answer, report)
+        elif answer := outcome.classification(annotator):
+            report = outcome.evaluation(annotator)
+            yield _sample(current, outcome, answer.label, gold, answer, report)
+
+
+def _answer_behind(
+    outcome: Outcome, label: Label | None
+) -> tuple[Classification | None, Evaluation | None]:
+    """Returns the first answer with a label and its evaluation, the adjudicator's before others."""
+    answers = [(answer.classification, answer.evaluation) for answer in outcome.answers.values()]
+    if (settled := outcome.adjudication) is not None:
+        answers.insert(0, (settled.classification, settled.confirmation))
+    return next((pair for pair in answers if pair[0].label == label), (None, None))
 
 
 def _sample(
@@ -120,18 +126,7 @@ def _sample(
             "summary": report.summary if report else "",
         }
     )
-    line, scores = str(label or ""), dict[str, Any]()
-    if gold is not None:
-        right = label is not None and label.categories == gold.categories
-        scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
-    if report is not None:
-        verdict = report.model_dump(mode="json", include={"verdict", "issues", "caps"})
-        scores[EVALUATOR] = {
-            "value": report.score / 100,
-            "answer": line,
-            "explanation": text["summary"],
-            "metadata": verdict,
-        }
+    line = str(label or "")
     model = call.reply.response_model if call else ""
     message = {"role": "assistant", "content": text["reply"]}
     return {
@@ -145,7 +140,7 @@ def _sample(
             "choices": [{"message": message, "stop_reason": "stop"}],
             "completion": line,
         },
-        "scores": scores,
+        "scores": _scores(label, gold, report, text),
         "metadata": {
             "status": current.status,
             "path": " > ".join(outcome.path),
@@ -158,6 +153,25 @@ def _sample(
         "completed_at": outcome.finished.isoformat(),
         "total_time": (outcome.finished - outcome.started).total_seconds(),
     }
+
+
+def _scores(
+    label: Label | None, gold: Label | None, report: Evaluation | None, text: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns the scores of a sample against gold, and by the evaluator."""
+    line, scores = str(label or ""), dict[str, Any]()
+    if gold is not None:
+        right = label is not None and label.categories == gold.categories
+        scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
+    if report is not None:
+        verdict = report.model_dump(mode="json", include={"verdict", "issues", "caps"})
+        scores[EVALUATOR] = {
+            "value": report.score / 100,
+            "answer": line,
+            "explanation": text["summary"],
+            "metadata": verdict,
+        }
+    return scores
 
 
 def _cases(annotation: AnnotationRun) -> Iterator[CurrentCase]:

@@ -57,7 +57,7 @@ class _Annotation(msgspec.Struct):
     @property
     def fields(self) -> dict[str, str]:
         """The texts by the names of their fields."""
-        said = {one.from_name: one.value for one in self.result}
+        said = {own.from_name: own.value for own in self.result}
         texts = {name: value.get("text") or value.get("choices") for name, value in said.items()}
         return {
             name: (" ".join(map(str, text)) if isinstance(text, list) else str(text or "")).strip()
@@ -155,8 +155,8 @@ def _waiting_task(opened: Opened, seed: int) -> Task:
     )
     if opened.settling:
         predictions += [
-            _prediction(f"judgement {number}", _said(one), one.justification)
-            for number, one in enumerate(opened.judgements, 1)
+            _prediction(f"judgement {number}", _said(judged), judged.justification)
+            for number, judged in enumerate(opened.judgements, 1)
         ]
     return _task(opened, None if hidden else outcome, predictions)
 

@@ -214,7 +214,7 @@ class Opened(CurrentCase):
         same = ("decided", "confirmation", "independent")
         changes = {name: getattr(decision, name) for name in same}
         standing = (*self.judgements, *([self.last.decision] if self.last else []))
-        return any(one.model_copy(update=changes) == decision for one in standing)
+        return any(other.model_copy(update=changes) == decision for other in standing)
 
     def retyped(self, reviewer: str) -> Typed:
         """Returns the form of the reviewer's latest decision, which may be sent again."""
@@ -386,7 +386,7 @@ class Reviews:
             problems["code" if choice == "own" else "choice"] = str(error)
         if choice in TAKEN:
             choice = "own" if label else "unclear"
-        judged = any(person(reviewer) == person(one.reviewer) for one in opened.judgements)
+        judged = any(person(reviewer) == person(other.reviewer) for other in opened.judgements)
         if problem := _check_justification(justification, needed=not (blind or judged)):
             problems["justification"] = problem
         if problems:

@@ -44,7 +44,8 @@ class ArcModule(pl.LightningModule):
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
     Free-running of all: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`:
     `val_loss`. Of a model that reads demonstrations: `val_demonstration_gain`, the loss with
-    demonstrations of other queries less that with a query's own.
+    demonstrations of other queries of the batch less that with a query's own. It depends on what is
+    batched together, unlike all others.
     """
 
     def __init__(

@@ -230,7 +230,7 @@ def _values(node: yaml.Node | None, path: Path, lines: Lines) -> Any:
 def _problem(error: ValidationError, lines: Lines) -> tuple[int, str]:
     """Returns the line of the first problem, and the problem."""
     first = error.errors(include_url=False)[0]
-    path: Path = tuple(part for part in first["loc"] if part != "[key]")
+    path: Path = tuple(key for key in first["loc"] if key != "[key]")
     label = getattr(first.get("ctx", {}).get("error"), "label", None)
     while label is None and path and path not in lines:
         path = path[:-1]

@@ -371,8 +371,8 @@ class AnnotateConfig(JobConfig):
     def _has_a_model_for_each_role(self) -> "AnnotateConfig":
         rules = self.protocol
         idle = idle_roles(rules.stages, rules.adjudicator)
-        asked = ("annotators", "adjudicator")
-        missing = [f"llm.{key}" for key in asked if key not in idle and not getattr(self.llm, key)]
+        roles = ("annotators", "adjudicator")
+        missing = [f"llm.{key}" for key in roles if key not in idle and not getattr(self.llm, key)]
         if missing:
             raise ValueError(
                 f"protocol.stages={rules.stages} needs {', '.join(missing)}: configure the model "

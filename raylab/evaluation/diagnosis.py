@@ -146,5 +146,5 @@ def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
     """
     tree = run / subdir
     if len(tree.names()) > 1:
-        found = find_tree(str(tree), layout=Layout.GENERATIONS)
-        write_diagnosis(run, diagnose(read_responses(found, workers=workers)))
+        scores = find_tree(str(tree), layout=Layout.GENERATIONS)
+        write_diagnosis(run, diagnose(read_responses(scores, workers=workers)))

@@ -205,7 +205,7 @@ class _Answers:
             answer = self.model.model_validate(values, context=[] if repairs is None else repairs)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            name = "".join(f"{part}: " for part in first["loc"][:1] if self.config.fields)
+            name = "".join(f"{field}: " for field in first["loc"][:1] if self.config.fields)
             raise LabelError(
                 f"{name}{first['msg'][:300]}, found {quoted(first['input'])}"
             ) from None
@@ -254,7 +254,7 @@ def _strict(schema: Schema) -> Schema:
     if "items" in kept:
         kept["items"] = _strict(kept["items"])
     if "properties" in kept:
-        kept["properties"] = {name: _strict(part) for name, part in kept["properties"].items()}
+        kept["properties"] = {name: _strict(own) for name, own in kept["properties"].items()}
         kept["additionalProperties"] = False
     return kept
 

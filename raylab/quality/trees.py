@@ -287,7 +287,7 @@ def _walk(unit: Source) -> tuple[list[str], dict[str, str]]:
     Raises:
         OSError: A directory cannot be read for the moment.
     """
-    found, faults = list[str](), dict[str, str]()
+    paths, faults = list[str](), dict[str, str]()
     pending, seen = [""], set[str]()
     while pending:
         below = pending.pop()
@@ -301,9 +301,9 @@ def _walk(unit: Source) -> tuple[list[str], dict[str, str]]:
         except OSError as error:
             faults[below] = lasting_fault(error)
             continue
-        found += [f"{below}{name}" for name in files]
+        paths += [f"{below}{name}" for name in files]
         pending += [f"{below}{name}/" for name in directories]
-    return sorted(found), faults
+    return sorted(paths), faults
 
 
 def _name_sources(

@@ -229,7 +229,7 @@ def _people(report: AnnotationReport) -> Section:
         "Two people judged each case by the description alone, neither knowing the other's code. "
         "Alpha is over the cases to which both gave a code."
     )
-    people = {QUEUES[kind]: part for kind, part in report.people.items()}
+    people = {QUEUES[kind]: own for kind, own in report.people.items()}
     blocks: list[Block] = [_part_table("Independent judgements", people, judged)]
     if report.substitutes:
         notes = (
@@ -241,8 +241,8 @@ def _people(report: AnnotationReport) -> Section:
             "the others."
         )
         reason = report.substitutes[FINAL].reason
-        told = f"{notes} {reason[0].upper()}{reason[1:]}." if reason else notes
-        blocks.append(_part_table("Whether codes may stand in", report.substitutes, told))
+        caption = f"{notes} {reason[0].upper()}{reason[1:]}." if reason else notes
+        blocks.append(_part_table("Whether codes may stand in", report.substitutes, caption))
     return Section("people", "Two people a case", blocks)
 
 

@@ -160,7 +160,7 @@ def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
         if cases
     }
     audited = {
-        case: {person(one.reviewer): one.label for one in judgements.judgements if one.label}
+        case: {person(own.reviewer): own.label for own in judgements.judgements if own.label}
         for case, judgements in judged.get(AUDIT, {}).items()
     }
     columns = {name: CODES[name] for name in givers_of(tables)} if audited else {}

@@ -63,8 +63,8 @@ def prize_pages(
     }
     links = [block("link", name, title) for name, (title, _) in parts.items() if len(parts) > 1]
     sections = {
-        name: Section("tasks", title, [*picture_blocks(part, shown), *links])
-        for name, (title, part) in parts.items()
+        name: Section("tasks", title, [*picture_blocks(inputs, shown), *links])
+        for name, (title, inputs) in parts.items()
     }
     report = _report_page(run, metrics, [sections.pop(PAGE)] if sections else [])
     lead = ["Further attempts of the models; the first ones are on the page of the scores."]

@@ -54,8 +54,8 @@ def _search(record: RunRecord, sweep: SweepMetrics) -> Iterator[Section]:
         return
     space, best = SearchSpace.model_validate(record.config["space"]), sweep.trials[0].drawn or {}
     domains = {
-        f"{part}.{key}": domain
-        for part, keys in {**space.model, "training": space.training}.items()
+        f"{section}.{key}": domain
+        for section, keys in {**space.model, "training": space.training}.items()
         for key, domain in keys.items()
     }
     drawn = {key: str(best[key]) for key in ("architecture", *domains) if key in best}

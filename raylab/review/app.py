@@ -154,7 +154,7 @@ class _Page:
             pages=pages,
             leases=self._reviews.leases(),
             unconfirmed=sum(decision.waits for decision in made),
-            refused=[one for one in made if one.refused and not one.decision.independent],
+            refused=[own for own in made if own.refused and not own.decision.independent],
             progress=self._reviews.progress(queue) if self._reviews.people > 1 else None,
         )
 

@@ -291,8 +291,8 @@ def _final_scores(tables: Tables) -> Any:
     scores = cases[f"score_{ADJUDICATED}"].where(cases.run_status.eq(Status.ADJUDICATED))
     for name in tables.annotators:
         answer = view(cases, name)
-        given = answer.acceptable.eq(True) & tables.equal(answer.code, cases.run_code, "line")
-        scores = scores.fillna(answer.score.where(given))
+        accepted = answer.acceptable.eq(True) & tables.equal(answer.code, cases.run_code, "line")
+        scores = scores.fillna(answer.score.where(accepted))
     return scores
 
 

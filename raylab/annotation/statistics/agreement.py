@@ -128,8 +128,8 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     sets = count_answers(tables, "categories", *code_columns(names))
     same = Counter[bool]()
     for answers, cases in sets.items():
-        if len(given := [*filter(None, answers)]) > 1:
-            same[len({*given}) == 1] += cases
+        if len(named := [*filter(None, answers)]) > 1:
+            same[len({*named}) == 1] += cases
     return AgreementReport(
         cases=len(tables.cases),
         compared=len(compared),
@@ -150,8 +150,8 @@ def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annot
     """Returns the agreement of an annotator with one other, or one drawn from several."""
     columns, shares = code_columns((annotator, *others)), Counter[float]()
     for (own, *rest), cases in count_answers(tables, "composition", *columns).items():
-        if given := [code for code in rest if own and code]:
-            shares[given.count(own) / len(given)] += cases
+        if codes := [code for code in rest if own and code]:
+            shares[codes.count(own) / len(codes)] += cases
     single, total = len(others) == 1, shares.total()
     sets = count_answers(tables, "categories", *columns)
     return PairReport(
@@ -305,13 +305,13 @@ def _pair_answers(
     """
     paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
     for answers, cases in counts.items():
-        given = [answer for answer in answers if answer]
+        present = [answer for answer in answers if answer]
         if against_rest:
-            pairs = tuple(product(given[:1], given[1:])) if answers[0] else ()
+            pairs = tuple(product(present[:1], present[1:])) if answers[0] else ()
             weight = 1 / max(len(pairs), 1)
         else:
-            pairs = tuple(combinations(given, 2))
-            weight = 1 / max(len(given) - 1, 1)
+            pairs = tuple(combinations(present, 2))
+            weight = 1 / max(len(present) - 1, 1)
         if pairs and cases:
             paired[pairs, weight] += cases
     values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)

@@ -76,12 +76,13 @@ def people_report(cases: Sequence[JudgedCase], distance: SetDistance, seed: int)
     pairs = [(case, case.judgements) for case in cases if len(case.judgements) > 1]
     equal = [agree(*judgements[:2]) for _, judgements in pairs]
     sets = Counter(
-        tuple(one.label and one.label.categories for one in judgements[:2])
+        tuple(judged.label and judged.label.categories for judged in judgements[:2])
         for _, judgements in pairs
     )
     differing = [case for (case, _), same in zip(pairs, equal, strict=True) if not same]
-    names = {person(one.reviewer): one.reviewer for case in cases for one in case.judgements}
-    counts = Counter(person(one.reviewer) for case in cases for one in case.judgements)
+    reviewers = [judged.reviewer for case in cases for judged in case.judgements]
+    names = {person(reviewer): reviewer for reviewer in reviewers}
+    counts = Counter(map(person, reviewers))
     return PeopleReport(
         once=sum(len(case.judgements) == 1 for case in cases),
         twice=len(pairs),
@@ -144,12 +145,12 @@ def _compare(
     for place, (judged, code) in enumerate(cases):
         for name, label in judged.items():
             others = [other.categories for key, other in judged.items() if key != name]
-            model, own = (
-                np.inf if one is None else np.mean([distance(one.categories, o) for o in others])
-                for one in (code, label)
+            model, human = (
+                np.inf if own is None else np.mean([distance(own.categories, o) for o in others])
+                for own in (code, label)
             )
             at = place, people.index(name)
-            won[at], lost[at] = model <= own, own <= model
+            won[at], lost[at] = model <= human, human <= model
     return won, lost
 
 

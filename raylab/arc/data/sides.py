@@ -65,10 +65,10 @@ class Sides:
 
 
 def load_sides(config: DataConfig) -> Sides:
-    """Loads and splits the tasks of `config`: by task, by pair, or by level or family.
+    """Loads and splits the tasks of `config`: by task, pair, question, level or family.
 
-    A query is shown demonstrations of its task: those of its side, or in a split by pair the pairs
-    that are trained on.
+    A query is shown demonstrations of its task: those of its side, or in a split by pair or
+    question the pairs that are trained on.
 
     Raises:
         DataError: The tasks or their split cannot be used, or there is no pair.
@@ -82,10 +82,12 @@ def load_sides(config: DataConfig) -> Sides:
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
         held_out = _held_out_tasks(ids, config)
-        if config.split_by == "question":
-            sides = sides_by_question(store, contents, config)
-        else:
-            sides = split_pairs(store, contents, config, held_out)
+        by_question = config.split_by == "question"
+        sides = (
+            sides_by_question(store, contents, config)
+            if by_question
+            else split_pairs(store, contents, config, held_out)
+        )
         at = [np.flatnonzero(store.task_of == task) for task in range(len(ids))]
         shown = [
             store.demonstrations[task] if ids[task] in held_out else own[sides[own] == TRAIN]

@@ -48,6 +48,8 @@ ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
 MOST_FAULTS = 20
 """Most faults that an error names."""
+LEAST_SMALL_PAIRS = 3
+"""Pairs within `data.max_side` of a re-arc task that is kept: as many as a split by pair needs."""
 CURRICULUM_PAIRS = 600
 """Pairs of a curriculum task where `data.pairs_per_task` is null."""
 
@@ -126,17 +128,14 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
 
 
 def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
-    """Returns the tasks of three pairs or more of which no visible grid is longer or wider."""
-    return [
-        task
-        for task in tasks
-        if len(task.pairs) > 2
-        and all(
-            max(pair.input.shape + (pair.output.shape if demonstrates else ())) <= longest
-            for pairs, demonstrates in ((task.demonstrations, True), (task.questions, False))
-            for pair in pairs
-        )
-    ]
+    """Returns the tasks of which no visible grid is longer or wider."""
+
+    def fits(task: Task) -> bool:
+        inputs = (pair.input for pair in task.pairs)
+        outputs = (pair.output for pair in task.demonstrations)
+        return all(max(grid.shape) <= longest for grid in (*inputs, *outputs))
+
+    return [*filter(fits, tasks)]
 
 
 def _limit_pairs(task: Task, limit: int) -> Task:
@@ -317,6 +316,8 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
         elif not (documents := list(_members(stack.enter_context(_open_zip(place)), place))):
             raise DataError(f"{place}: holds no {pattern}")
         tasks = _read_documents(documents, config, str(place), read)
+    if config.max_side is not None:
+        tasks = [task for task in tasks if len(task.pairs) >= LEAST_SMALL_PAIRS]
     if too_large:
         logger.warning(
             "%s: %d pairs with a side over %d are left out (tasks: %s)",

@@ -190,16 +190,13 @@ def sides_by_task(
     sides = np.array([split[task.id] for task in tasks])[store.task_of]
     if config.split is not None:
         return sides
-    kept = sides
-    for side in (VAL, TRAIN):
-        later = np.isin(contents, contents[(kept > side) & (kept != LEFT_OUT)])
-        kept = np.where((kept == side) & later, LEFT_OUT, kept)
+    kept = _leave_out_equal(sides, contents)
     if emptied := {*sides.tolist()} - {*kept.tolist()}:
         raise DataError(
             f"all {SIDES[min(emptied)]} pairs are equal to pairs of another side: name other tasks "
             "in data.tasks, or split by pair (data.split_by=pair)"
         )
-    return _count_left_out(kept, "another side")
+    return kept
 
 
 def split_pairs(
@@ -263,12 +260,14 @@ def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -
             )
         sides[own] = TRAIN
     if not config.select_on_test:
-        seed = config.split_seed
-        ordered = sorted(
-            range(len(store.task_ids)), key=lambda at: number_of(seed, store.task_ids[at])
-        )
-        for at in ordered[: share(len(ordered), config.val_fraction, 1)]:
-            sides[store.demonstrations[at][-1]] = VAL
+        last = dict(zip(store.task_ids, (own[-1] for own in store.demonstrations), strict=True))
+        ordered = sorted(last, key=lambda id_: number_of(config.split_seed, id_))
+        sides[[last[id_] for id_ in ordered[: share(len(last), config.val_fraction, 1)]]] = VAL
+    return _leave_out_equal(sides, contents)
+
+
+def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
+    """Leaves out the pairs that equal one of a later side, with a logged warning."""
     for side in (VAL, TRAIN):
         later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
         sides = np.where((sides == side) & later, LEFT_OUT, sides)

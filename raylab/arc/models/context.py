@@ -1,6 +1,7 @@
 """The encoder of demonstrations, which the champion and the recursive model share."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,15 +40,8 @@ class ContextEncoder(nn.Module):
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
         """Returns (B, D) contexts, zero for a query without demonstrations."""
         inputs, outputs = batch.demo_inputs, batch.demo_outputs
-        table = self.narrow(colours.weight)
-
-        def read(index: Tensor | slice) -> Tensor:
-            if isinstance(index, slice):
-                return self._read(inputs, outputs, table)
-            return self._read(inputs.take(index), outputs.take(index), table)
-
-        lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
-        pairs = _by_length(lengths, read) + self.correspondence(inputs, outputs)
+        read = partial(self._read, table=self.narrow(colours.weight))
+        pairs = _by_length(inputs, outputs, read) + self.correspondence(inputs, outputs)
         shown = (batch.demo_index != MISSING).to(pairs.dtype)
         weights = shown / shown.sum(dim=1, keepdim=True).clamp(min=1)
         return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[batch.demo_index])
@@ -101,18 +95,20 @@ class Correspondence(nn.Module):
         return means, counts / counts.sum(dim=1, keepdim=True)
 
 
-def _by_length(lengths: Tensor, read: Callable[[Tensor | slice], Tensor]) -> Tensor:
-    """Returns the results of `read` for all pairs, of (P,) lengths; it is given pairs of like one.
+def _by_length(inputs: Grids, outputs: Grids, read: Callable[[Grids, Grids], Tensor]) -> Tensor:
+    """Returns the results of `read` for P pairs, whose lengths are alike within a call.
 
     On a CPU pairs of other lengths are read apart, because padding costs time. A GPU reads all at
     once, because there a kernel launch costs more than padding.
     """
+    lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
     if lengths.device.type != "cpu" or len(lengths) < 2:
-        return read(slice(None))
+        return read(inputs, outputs)
     ordered, order = lengths.sort()
     starts = [0]
     for index, length in enumerate(ordered.tolist()):
         if length - ordered[starts[-1]] > LENGTH_SPREAD:
             starts.append(index)
-    parts = order.tensor_split(starts[1:])
-    return torch.cat([read(part) for part in parts])[order.argsort()]
+    alike = order.tensor_split(starts[1:])
+    results = [read(inputs.take(index), outputs.take(index)) for index in alike]
+    return torch.cat(results)[order.argsort()]

@@ -199,9 +199,13 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("cases.json", b"[]", "should end in .jsonl"),
     ("empty.jsonl", b"\n\n", "holds no case"),
     ("cases.parquet", b"PAR1 no table", "cannot be read"),
-    ("torn.jsonl.gz", gzip.compress(b'{"id": "a"}' * 999)[:-20], "cannot be read: Truncated"),
+    (
+        "torn.jsonl.gz",
+        gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20],
+        "cannot be read: Truncated",
+    ),
     ("latin.jsonl", b'{"id": "\xe9", "description": "x"}\n', "line 1: .*not valid JSON"),
-    ("zeros.jsonl.gz", gzip.compress(bytes(200 * MIB), 1), "line 1: more than .* bytes"),
+    ("zeros.jsonl.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
 ]
 
 

@@ -107,10 +107,10 @@ def symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
     rows, columns = dice.between(2, (height + 1) // 2), dice.between(1, half)
     top = dice.between(0, height - rows)
     left = dice.between(0, half - columns) + dice.pick((0, width - half))
-    part = hidden[top : top + rows, left : left + columns]
-    if (part == part[0, 0]).all():
+    patch = hidden[top : top + rows, left : left + columns]
+    if (patch == patch[0, 0]).all():
         return None
-    part[:] = 0
+    patch[:] = 0
     return (hidden.T, grid.T) if rule[0] else (hidden, grid)
 
 
