@@ -10,6 +10,8 @@ import numpy as np
 from scipy.special import expit
 
 MODELS, ITEMS, GENERATIONS = 12, 300, 2
+TOPIC_ITEMS = 6
+"""Items of a log: with a log per topic, the figures of quality have intervals."""
 LETTERS = "ABCD"
 WRONG_KEYS, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG = 12, 6, 9, 3
 WEAKEST, STRONGEST = -1.0, 1.6
@@ -39,6 +41,7 @@ class Planted:
 
 class _Item(NamedTuple):
     name: str
+    """`TOPIC/ID`, as readers name the item of a log."""
     question: str
     answer: int
     """The right choice."""
@@ -54,7 +57,7 @@ def write_example(directory: str | Path, seed: int = 0) -> Planted:
     A model that does not know an answer guesses. Names and texts say that the data are simulated.
 
     Args:
-        directory: Gets the logs, as `MODEL/GENERATION/simulated.json`.
+        directory: Gets the logs, as `MODEL/GENERATION/topic-NN.json`.
         seed: The same seed gives the same logs.
 
     Raises:
@@ -66,15 +69,22 @@ def write_example(directory: str | Path, seed: int = 0) -> Planted:
         model = f"simulated-model-{number:02}"
         for generation in range(1, GENERATIONS + 1):
             answers = _answer(rng, items, ability + rng.normal(0, SHIFT))
-            path = Path(directory) / model / f"generation-{generation}" / "simulated.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(_log(model, items, answers)), "utf-8")
+            place = Path(directory) / model / f"generation-{generation}"
+            place.mkdir(parents=True, exist_ok=True)
+            for start in range(0, ITEMS, TOPIC_ITEMS):
+                part = slice(start, start + TOPIC_ITEMS)
+                log = _log(_topic(start), model, items[part], answers[part])
+                (place / f"{_topic(start)}.json").write_text(json.dumps(log), "utf-8")
     return planted
+
+
+def _topic(place: int) -> str:
+    return f"topic-{place // TOPIC_ITEMS + 1:02}"
 
 
 def _draw_items(rng: np.random.Generator) -> tuple[list[_Item], Planted]:
     """Returns the items and the planted faults."""
-    names = np.array([f"simulated-{number:03}" for number in range(1, ITEMS + 1)])
+    names = np.array([f"{_topic(place)}/simulated-{place + 1:03}" for place in range(ITEMS)])
     counts = (WRONG_KEYS, DUPLICATES, DUPLICATES, ALWAYS_RIGHT, ALWAYS_WRONG)
     places = rng.permutation(ITEMS)[: sum(counts)]
     wrong, first, second, right, hopeless = np.split(places, np.cumsum(counts)[:-1])
@@ -111,14 +121,14 @@ def _answer(rng: np.random.Generator, items: list[_Item], ability: float) -> lis
     return ((answers + shifts) % len(LETTERS)).tolist()
 
 
-def _log(model: str, items: list[_Item], answers: list[int]) -> dict[str, object]:
+def _log(task: str, model: str, items: list[_Item], answers: list[int]) -> dict[str, object]:
     """Returns a log as Inspect writes it, reduced to what readers need."""
     right = [answer == item.target for item, answer in zip(items, answers, strict=True)]
     accuracy = {"name": "accuracy", "value": sum(right) / len(items)}
     score = {"name": "choice", "scorer": "choice", "metrics": {"accuracy": accuracy}}
     samples = [
         {
-            "id": item.name,
+            "id": item.name.split("/")[1],
             "epoch": 1,
             "input": item.question,
             "target": LETTERS[item.target],
@@ -129,7 +139,7 @@ def _log(model: str, items: list[_Item], answers: list[int]) -> dict[str, object
     return {
         "version": 2,
         "status": "success",
-        "eval": {"task": "simulated", "model": model, "created": "2026-01-01T00:00:00+00:00"},
+        "eval": {"task": task, "model": model, "created": "2026-01-01T00:00:00+00:00"},
         "results": {"total_samples": len(items), "scores": [score]},
         "samples": samples,
     }

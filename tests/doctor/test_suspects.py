@@ -144,5 +144,5 @@ def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
     assert len(keys - set(planted.wrong_keys)) <= 2
     write_example(tmp_path / "b", seed=3)
     first, second = (sorted((tmp_path / name).rglob("*.json")) for name in "ab")
-    assert len(first) == 24
+    assert len(first) == 12 * 2 * 50
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
