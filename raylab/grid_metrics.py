@@ -30,7 +30,7 @@ RULES = {
     PREVIOUS_CELL: "previous cell",
     COPY_ELSE_PREVIOUS: "copy, else previous",
 }
-"""Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
+"""Labels of the rules that learn nothing, by the names that `raylab.arc.rules` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
 
@@ -248,7 +248,7 @@ def count_changes(
     Returns:
         (B,) int64 by count; `Count.CELLS` counts the cells of the target.
     """
-    aligned = _aligned(source, target, pad)
+    aligned = _align(source, target, pad)
     valid = target != pad
     absent = aligned == pad
     target_changes = valid & (absent | (target != aligned))
@@ -263,7 +263,7 @@ def count_changes(
     }
 
 
-def _aligned(source: Tensor, like: Tensor, pad: int) -> Tensor:
+def _align(source: Tensor, like: Tensor, pad: int) -> Tensor:
     """Crops or pads (B, H', W') `source` to (H, W) of `like`; cells keep their position."""
     height, width = like.shape[1:]
     aligned = like.new_full(like.shape, pad)

@@ -101,7 +101,7 @@ def question(checkpoint: Checkpoint, batches: int = 60) -> str:
     for batch in islice((batch for draws in plan for batch in plan[draws].batches), batches):
         contexts.append(model.context(batch, model.colours))
         labels += families[batch.tasks].tolist()
-        answers = model.answers(batch.posed).grids
+        answers = model.answers(batch.without_outputs).grids
         sources, answered, targets = (
             grids.as_images(grids.cells).numpy() for grids in (batch.source, answers, batch.target)
         )

@@ -21,8 +21,8 @@ from pyarrow import fs
 
 from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import ModelOrigin, read_checkpoint
+from raylab.arc.data.content import TaskSet
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.seen import TaskSet
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError

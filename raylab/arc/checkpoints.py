@@ -17,9 +17,9 @@ from pydantic import (
 )
 from torch import Tensor
 
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
-from raylab.arc.seen import Seen, TaskSet
 from raylab.bounded import open_zip
 from raylab.config.arc import TrainingConfig
 from raylab.config.models import CustomConfig, ModelConfig
@@ -124,7 +124,7 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
             plain values, or was not written by raylab.
     """
     file = Place.at(location)
-    content = _validated(CONTENT, str(file), load_content(file))
+    content = _validate(CONTENT, str(file), load_content(file))
     own = content.raylab
     weights = {
         name.removeprefix(PREFIX): tensor
@@ -144,7 +144,7 @@ def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing or corrupt, or holds anything else.
     """
-    return _validated(TENSORS, str(file), load_content(file, most))
+    return _validate(TENSORS, str(file), load_content(file, most))
 
 
 def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
@@ -176,7 +176,7 @@ def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
         ) from error
 
 
-def _validated(kind: TypeAdapter[T], uri: str, content: object) -> T:
+def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
     try:
         return kind.validate_python(content)
     except ValidationError as error:
@@ -195,7 +195,7 @@ def read_training(file: Place) -> dict[str, Any]:
         CheckpointError: As `read_checkpoint`, or the file holds the model alone.
     """
     content = load_content(file)
-    _validated(CONTENT, str(file), content)
+    _validate(CONTENT, str(file), content)
     if lacking := [key for key in RESUMED if key not in content]:
         raise CheckpointError(
             f"{file} is not whole, it lacks {', '.join(lacking)}: restore it from a copy, or start "
@@ -242,7 +242,7 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     _copy_weights(model, checkpoint)
 
 
-def restored(checkpoint: Checkpoint) -> GridModel:
+def restore_model(checkpoint: Checkpoint) -> GridModel:
     """Returns the model of a checkpoint with its weights.
 
     Raises:

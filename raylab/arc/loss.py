@@ -37,7 +37,7 @@ def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tens
     sums = [
         (cells / len(supervised), sizes / len(supervised))
         for batch in step.batches
-        for supervised in [model.supervised(batch)]
+        for supervised in [model.training_logits(batch)]
         for at in supervised
         for cells, sizes in [loss_sums(at, batch.target.cells, batch.target.sizes)]
     ]

@@ -20,7 +20,7 @@ from raylab.arc.data.steps import TrainingStep
 from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models import build_model
-from raylab.arc.optimisation import optimiser_of, schedule_of
+from raylab.arc.optimisation import build_optimiser, build_schedule
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.time_limit import Course
@@ -108,8 +108,8 @@ class ArcModule(pl.LightningModule):
         # Fused Adam unscales float16 gradients itself, but only after clipping, which needs them
         # unscaled.
         fused = self.trainer.precision != Precision.FLOAT16
-        optimiser = optimiser_of(self.model, config, fused=fused)
-        schedule = schedule_of(optimiser, config, lambda: self.course)
+        optimiser = build_optimiser(self.model, config, fused=fused)
+        schedule = build_schedule(optimiser, config, lambda: self.course)
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def configure_gradient_clipping(

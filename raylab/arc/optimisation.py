@@ -20,7 +20,7 @@ HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
 """Outputs of linear layers that are logits: of a weight, a colour, a side or both sides."""
 
 
-def optimiser_of(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
+def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
     """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel.
 
     Raises:
@@ -98,7 +98,7 @@ class MuonAndAdamW(Optimizer):
             part.state, part.param_groups = self.state, [group]
 
 
-def schedule_of(
+def build_schedule(
     optimiser: Optimizer, training: TrainingConfig, course: Callable[[], Course]
 ) -> dict[str, Any]:
     """Returns the schedule as Lightning takes it; `course` returns the present one."""
@@ -188,7 +188,7 @@ class PatienceAtRestarts(EarlyStopping):
             trainer.should_stop = stopped
 
 
-def callbacks_of(training: TrainingConfig) -> list[pl.Callback]:
+def build_callbacks(training: TrainingConfig) -> list[pl.Callback]:
     """Returns the callbacks that end a training and average its weights, if it has any."""
     callbacks: list[pl.Callback] = []
     if training.max_minutes is not None:

@@ -26,7 +26,7 @@ class Course(NamedTuple):
         left = max(1, self.steps - self.since)
         return self.place + (self.steps - self.place) * (step - self.since) / left
 
-    def replanned(self, steps: int, step: int) -> "Course":
+    def replan(self, steps: int, step: int) -> "Course":
         """Returns the course from `step` on of a training that ends after `steps`.
 
         The share of the schedule that has passed stays, so that no learning rate jumps.
@@ -107,7 +107,7 @@ class TimeLimit(pl.Callback):
         if (epochs := pl_module.training_config.epochs) is not None:
             steps = min(steps, epochs * pl_module.epoch_steps)
         if abs(steps - course.steps) * pace > TOLERANCE * self._seconds:
-            course = course.replanned(steps, step)
+            course = course.replan(steps, step)
         course = Course(*trainer.strategy.broadcast(course))
         self._measure_from(step, now, course)
         self._follow(trainer, pl_module, course)

@@ -11,14 +11,14 @@ from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
 from raylab.arc.checkpoints import Checkpoint, checkpoint_path, read_training
-from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
 from raylab.arc.device import hardware_precision
 from raylab.arc.module import ArcModule
-from raylab.arc.optimisation import callbacks_of
+from raylab.arc.optimisation import build_callbacks
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
+from raylab.arc.rules import rule_metrics
 from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.files import Place
@@ -211,7 +211,7 @@ def build_trainer(
         max_epochs=training.epochs or -1,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*callbacks_of(training), *callbacks],
+        callbacks=[*build_callbacks(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,

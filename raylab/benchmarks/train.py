@@ -21,7 +21,7 @@ from raylab.arc.data.tasks import Task
 from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss
 from raylab.arc.models import build_model
-from raylab.arc.optimisation import optimiser_of
+from raylab.arc.optimisation import build_optimiser
 from raylab.benchmarks.figures import Rate, benchmark, rate
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
@@ -71,7 +71,7 @@ class Learner:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._dtype, self._steps = DTYPES.get(precision), steps
         self._network = build_model(model).to(self._device)
-        self._optimiser = optimiser_of(self._network, RECIPE, fused=True)
+        self._optimiser = build_optimiser(self._network, RECIPE, fused=True)
 
     def train(self, steps: int) -> int:
         """Trains the next `steps`, at least one; returns the number of their pairs."""

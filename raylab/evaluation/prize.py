@@ -103,7 +103,9 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
     exam = Exam(
         scoring,
         {
-            generation: {task.id: task.posed for task in planned.plan.tasks_in(generation)}
+            generation: {
+                task.id: task.without_outputs for task in planned.plan.tasks_in(generation)
+            }
             for generation in dict.fromkeys(generation for _, generation in missing)
         },
     )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
-from raylab.arc.data.content import contents_of
+from raylab.arc.data.content import fingerprint_tasks
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
 from raylab.arc.models import build_model
@@ -68,7 +68,7 @@ def make_tasks(
 
 def fingerprint(pair: Pair) -> int:
     """The number that tells a pair."""
-    return contents_of([Task("t", (pair,))])["t"][0]
+    return fingerprint_tasks([Task("t", (pair,))])["t"][0]
 
 
 def least_form(pair: Pair) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import torch
 
-from raylab.arc.checkpoints import ModelOrigin, read_checkpoint, restored
+from raylab.arc.checkpoints import ModelOrigin, read_checkpoint, restore_model
+from raylab.arc.data.content import TaskSet
 from raylab.arc.models import build_model
-from raylab.arc.seen import TaskSet
 from raylab.config.models import DecoderOnlyConfig
 from raylab.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS
@@ -41,7 +41,7 @@ def saved(value: object) -> bytes:
 
 def read(path: Path, given: bytes) -> None:
     path.write_bytes(given)
-    restored(read_checkpoint(path))
+    restore_model(read_checkpoint(path))
 
 
 def test_a_checkpoint_is_restored(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_restored(tmp_path: Path) -> None:
     (tmp_path / "x.ckpt").write_bytes(saved(whole))
     checkpoint = read_checkpoint(tmp_path / "x.ckpt")
     assert checkpoint.seen.trained_on.pairs == {-(2**63), 2**63 - 1}
-    for name, weight in restored(checkpoint).state_dict().items():
+    for name, weight in restore_model(checkpoint).state_dict().items():
         assert torch.equal(weight, whole["state_dict"][f"model.{name}"])
 
 

@@ -244,7 +244,7 @@ def test_embedded_tokens_are_dropped_in_training_at_their_rate(
 def gradients(model: GridModel, batch: Batch) -> dict[str, Tensor | None]:
     sums = [
         part
-        for prediction in model.train().supervised(batch)
+        for prediction in model.train().training_logits(batch)
         for part in loss_sums(prediction, batch.target.cells, batch.target.sizes)
     ]
     torch.stack(sums).sum().backward()

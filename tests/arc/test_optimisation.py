@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 from raylab.arc.optimisation import (
     AveragedWeights,
     MuonAndAdamW,
-    callbacks_of,
+    build_callbacks,
+    build_optimiser,
+    build_schedule,
     hidden_matrices,
-    optimiser_of,
-    schedule_of,
     wsd_factor,
 )
 from raylab.arc.time_limit import Course
@@ -44,8 +44,8 @@ def test_a_warm_up_a_stable_phase_and_a_decay() -> None:
 def test_wsd_is_stepped_by_step_and_the_cosine_by_epoch() -> None:
     def schedule(**training: Any) -> dict[str, Any]:
         config = TrainingConfig(**training)
-        optimiser = optimiser_of(nn.Linear(2, 2), config, fused=True)
-        return schedule_of(optimiser, config, lambda: Course(10))
+        optimiser = build_optimiser(nn.Linear(2, 2), config, fused=True)
+        return build_schedule(optimiser, config, lambda: Course(10))
 
     assert schedule(schedule="wsd")["interval"] == "step"
     assert schedule()["interval"] == "epoch"
@@ -83,7 +83,7 @@ def test_trials_of_different_schedules_are_not_compared_at_equal_epochs() -> Non
 
 
 def test_the_published_optimiser_is_adam() -> None:
-    optimiser = optimiser_of(nn.Linear(2, 2), TrainingConfig(), fused=False)
+    optimiser = build_optimiser(nn.Linear(2, 2), TrainingConfig(), fused=False)
     assert type(optimiser) is Adam
     (group,) = optimiser.param_groups
     assert (group["lr"], group["betas"], group["weight_decay"]) == (0.00185, (0.95, 0.999), 0.0)
@@ -97,14 +97,14 @@ def test_muon_takes_the_hidden_matrices_alone(architecture: str) -> None:
     assert all(name.endswith(".weight") for name in names)
     assert any("qkv" in name for name in names) and any("wide" in name for name in names)
     assert not any("colours" in name or "size" in name or "output" in name for name in names)
-    optimiser = optimiser_of(model, TrainingConfig(optimiser="muon"), fused=True)
+    optimiser = build_optimiser(model, TrainingConfig(optimiser="muon"), fused=True)
     held = [weight for group in optimiser.param_groups for weight in group["params"]]
     assert sorted(map(id, held)) == sorted(map(id, model.parameters()))
 
 
 def test_a_model_without_hidden_matrices_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"training\.optimiser=adamw"):
-        optimiser_of(nn.Embedding(3, 4), TrainingConfig(optimiser="muon"), fused=True)
+        build_optimiser(nn.Embedding(3, 4), TrainingConfig(optimiser="muon"), fused=True)
 
 
 def network() -> nn.Sequential:
@@ -129,7 +129,7 @@ def test_two_optimisers_in_one_do_what_they_do_apart_even_after_a_checkpoint() -
         AdamW(others, lr=0.01, betas=(0.95, 0.999), weight_decay=0.1),
     )
     joined = network()
-    optimiser = optimiser_of(joined, training, fused=False)
+    optimiser = build_optimiser(joined, training, fused=False)
     assert isinstance(optimiser, MuonAndAdamW)
     for step in range(6):
         if step == 3:
@@ -137,7 +137,7 @@ def test_two_optimisers_in_one_do_what_they_do_apart_even_after_a_checkpoint() -
             saved, weights = optimiser.state_dict(), joined.state_dict()
             joined = network()
             joined.load_state_dict(weights)
-            optimiser = optimiser_of(joined, training, fused=False)
+            optimiser = build_optimiser(joined, training, fused=False)
             optimiser.load_state_dict(saved)
         for group in (*optimiser.param_groups, *(one.param_groups[0] for one in apart)):
             group["lr"] = 0.01 / (step + 1)
@@ -223,7 +223,7 @@ def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_p
 def trained_epochs(values: Sequence[float], monitor: str, **changes: Any) -> int:
     """Trains while validations report these values; returns the epochs."""
     training = TrainingConfig(epochs=len(values), monitor=monitor, **changes)
-    return train(Line(monitor, values), len(values), *callbacks_of(training)).current_epoch
+    return train(Line(monitor, values), len(values), *build_callbacks(training)).current_epoch
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from jobs.evaluate import run as run_evaluate
-from raylab.arc.checkpoints import Checkpoint, restored
+from raylab.arc.checkpoints import Checkpoint, restore_model
 from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
 from raylab.arc.inputs import read_inputs
@@ -25,7 +26,6 @@ from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.search import Draws, trial_config
-from raylab.arc.seen import Seen, TaskSet
 from raylab.arc.sweep import best_yaml
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.compose import load_config
@@ -145,7 +145,7 @@ def test_an_answer_of_another_size_is_not_exact_and_unpainted_cells_are_no_chang
 def test_gradients_stay_within_a_refinement_unless_the_last_is_supervised(batch: Batch) -> None:
     for last_alone in (False, True):
         model, _ = recursive(steps=3, supervise_last=last_alone)
-        assert len(model.train().supervised(batch)) == (1 if last_alone else 3)
+        assert len(model.train().training_logits(batch)) == (1 if last_alone else 3)
         model(batch).cells.sum().backward()
         # The initial answer is read in the first of three refinements alone.
         assert (model.answer.grad is not None) == last_alone
@@ -158,7 +158,7 @@ def test_refinements_change_the_answer_and_may_be_more_than_in_training(batch: B
     with torch.no_grad():
         assert not torch.allclose(few(batch).cells, more(batch).cells, atol=1e-3)
         assert torch.equal(more(batch).cells, trained(batch).cells)
-    assert len(more.train().supervised(batch)) == 1
+    assert len(more.train().training_logits(batch)) == 1
 
 
 @pytest.fixture
@@ -217,13 +217,13 @@ def test_a_model_of_ones_own_is_trained_by_the_best_of_a_sweep_and_scored(
 def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) -> None:
     weights = build_model(mymodels).state_dict()
     checkpoint = Checkpoint("some.ckpt", mymodels, weights, Seen(TaskSet()))
-    assert isinstance(restored(checkpoint), model_class(mymodels.target))
+    assert isinstance(restore_model(checkpoint), model_class(mymodels.target))
     del sys.modules["mymodels"]
     with pytest.raises(CheckpointError, match=r"scoring\.model_classes=\[mymodels:TwoLayers\]"):
-        restored(checkpoint)
+        restore_model(checkpoint)
     assert "mymodels" not in sys.modules
     with pytest.raises(ConfigError, match="is no model class"):
-        restored(replace(checkpoint, model=CustomConfig(target="os:system")))
+        restore_model(replace(checkpoint, model=CustomConfig(target="os:system")))
 
 
 @pytest.mark.parametrize(

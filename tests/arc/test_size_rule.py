@@ -85,7 +85,7 @@ def right_tasks(subset: Subset, shown: int, longest: int = 30) -> tuple[int, int
     """Tasks whose test outputs all have the size of the rule, of those with short visible sides."""
 
     def longest_side(task: Task) -> int:
-        grids = [grid for pair in task.posed.pairs for grid in (pair.input, pair.output)]
+        grids = [grid for pair in task.without_outputs.pairs for grid in (pair.input, pair.output)]
         return max(side for grid in grids for side in grid.shape)
 
     read = load_tasks(DataConfig(subset=subset))
@@ -95,7 +95,7 @@ def right_tasks(subset: Subset, shown: int, longest: int = 30) -> tuple[int, int
         np.concatenate([[False] * len(t.demonstrations) + [True] * len(t.questions) for t in tasks])
     ]
     batch = batch_of(store, questions.tolist(), shown)
-    wrong = (demonstrated_sizes(batch.posed) != batch.target.sizes).any(dim=1)
+    wrong = (demonstrated_sizes(batch.without_outputs) != batch.target.sizes).any(dim=1)
     return len(tasks) - len(set(batch.tasks[wrong].tolist())), len(tasks)
 
 
@@ -133,7 +133,9 @@ def test_answers_have_the_size_of_the_rule_and_else_the_predicted_one(
     ruled = small_model(small_config)
     plain = small_model(small_config.model_copy(update={"size_rule": False}))
     shown = batch._replace(demo_index=batch.demo_index[:, : small_config.context_pairs])
-    answers, predicted = (limit_sides(model, 3).answers(shown.posed) for model in (ruled, plain))
+    answers, predicted = (
+        limit_sides(model, 3).answers(shown.without_outputs) for model in (ruled, plain)
+    )
     read = small_config.context_pairs > 0
     assert answers.by_rule.tolist() == [read, False] and not predicted.by_rule.any()
     assert (predicted.grids.sizes <= 3).all()
@@ -149,7 +151,7 @@ def test_answers_have_the_size_of_the_rule_and_else_the_predicted_one(
 def test_no_answer_depends_on_the_size_of_the_target(batch: Batch, name: str) -> None:
     model = limit_sides(small_model(SMALL_MODELS[name]), 3)
     wrong = batch._replace(target=batch.target._replace(sizes=batch.target.sizes + 1))
-    for other in (wrong, batch.posed):
+    for other in (wrong, batch.without_outputs):
         assert torch.equal(demonstrated_sizes(other), demonstrated_sizes(batch))
         assert torch.equal(model.answers(other).grids.cells, model.answers(batch).grids.cells)
 

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.models import build_model
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.seen import Seen, TaskSet
 from raylab.cluster.train import fit
 from raylab.cluster.train_messages import WorkerSettings
 from raylab.cluster.train_worker import train_worker

@@ -44,7 +44,7 @@ class Grids(NamedTuple):
         images.scatter_(1, flat, torch.where(inside, values, PAD))
         return images[:, :-1].view(len(values), height, width)
 
-    def unpadded(self) -> Iterator[Grid]:
+    def arrays(self) -> Iterator[Grid]:
         """Yields each grid."""
         cells = self.cells.cpu().numpy().astype(np.uint8)
         for row, (height, width) in zip(cells, self.sizes.tolist(), strict=True):
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
     """(B,) int64: position of each query's pair in the store."""
 
     @property
-    def posed(self) -> "Batch":
+    def without_outputs(self) -> "Batch":
         """The batch as a model that answers is handed it: its targets have no cells and no size."""
         none = self.target.cells[:, :0]
         return self._replace(

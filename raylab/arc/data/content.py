@@ -7,6 +7,7 @@ a task they share 7 % at most. So half of the pairs tells the same task.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import TypeVar
 
@@ -77,7 +78,7 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def contents_of(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
+def fingerprint_tasks(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
     """Returns the fingerprints of the pairs of each task, by id, in the order of `Task.pairs`."""
     if not any(task.pairs for task in tasks):
         return {task.id: () for task in tasks}
@@ -85,12 +86,12 @@ def contents_of(tasks: Sequence[Task]) -> dict[str, tuple[int, ...]]:
     return {task.id: tuple(next(numbers) for _ in task.pairs) for task in tasks}
 
 
-def ids_of(task: str) -> frozenset[str]:
+def published_ids(task: str) -> frozenset[str]:
     """Returns all ids under which a task was published, its own among them."""
     return next((twins for twins in TWINS if task in twins), frozenset({task}))
 
 
-def same_tasks(
+def join_same_tasks(
     contents: Mapping[str, Collection[int]], equal: Iterable[frozenset[str]] = ()
 ) -> dict[str, str]:
     """Returns for the id of each task the first id under which the same task is there.
@@ -132,3 +133,47 @@ def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
         low, high = sorted(map(root, two))
         least[high] = low
     return {item: root(item) for item in least}
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks by id and by content.
+
+    Attributes:
+        ids: Their ids.
+        pairs: Fingerprints of their pairs, as in `raylab.arc.data.content`.
+    """
+
+    ids: frozenset[str] = frozenset()
+    pairs: frozenset[int] = frozenset()
+
+    def __or__(self, other: "TaskSet") -> "TaskSet":
+        """Returns the tasks of both."""
+        return TaskSet(self.ids | other.ids, self.pairs | other.pairs)
+
+    def holds(self, task: str, pairs: Collection[int]) -> bool:
+        """Returns True if the task is among these: by an id of it, or by half of its `pairs`."""
+        distinct = {*pairs}
+        shared = distinct & self.pairs
+        return not self.ids.isdisjoint(published_ids(task)) or 0 < len(distinct) <= 2 * len(shared)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tasks that a model was made with; figures on them say nothing about new tasks.
+
+    Attributes:
+        trained_on: The tasks that the weights were trained on.
+        chosen_on: The tasks that chose the epoch.
+    """
+
+    trained_on: TaskSet
+    chosen_on: TaskSet = TaskSet()
+
+    def __or__(self, other: "Seen") -> "Seen":
+        """Returns what either has seen."""
+        return Seen(self.trained_on | other.trained_on, self.chosen_on | other.chosen_on)
+
+    def tasks(self, *, chosen: bool = True) -> TaskSet:
+        """Returns all tasks that were seen, or without those that it was only `chosen` on."""
+        return self.trained_on | self.chosen_on if chosen else self.trained_on

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raylab.arc.data.content import fingerprints
+from raylab.arc.data.content import Seen, TaskSet, fingerprints
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.documents import require_names
 from raylab.arc.data.groups import group_tasks
@@ -16,14 +16,13 @@ from raylab.arc.data.split import (
     TRAIN,
     VAL,
     draw,
-    number_of,
     share,
     sides_by_question,
     sides_by_task,
     split_pairs,
+    stable_number,
 )
 from raylab.arc.data.store import Indices, PairStore, group_indices, store_pairs
-from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.errors import DataError
 
@@ -143,5 +142,5 @@ def _held_out_families(families: Collection[str], config: DataConfig) -> Collect
         require_names(chosen, [*FAMILIES], "data.curriculum.test_families", "there is no family")
         return chosen
     seed, count = config.split_seed, share(len(families), config.test_fraction, 1)
-    ordered = sorted(families, key=lambda family: number_of(seed, family))
+    ordered = sorted(families, key=lambda family: stable_number(seed, family))
     return draw(ordered, count, seed, "family")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.content import join, same_tasks
+from raylab.arc.data.content import join, join_same_tasks
 from raylab.arc.data.documents import faults_in, read_json
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import Task
@@ -107,7 +107,12 @@ def _draw_tasks(
         fraction, start = config.val_fraction, "validation"
     by_size = sorted(first.values(), key=_size_and_id)
     strata = [
-        (groups[task.id], 3 * rank // len(by_size), number_of(config.split_seed, task.id), task.id)
+        (
+            groups[task.id],
+            3 * rank // len(by_size),
+            stable_number(config.split_seed, task.id),
+            task.id,
+        )
         for rank, task in enumerate(by_size)
     ]
     names = [leader[id_] for *_, id_ in sorted(strata)]
@@ -186,7 +191,7 @@ def sides_by_task(
     own: dict[str, list[int]] = {id_: [] for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), contents.tolist(), strict=True):
         own[store.task_ids[task]].append(number)
-    split = split_tasks(tasks, groups, config, same_tasks(own, equal))
+    split = split_tasks(tasks, groups, config, join_same_tasks(own, equal))
     sides = np.array([split[task.id] for task in tasks])[store.task_of]
     if config.split is not None:
         return sides
@@ -261,7 +266,7 @@ def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -
         sides[own] = TRAIN
     if not config.select_on_test:
         last = dict(zip(store.task_ids, (own[-1] for own in store.demonstrations), strict=True))
-        ordered = sorted(last, key=lambda id_: number_of(config.split_seed, id_))
+        ordered = sorted(last, key=lambda id_: stable_number(config.split_seed, id_))
         sides[[last[id_] for id_ in ordered[: share(len(last), config.val_fraction, 1)]]] = VAL
     return _leave_out_equal(sides, contents)
 
@@ -287,7 +292,7 @@ def _draw_sides(
     test = share(len(own), config.test_fraction, needed - 1) if tested else 0
     val = 0 if config.select_on_test else share(len(own) - test, config.val_fraction, 1)
     for side, size in ((TEST, test), (VAL, val), (TRAIN, len(own))):
-        free = sorted(own - side_of.keys(), key=lambda number: number_of(seed, str(number)))
+        free = sorted(own - side_of.keys(), key=lambda number: stable_number(seed, str(number)))
         lacking = size - sum(side_of.get(number) == side for number in own)
         count = min(max(lacking, 0), len(free))
         side_of |= dict.fromkeys(draw(free, count, seed, task), side)
@@ -321,7 +326,7 @@ def draw(ordered: Sequence[T], count: int, seed: int, start: str) -> frozenset[T
     n = len(ordered)
     if not count:
         return frozenset()
-    steps = (np.arange(n + 1) * count + number_of(seed, start) % n) // n
+    steps = (np.arange(n + 1) * count + stable_number(seed, start) % n) // n
     return frozenset(compress(ordered, np.diff(steps) == 1))
 
 
@@ -330,6 +335,6 @@ def share(n: int, fraction: float, left: int) -> int:
     return min(max(round(n * fraction), 1), n - left)
 
 
-def number_of(seed: int, name: str) -> int:
+def stable_number(seed: int, name: str) -> int:
     """Returns a uniform 64-bit number, the same on every machine and in every version."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8])

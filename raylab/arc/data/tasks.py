@@ -50,7 +50,7 @@ class Task:
         return self.demonstrations + self.questions
 
     @property
-    def posed(self) -> "Task":
+    def without_outputs(self) -> "Task":
         """The task as a solver may see it: without the outputs of its questions."""
         return replace(
             self, questions=tuple(Pair(pair.input, NO_OUTPUT) for pair in self.questions)

@@ -85,13 +85,13 @@ class GridModel(nn.Module, ABC):
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell; the model is told the output's true size."""
 
-    def supervised(self, batch: Batch) -> Sequence[Logits]:
+    def training_logits(self, batch: Batch) -> Sequence[Logits]:
         """Returns all logits that training compares with the target; their losses are averaged."""
         return (self(batch),)
 
     @abstractmethod
     def answers(self, batch: Batch) -> Answers:
-        """Returns answers from source and demonstrations; scoring hands it `Batch.posed` alone."""
+        """Returns answers from source and demonstrations alone; scoring passes no targets."""
 
     def choose_sizes(self, batch: Batch, logits: Tensor) -> Sizes:
         """Returns the sizes to answer in: by the size rule, or else the likeliest.

@@ -50,9 +50,9 @@ class ParallelModel(GridModel):
 
     def forward(self, batch: Batch) -> Logits:
         """Returns the last logits of every target cell, on a canvas of the true size."""
-        return self.supervised(batch)[-1]
+        return self.training_logits(batch)[-1]
 
-    def supervised(self, batch: Batch) -> Sequence[Logits]:
+    def training_logits(self, batch: Batch) -> Sequence[Logits]:
         """Returns all logits of every target cell, on a canvas of the true size."""
         sizes, encoded = self.read(batch)
         blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))

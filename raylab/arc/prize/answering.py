@@ -178,7 +178,7 @@ def _answer_part(
         answers = answer(batch)
         columns = batch.pairs, answers.log_likelihoods, answers.by_rule
         for grid, pair, likelihood, by_rule in zip(
-            answers.grids.unpadded(), *(column.tolist() for column in columns), strict=True
+            answers.grids.arrays(), *(column.tolist() for column in columns), strict=True
         ):
             *_, view = queries[pair]
             answered[pair] = as_rows(view.inverse.apply(grid)), likelihood, by_rule
@@ -237,7 +237,7 @@ def picture_tasks(
     ]
     answers = answer_tasks(
         model_on(checkpoint, device).answers,
-        [task.posed for task in chosen],
+        [task.without_outputs for task in chosen],
         ScoringConfig(),
         checkpoint.model.context_pairs,
         device,

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from raylab.arc.comparators.rules import rule_attempts
 from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
 from raylab.arc.records import (
@@ -15,6 +14,7 @@ from raylab.arc.records import (
     TrainedScore,
     VotesScore,
 )
+from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
 from raylab.grid_metrics import RULES
 from raylab.runs.eval_logs import is_estimated

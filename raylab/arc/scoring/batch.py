@@ -1,6 +1,6 @@
 """The scoring of a batch, shared by validation in training and by evaluation.
 
-Whatever a model answers with, it is handed no target: `Batch.posed` holds none.
+Whatever a model answers with, it is handed no target: `Batch.without_outputs` holds none.
 """
 
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def _forced(model: GridModel, batch: Batch) -> Prediction:
     """Predicts cells teacher-forced, and decodes what can be solved."""
     logits, target = model(batch), batch.target
     cells = logits.cells.argmax(dim=-1)
-    sizes = model.choose_sizes(batch.posed, logits.sizes)
+    sizes = model.choose_sizes(batch.without_outputs, logits.sizes)
     right_size = (sizes.sides == target.sizes).all(dim=1)
     right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
     right = solved(model, batch, right_size & right_cells)
@@ -84,13 +84,13 @@ def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
     chosen = candidates.nonzero()[:, 0]
     if len(chosen):
         queries = batch.select(chosen)
-        right[chosen] = exact_matches(model.answers(queries.posed).grids, queries.target)
+        right[chosen] = exact_matches(model.answers(queries.without_outputs).grids, queries.target)
     return right
 
 
 def _free_running(model: GridModel, batch: Batch) -> Prediction:
     """Returns the answers; target cells that lie outside of one get `PAD`."""
-    answers, target = model.answers(batch.posed), batch.target
+    answers, target = model.answers(batch.without_outputs), batch.target
     return Prediction(
         overlay(answers.grids, target),
         (answers.grids.sizes == target.sizes).all(dim=1),

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raylab.arc.checkpoints import Checkpoint, restored
-from raylab.arc.comparators.rules import count_rules
+from raylab.arc.checkpoints import Checkpoint, restore_model
 from raylab.arc.data.batching import BatchPlan
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.store import Indices, PairStore, store_pairs
@@ -20,6 +19,7 @@ from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.models.custom import import_model_classes
+from raylab.arc.rules import count_rules
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.scoring.units import part_seen
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
@@ -146,7 +146,7 @@ def model_on(checkpoint: Checkpoint, device: torch.device) -> GridModel:
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    return restored(checkpoint).eval().to(device)
+    return restore_model(checkpoint).eval().to(device)
 
 
 def autocast_on(device: torch.device) -> AbstractContextManager[object]:

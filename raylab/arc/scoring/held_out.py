@@ -3,12 +3,12 @@
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import HeldOut, TaskFigures
+from raylab.arc.rules import count_rules
 from raylab.arc.scoring.evaluation import count_pairs
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from pyarrow import fs
 from pydantic import Field
 
-from raylab.arc.checkpoints import Checkpoint, read_checkpoint, restored
+from raylab.arc.checkpoints import Checkpoint, read_checkpoint, restore_model
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.arc.models.custom import import_model_classes
@@ -162,7 +162,7 @@ def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[
     import_model_classes(scoring.model_classes)
     models = {name: read_checkpoint(uri) for name, uri in checkpoints.items()}
     for checkpoint in models.values():
-        restored(checkpoint)
+        restore_model(checkpoint)
     return models
 
 

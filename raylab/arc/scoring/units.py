@@ -5,11 +5,10 @@ from dataclasses import replace
 from itertools import compress
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.content import contents_of
+from raylab.arc.data.content import TaskSet, fingerprint_tasks
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import file_name
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError
@@ -28,7 +27,7 @@ def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
     if not seen:
         return tuple(tasks)
     parted: list[Task] = []
-    contents = contents_of(tasks)
+    contents = fingerprint_tasks(tasks)
     for task in tasks:
         old = [fingerprint in seen for fingerprint in contents[task.id]]
         if any(old):
@@ -53,7 +52,7 @@ def choose_units(
     if by_pair := scores_by_pair(data, scoring):
         new = part_seen(tasks, seen.pairs)
     else:
-        contents = contents_of(tasks)
+        contents = fingerprint_tasks(tasks)
         new = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
     if not new:
         raise DataError(

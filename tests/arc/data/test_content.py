@@ -4,13 +4,13 @@ import numpy as np
 
 from raylab.arc.data.content import (
     TWINS,
-    contents_of,
-    ids_of,
-    same_tasks,
+    TaskSet,
+    fingerprint_tasks,
+    join_same_tasks,
+    published_ids,
 )
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
-from raylab.arc.seen import TaskSet
 from raylab.config.arc import DataConfig, Subset, TaskSource
 from tests.arc.conftest import RandomTasks, fingerprint, least_form
 
@@ -22,7 +22,7 @@ NUMBER = 8585568601683621354
 def classes(contents: dict[str, tuple[int, ...]]) -> list[set[str]]:
     """The ids that are the same task, where they are two or more."""
     members: dict[str, set[str]] = {}
-    for id_, first in same_tasks(contents).items():
+    for id_, first in join_same_tasks(contents).items():
         members.setdefault(first, set()).add(id_)
     assert all(first == min(ids) for first, ids in members.items())
     return [ids for _, ids in sorted(members.items()) if len(ids) > 1]
@@ -36,7 +36,7 @@ def test_fingerprints_are_equal_where_the_least_forms_are(random_tasks: RandomTa
         for _ in range(3000)
     ]
     pairs = [pair for task in load_tasks(DataConfig(every=8)) for pair in task.pairs] + small
-    numbers = contents_of([Task("t", tuple(pairs))])["t"]
+    numbers = fingerprint_tasks([Task("t", tuple(pairs))])["t"]
     forms = [least_form(pair) for pair in pairs]
     assert len({*forms}) == len({*numbers}) == len({*zip(forms, numbers, strict=True)})
     assert len({*forms}) < len(forms) - 1000
@@ -46,14 +46,14 @@ def test_a_fingerprint_is_the_same_in_every_process_and_company() -> None:
     pair = Pair(SOURCE, TARGET)
     assert fingerprint(pair) == NUMBER
     others = tuple(load_tasks(DataConfig(every=20))[0].pairs)
-    assert contents_of([Task("t", (*others, pair))])["t"][-1] == NUMBER
+    assert fingerprint_tasks([Task("t", (*others, pair))])["t"][-1] == NUMBER
 
 
 def test_the_tasks_that_were_published_twice() -> None:
     """All packaged tasks, those of ARC-AGI-2 under ids of their own."""
     everything: dict[str, tuple[int, ...]] = {}
     for source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
-        for id_, pairs in contents_of(
+        for id_, pairs in fingerprint_tasks(
             load_tasks(DataConfig(source=source, subset=Subset.ALL))
         ).items():
             everything[id_] = everything.get(id_, ()) + pairs
@@ -76,8 +76,8 @@ def test_half_of_the_pairs_of_the_smaller_task_make_it_the_same() -> None:
 def test_published_twins_are_the_same_whatever_their_pairs() -> None:
     assert classes({"40853293": (1,), "070dd51e": (2,), "x": (3,)}) == [{"40853293", "070dd51e"}]
     assert classes({"40853293": (1,), "x": (3,)}) == []
-    assert ids_of("55783887") == ids_of("db695cfb") == {"55783887", "db695cfb"}
-    assert ids_of("x") == {"x"}
+    assert published_ids("55783887") == published_ids("db695cfb") == {"55783887", "db695cfb"}
+    assert published_ids("x") == {"x"}
 
 
 def test_a_task_is_known_by_id_twin_or_content() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import NO_OUTPUT, Grid, Pair, Task
@@ -24,7 +25,6 @@ from raylab.arc.prize.answering import (
 from raylab.arc.prize.scores import picture_attempts, prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import GridRows
-from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, limit_sides, small_model
@@ -46,7 +46,7 @@ def answered(
     scoring = ScoringConfig(
         protocol="arc", metric="two_attempts", batch_size=4, votes=VotesConfig(**votes)
     )
-    return answer_tasks(answer, [task.posed for task in tasks], scoring, 2, CPU)
+    return answer_tasks(answer, [task.without_outputs for task in tasks], scoring, 2, CPU)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
 
     def answer(task: Task, asked: int) -> Grid:
         batch = batch_of(store_pairs([task]), [asked], small_config.context_pairs)
-        cells, *_, sizes, _ = model.answers(batch.posed).grids
+        cells, *_, sizes, _ = model.answers(batch.without_outputs).grids
         return cells[0].view(*sizes[0].tolist()).numpy().astype(np.uint8)
 
     first, last = random_tasks(2, longest_side=5)

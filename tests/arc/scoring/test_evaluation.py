@@ -4,14 +4,13 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import BatchPlan
-from raylab.arc.data.content import fingerprints
+from raylab.arc.data.content import Seen, TaskSet, fingerprints
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.module import ArcModule
 from raylab.arc.scoring.evaluation import score_tasks
-from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ModelConfig

@@ -49,8 +49,8 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
     plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=DEMONSTRATIONS)
     for batch in plan.batches():
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
-        by_rule = demonstrated_sizes(batch.posed)[:, 0] > 0
-        answers = free_answers(batch.posed)
+        by_rule = demonstrated_sizes(batch.without_outputs)[:, 0] > 0
+        answers = free_answers(batch.without_outputs)
         for rule, prediction in forced_answers(batch).items():
             counts[rule][batch.pairs] = grid_counts(
                 source,
@@ -113,10 +113,10 @@ def rule_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
 
     The first is its own answer, the second that of another rule.
     """
-    store = store_pairs([task.posed])
+    store = store_pairs([task.without_outputs])
     questions = store.pairs[len(task.demonstrations) :]
     shown = demonstration_table(store, questions, DEMONSTRATIONS, None)
     grids = free_answers(build_batch(store, Draw(questions, shown)))
-    answers = {rule: [*own.unpadded()] for rule, own in grids.items()}
+    answers = {rule: [*own.arrays()] for rule, own in grids.items()}
     second = dict.fromkeys(RULES, PREVIOUS_CELL) | {PREVIOUS_CELL: COPY_ELSE_PREVIOUS}
     return {rule: [*zip(answers[rule], answers[second[rule]], strict=True)] for rule in RULES}

@@ -1,1 +1,0 @@
-"""The comparators of a trained model: rules that learn nothing."""
