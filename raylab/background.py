@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Generic, TypeVar
 
 LOGGER = logging.getLogger(__name__)
@@ -72,18 +72,7 @@ class Listeners(Generic[T]):
                 self._failed.pop(name, None)
 
     def finish(self) -> None:
-        """Repeats the last calls that failed.
-
-        Raises:
-            Exception: The first error of a repeated call; others are warnings.
-        """
-        errors: list[Exception] = []
-        for name, state in self._failed.items():
-            try:
-                self._listeners[name](state)
-            except Exception as error:
-                errors.append(error)
-        for error in errors[1:]:
-            LOGGER.warning("%s", error)
-        if errors:
-            raise errors[0]
+        """Repeats the calls that failed last, all of them; raises what one of them raises."""
+        with ExitStack() as repeated:
+            for name, state in self._failed.items():
+                repeated.callback(self._listeners[name], state)

@@ -3,8 +3,8 @@
 A small file may expand to a huge one, such as a zip that lies about its sizes. Readers take their
 input through this module, which counts the real bytes and keeps no more than the limit in memory.
 
-Every function takes `where`, the name of the input in errors. A broken input raises `DataError`,
-one beyond a limit its subclass `LimitError`.
+Every function takes `where`, the name of the input in errors. Broken input, and input beyond a
+limit, raises `DataError`.
 """
 
 import codecs
@@ -16,27 +16,22 @@ import re
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 
-from raylab.errors import DataError, LimitError
+from raylab.errors import DataError
 
 CHUNK = 1 << 16
 """Bytes per read."""
 LIST_CHUNK = 1 << 20
 """Bytes per read of a long JSON list."""
-DEEP = "lists and objects within each other"
 JSON_BYTES = 1 << 26
-JSON_DEPTH = 100
-"""Deepest nesting of lists and objects: pickle and others recurse into values."""
 LINE_BYTES = 1 << 24
 ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, ZSTANDARD)
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 """The header of a zip member: its signature and the lengths of its name and extra field."""
 LONGEST_REASON = 200
@@ -48,16 +43,16 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BETWEEN = re.compile(r"[\s,]*")
 
 
-def over(where: str, what: str, most: int, way_out: str = "") -> LimitError:
+def over(where: str, what: str, most: int, way_out: str = "") -> DataError:
     """Returns the error for an input that has more than `most` of something."""
-    return LimitError(f"{where}: more than {most:,} {what}{way_out and f': {way_out}'}")
+    return DataError(f"{where}: more than {most:,} {what}{way_out and f': {way_out}'}")
 
 
 def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
     """Returns the rest of a stream.
 
     Raises:
-        LimitError: It has more than `most` bytes.
+        DataError: It has more than `most` bytes.
     """
     chunks, size = list[bytes](), 0
     while chunk := stream.read(CHUNK):
@@ -72,7 +67,7 @@ def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[t
     """Yields the lines that are not blank, with line numbers from 1 and line ends.
 
     Raises:
-        LimitError: A line has `longest` bytes or more.
+        DataError: A line has `longest` bytes or more.
     """
     for number, line in enumerate(iter(lambda: stream.readline(longest), b""), 1):
         if len(line) == longest and not line.endswith(b"\n"):
@@ -85,25 +80,18 @@ def parse_json(content: bytes | str, where: str) -> object:
     """Returns the value of JSON text in UTF-8, with or without a byte order mark.
 
     Raises:
-        DataError: It is not JSON (the error has line and column), or contains NaN, a number beyond
-            a float, a lone surrogate, or an object with a repeated key.
-        LimitError: It has more than `JSON_BYTES`, or is nested deeper than `JSON_DEPTH`.
+        DataError: It is not JSON (the error has line and column), has more than `JSON_BYTES`, is
+            nested too deep, or contains NaN, a number beyond a float or a lone surrogate.
     """
     if len(content) > JSON_BYTES:
         raise over(where, "bytes of JSON", JSON_BYTES)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        value = json.loads(
-            text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite
-        )
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON: {error}") from None
-    except RecursionError:
-        raise over(where, DEEP, JSON_DEPTH) from None
-    if _is_deep(value):
-        raise over(where, DEEP, JSON_DEPTH)
     return value
 
 
@@ -139,7 +127,7 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
     Returns the text after the list, at most `longest` bytes.
 
     Raises:
-        DataError: The list is no JSON, ends early, or an element is longer than `longest`.
+        DataError: The list is not JSON, ends early, or an element is longer than `longest`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     scan, text, place = json.JSONDecoder().raw_decode, "", 0
@@ -149,8 +137,8 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
             return text[place + 1 :] + decoder.decode(file.read(longest))
         try:
             value, place = scan(text, place)
-        except RecursionError:
-            raise over(where, DEEP, JSON_DEPTH) from None
+        except RecursionError as error:
+            raise DataError(f"{where}: not JSON: {error}") from None
         except ValueError as error:
             # The element may continue in the next chunk.
             held = len(text) - place
@@ -162,27 +150,6 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
             text, place = text[place:] + decoder.decode(chunk), 0
             continue
         yield value
-
-
-def _is_deep(value: object) -> bool:
-    """Returns True if lists and objects are nested deeper than `JSON_DEPTH`."""
-    level: list[Any] = [value] if isinstance(value, list | dict) else []
-    for _ in range(JSON_DEPTH):
-        level = [
-            part
-            for whole in level
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-            if isinstance(part, list | dict)
-        ]
-    return bool(level)
-
-
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    distinct = dict(pairs)
-    if len(distinct) < len(pairs):
-        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {key!r:.60} occurs twice in one object")
-    return distinct
 
 
 def _finite(text: str) -> float:
@@ -209,27 +176,21 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
     """Returns the content of a member of a zip that `open_zip` opened.
 
     Raises:
-        DataError: It is broken, encrypted or fails its checksum, or its method is none of stored,
-            deflate and Zstandard.
-        LimitError: It has more than `most` bytes, declared or real.
+        DataError: It is broken, encrypted, of an unknown method or fails its checksum, or it has
+            more than `most` bytes, declared or real.
         OSError: It cannot be read.
     """
-    method = member.compress_type
-    if method not in METHODS:
-        raise DataError(f"{where}: zip method {method} is not read: write it with deflate")
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)
     with _data_errors(where):
-        if method == ZSTANDARD:
-            content = _zstandard(archive, member, where, most)
-        else:
-            content = read_all(cast(BinaryIO, archive.open(member)), where, most)
-        if zlib.crc32(content) != member.CRC:
-            raise zipfile.BadZipFile("it fails its checksum")
-    return content
+        if member.compress_type == ZSTANDARD:
+            return _read_zstandard(archive, member, where, most)
+        return read_all(cast(BinaryIO, archive.open(member)), where, most)
 
 
-def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
+def _read_zstandard(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int
+) -> bytes:
     # Importing pyarrow takes half a second, too long for reading a configuration.
     import pyarrow as pa
 
@@ -241,9 +202,12 @@ def _zstandard(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, mo
     file.seek(name + extra, io.SEEK_CUR)
     packed = io.BytesIO(file.read(member.compress_size))
     try:
-        return read_all(cast(Any, pa.CompressedInputStream(packed, "zstd")), where, most)
+        content = read_all(cast(Any, pa.CompressedInputStream(packed, "zstd")), where, most)
     except OSError as error:
         raise zipfile.BadZipFile(str(error)) from error
+    if zlib.crc32(content) != member.CRC:
+        raise zipfile.BadZipFile("it fails its checksum")
+    return content
 
 
 @contextmanager

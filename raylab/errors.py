@@ -17,10 +17,6 @@ class DataError(RaylabError):
     """An input file, task or pair that cannot be used."""
 
 
-class LimitError(DataError):
-    """An input that is larger, deeper or longer than raylab reads."""
-
-
 class RunError(RaylabError):
     """A run that exists, is missing, is not writable or has another configuration."""
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import platform
@@ -10,10 +9,11 @@ import posixpath
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self, cast
 from urllib.parse import quote
@@ -24,8 +24,10 @@ from raylab.bounded import read_all
 from raylab.errors import ConfigError, DataError, RunError
 
 OPENED_URIS = 256
-TEMPORARY = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<process>[0-9a-f]+)-[0-9a-f]{12}\.tmp")
-"""The name of a file that is being written, and by which process."""
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+"""The name of an unfinished file."""
+ABANDONED_SECONDS = 3600.0
+"""Age from which an unfinished file counts as abandoned."""
 REQUEST_BYTES = 1 << 20
 """Smallest read in bytes, because every read of an object in a store is a request."""
 
@@ -34,8 +36,8 @@ REQUEST_BYTES = 1 << 20
 class Place:
     """A file or directory, which need not exist.
 
-    What cannot be read or listed is a `DataError`, what cannot be written or removed a `RunError`;
-    both name the place and the reason.
+    A failure to read or list raises `DataError`, a failure to write or remove `RunError`; both name
+    the place and the reason.
 
     Attributes:
         uri: Its name for users and Ray: an absolute path or a URI.
@@ -120,7 +122,7 @@ class Place:
         """Returns the files below the directory, sorted by path, without hidden ones.
 
         Args:
-            pattern: Glob of the path below the directory, as of `Path.glob`; may begin with `**/`.
+            pattern: Glob of the path below the directory, as in `Path.glob`; may begin with `**/`.
         """
         with self._errors_as("listed", DataError):
             if self.is_local:
@@ -142,7 +144,7 @@ class Place:
             most: Most bytes to read; None for any number.
 
         Raises:
-            LimitError: It has more than `most` bytes.
+            DataError: It has more than `most` bytes.
         """
         with self._errors_as("read", DataError), self.filesystem.open_input_file(self.path) as file:
             return file.readall() if most is None else read_all(file, str(self), most)
@@ -197,19 +199,22 @@ class Place:
             yield file
 
     def remove(self) -> None:
-        """Removes a directory with all that is in it; a missing one is skipped."""
+        """Removes the directory with all its content; a missing one is skipped."""
         with self._errors_as("removed", RunError), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.path)
 
     def remove_abandoned(self) -> None:
-        """Removes unfinished files below the directory that ended processes of this machine left.
+        """Removes unfinished files below the directory that killed processes left.
 
-        Files of running processes stay. Other filesystems have no such files.
+        Only local disks have such files.
         """
-        for above, _, names in os.walk(self.path) if self.is_local else ():
-            with self._errors_as("removed", RunError):
-                for name in filter(_is_abandoned, names):
-                    Path(above, name).unlink(missing_ok=True)
+        before = time.time() - ABANDONED_SECONDS
+        with self._errors_as("removed", RunError):
+            for file in Path(self.path).rglob(".*.tmp") if self.is_local else ():
+                # A process that lives may end its file at any time.
+                with contextlib.suppress(FileNotFoundError):
+                    if is_temporary(file.name) and file.stat().st_mtime < before:
+                        file.unlink()
 
     @contextmanager
     def _upload(self) -> Generator[BinaryIO]:
@@ -266,30 +271,11 @@ def is_temporary(name: str) -> bool:
     return TEMPORARY.fullmatch(name) is not None
 
 
-def _is_abandoned(name: str) -> bool:
-    writer = TEMPORARY.fullmatch(name)
-    if writer is None or writer["host"] != _host():
-        return False
-    try:
-        os.kill(int(writer["process"], 16), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-@cache
-def _host() -> str:
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
 @contextmanager
 def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
     """Opens a temporary file that is moved to its final place at the end."""
     make_directory(final.parent)
-    writer = f"{_host()}-{os.getpid():x}-{secrets.token_hex(6)}"
-    temporary = final.with_name(f".{final.name}.{writer}.tmp")
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("xb") as file:
             yield file

@@ -72,7 +72,7 @@ def redact(text: str) -> str:
     """
     text = URL.sub(lambda url: f"{url['scheme']}://***" if secret_in(url[0]) else url[0], text)
     return PARAMETER.sub(
-        lambda part: f"{part['name']}=***" if secret_in(f"?{part[0]}") else part[0], text
+        lambda pair: f"{pair['name']}=***" if secret_in(f"?{pair[0]}") else pair[0], text
     )
 
 

@@ -1,7 +1,5 @@
 """Threads and listeners that outlive what fails."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -23,9 +21,9 @@ def test_work_runs_beside_the_block_until_it_is_stopped() -> None:
 
 
 def test_an_error_of_the_work_is_raised_where_the_block_ends() -> None:
-    reached = Disk()
+    reached: list[int] = []
     with pytest.raises(ZeroDivisionError), running(lambda: 1 / 0, stop=lambda: None):
-        reached.write(1)
+        reached.append(1)
     assert reached == [1]
 
 
@@ -33,13 +31,6 @@ def test_an_error_of_the_block_comes_first(caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(KeyError, match="of the block"), running(lambda: 1 / 0, stop=lambda: None):
         raise KeyError("of the block")
     assert [record.message for record in caplog.records] == ["division by zero"]
-
-
-def test_a_process_ends_whose_work_cannot_be_stopped() -> None:
-    code = "import threading; from raylab.background import running\n"
-    code += "with running(threading.Event().wait, stop=lambda: 1 / 0): pass"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
-    assert ended.returncode == 1 and b"ZeroDivisionError" in ended.stderr
 
 
 class Disk(list[int]):

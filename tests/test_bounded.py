@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from raylab import bounded
-from raylab.bounded import elements, lines, open_zip, parse_json, read_all, read_member
-from raylab.errors import DataError, LimitError
+from raylab.bounded import elements, lines, open_zip, parse_json, read_member
+from raylab.errors import DataError
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
 
@@ -20,17 +20,11 @@ MANY = 1 << 20
 """Far more than an algorithm of quadratic time could handle."""
 
 
-def test_a_stream_is_read_up_to_its_limit() -> None:
-    assert read_all(io.BytesIO(b"12345"), "x", 5) == b"12345"
-    with pytest.raises(LimitError, match="x: more than 4 bytes"):
-        read_all(io.BytesIO(b"12345"), "x", 4)
-
-
 def test_lines_have_their_numbers_and_a_limit() -> None:
     stream = io.BytesIO(b"a\n\n \r\nb\nc")
     assert list(lines(stream, "x")) == [(1, b"a\n"), (4, b"b\n"), (5, b"c")]
     assert list(lines(io.BytesIO(b"123\n123"), "x", 4)) == [(1, b"123\n"), (2, b"123")]
-    with pytest.raises(LimitError, match="x, line 2: more than 3 bytes"):
+    with pytest.raises(DataError, match="x, line 2: more than 3 bytes"):
         list(lines(io.BytesIO(b"123\n1234\n"), "x", 4))
 
 
@@ -38,32 +32,23 @@ def test_lines_have_their_numbers_and_a_limit() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "Expecting value: line 1 column 1"),
         (b'{\n"a" 1}', "Expecting ':' delimiter: line 2 column 5"),
         (b"\xff[]", "'utf-8' codec"),
         (b"[NaN]", "NaN is no number"),
         (b"[1e309]", "1e309 is no number"),
         (b"9" * MANY, "Exceeds the limit"),
         (rb'["\ud800"]', ".*surrogates not allowed"),
-        (b'"' + b'\\"' * MANY, "Unterminated string"),
-        (b'{%s"k": 1, "k": 2}' % (b'"l": 1, ' * MANY), "the key 'l' occurs twice"),
+        (b"[" * MANY, "maximum recursion depth"),
     ],
     ids=lambda value: value[:12],
 )
-def test_what_is_no_json_is_refused_with_the_reason(content: bytes, reason: str) -> None:
+def test_invalid_json_is_refused_with_the_reason(content: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=f"^file.json: not valid JSON: {reason}"):
         parse_json(content, "file.json")
 
 
-def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates_and_is_deep_up_to_a_limit() -> (
-    None
-):
+def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates() -> None:
     assert parse_json(b'\xef\xbb\xbf["\\ud83d\\ude00"]', "x") == ["😀"]
-    for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
-        parse_json(opened * 100 + b"0" + closed * 100, "x")
-        for depth in (101, 100_000):
-            with pytest.raises(LimitError, match="x: more than 100 lists and objects within each"):
-                parse_json(opened * depth + b"0" + closed * depth, "x")
 
 
 TEXT = b"some text, " * 1000
@@ -98,28 +83,20 @@ def test_a_member_is_read_and_one_that_lies_is_refused(method: int) -> None:
 
 @pytest.mark.parametrize("method", PACK)
 def test_a_large_member_is_refused_within_little_memory(method: int) -> None:
-    with pytest.raises(LimitError, match="more than 1,048,576 bytes"):
+    with pytest.raises(DataError, match="more than 1,048,576 bytes"):
         read_zip(member_zip(method, b"", size=MIB + 1))
     file = member_zip(method, PACK[method](bytes(64 * MIB)), size=1000)
     with memory(32 * MIB), pytest.raises(DataError, match=r"x\.zip:a: "):
         read_zip(file)
 
 
-def test_another_method_and_what_is_no_zip_are_refused() -> None:
-    with pytest.raises(DataError, match="zip method 14 is not read: write it with deflate"):
-        read_zip(member_zip(zipfile.ZIP_LZMA, TEXT))
-    with pytest.raises(DataError, match=r"x\.zip: broken"):
-        read_zip(io.BytesIO(b"PK"))
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+@pytest.mark.parametrize("size", [1, 2, 3, 1 << 20])
 def test_a_list_is_read_an_element_at_a_time_wherever_chunks_end(
-    monkeypatch: pytest.MonkeyPatch, size: int, indent: int | None
+    monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(bounded, "LIST_CHUNK", size)
     values = [{"a,b": ['\\"]', {"c": [[], "é😀"]}]}, "\\", [], {}, math.inf]
-    text = json.dumps(values, indent=indent, ensure_ascii=False)[1:] + ', "rest": 1}'
+    text = json.dumps(values, indent=2, ensure_ascii=False)[1:] + ', "rest": 1}'
     stream, read = elements(io.BytesIO(text.encode()), "x", 1 << 20), list[Any]()
     with pytest.raises(StopIteration) as end:
         while True:

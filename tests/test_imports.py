@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors", "printable"},
-    {"log", "background", "grid_metrics", "memory"},
+    {"log", "background", "grid_metrics"},
     {"live"},
     {"bounded"},
     {"files", "working_directory"},

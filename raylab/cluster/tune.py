@@ -1,5 +1,7 @@
 """Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
+import ctypes
+import gc
 import logging
 import pickle
 from collections import Counter
@@ -45,7 +47,6 @@ from raylab.files import Place
 from raylab.grid_metrics import label_of, mode_of, worst
 from raylab.live import log_progress, progress
 from raylab.log import log_line
-from raylab.memory import give_back
 from raylab.report.charts import learning_curves_png
 from raylab.report.models import epoch_line, summary_table
 from raylab.report.page import PAGE, write_page
@@ -209,8 +210,10 @@ def _refuse_grown_process() -> None:
     Raises:
         WorkersLostError: they have.
     """
+    gc.collect()
     # Each trial has a thread of its own, and the C library keeps freed memory by thread.
-    give_back()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
     first = _memory_of_first_trial()
     if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
         raise WorkersLostError(

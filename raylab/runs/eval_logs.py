@@ -238,8 +238,7 @@ def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[
         The header, and the place of its first sample in the file; 0 where it was read whole.
 
     Raises:
-        DataError: It is no log.
-        LimitError: It has more than `LOG_BYTES` before its samples.
+        DataError: It is no log, or has more than `LOG_BYTES` before its samples.
         OSError: It cannot be read.
     """
     content = file.read(PREFIX)

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -135,35 +133,17 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
     assert Run.open(annotate("a", calls=9)).id == run.id
 
 
-WRITE = """
-import os, signal, sys
-from raylab.files import Place
-with Place.at(sys.argv[1]).writer() as file:
-    file.write(b"{")
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def kill_while_writing(file: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", WRITE, str(file)])
-    assert ended.returncode == -signal.SIGKILL
-
-
-def test_what_a_killed_process_was_writing_is_removed_by_a_resume_alone(tmp_path: Path) -> None:
+def test_a_resume_removes_abandoned_files_and_none_that_is_being_written(tmp_path: Path) -> None:
     run = Run.open(train(tmp_path, "name=night"))
-    for file in (Path(run.path) / "note.json", Path(run.path) / "checkpoints/epoch-0001/x.ckpt"):
-        kill_while_writing(file)
-    assert len([*Path(run.path).rglob(".*.tmp")]) == 2
-    with (run / "metrics.json").writer() as living:
-        living.write(b"{}")
+    with (run / "checkpoints/epoch-0001/x.ckpt").writer() as checkpoint:
+        checkpoint.write(b"x")
+        (written,) = Path(run.path).rglob(".*.tmp")
+        abandoned = written.with_name(".y.ckpt.0123456789ab.tmp")
+        abandoned.touch()
+        os.utime(abandoned, (0, 0))
         Run.open(train(tmp_path, "name=night", "resume=true"))
-        (left,) = Path(run.path).rglob(".*.tmp")
-        assert left.name.startswith(".metrics.json.")
-    assert {path.name for path in Path(run.path).rglob("*") if path.is_file()} == {
-        "record.json",
-        "metrics.json",
-    }
+        assert [*Path(run.path).rglob(".*.tmp")] == [written]
+    assert (run / "checkpoints/epoch-0001").names() == ["x.ckpt"]
 
 
 def test_a_run_that_another_process_began_anew_is_left_alone(tmp_path: Path) -> None:
@@ -180,7 +160,7 @@ def test_a_run_that_another_process_began_anew_is_left_alone(tmp_path: Path) -> 
 def test_directory_without_a_record_is_refused_unless_it_is_free(tmp_path: Path) -> None:
     # A process that died while it wrote has left a temporary file.
     (tmp_path / "day").mkdir()
-    kill_while_writing(tmp_path / "day" / RECORD)
+    (tmp_path / "day" / f".{RECORD}.0123456789ab.tmp").touch()
     assert (Run.open(train(tmp_path, "name=day")) / RECORD).exists()
     (tmp_path / "night" / "checkpoints").mkdir(parents=True)
     for resume in ("false", "true"):

@@ -26,7 +26,7 @@ from raylab.annotation.input.cases import (
 )
 from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
-from raylab.errors import ConfigError, DataError, LimitError
+from raylab.errors import ConfigError, DataError
 from raylab.opt.code import parse
 from tests.annotation.fruits import FRUITS
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
@@ -124,7 +124,6 @@ def test_a_file_is_streamed(tmp_path: Path):
 WRONG_ROWS = [
     ("{", "line 2: not valid JSON"),
     ("[]", r"line 2: \[\] is no JSON object"),
-    ('{"id": "a", "id": "b", "description": "x"}', "line 2: .*the key 'id' occurs twice"),
     ({"description": "x"}, "line 2: id is missing"),
     ({"id": True, "description": "x"}, "line 2: id is True, should be text"),
     ({"id": "b"}, "line 2: description is missing"),
@@ -220,7 +219,6 @@ def test_a_file_that_cannot_be_used_is_named(
     with limits(), pytest.raises(DataError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value) and len(str(caught.value)) < 1000
-    assert isinstance(caught.value, LimitError) == ("more than" in str(caught.value))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])

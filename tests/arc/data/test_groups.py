@@ -72,7 +72,6 @@ def test_taxonomy_names_the_groups_and_counts_unlisted_tasks(
         ('["a"]', "expected {task id: group}"),
         ('{"a": "S1", "b": 3}', "task b: the group is 3, not a name"),
         ('{"a": "S1", "b": ""}', "task b: the group is '', not a name"),
-        ('{"a": "S1", "a": "C1"}', "the key 'a' occurs twice"),
     ],
 )
 def test_malformed_taxonomy_is_refused(tmp_path: Path, content: str, fault: str) -> None:
