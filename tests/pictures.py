@@ -29,7 +29,6 @@ PIPELINE = ("pipeline", "name=pictures", "scale=demo")
 ANNOTATION = (
     "annotate",
     "name=pictures-review",
-    "cases.every=4",
     "cases.take=12",
     "protocol.adjudicator=human",
 )

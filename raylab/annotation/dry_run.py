@@ -74,7 +74,7 @@ def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
     """
     settings = protocol_settings(config, "", codebook)
     sizes: dict[str, int] = {}
-    for _, case in select_cases(config.cases, config.generations, codebook):
+    for _, case in select_cases(config, codebook):
         if len(case.description) <= settings.prompts.classify.longest:
             sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
     forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))

@@ -60,7 +60,7 @@ class AnnotationRun:
         Raises:
             DataError: The input cannot be read, or a row cannot be used.
         """
-        return select_cases(self.config.cases, self.config.generations, self.codebook)
+        return select_cases(self.config, self.codebook)
 
     @contextmanager
     def own(self) -> Generator[Self]:

@@ -5,9 +5,8 @@ from itertools import chain
 from pathlib import Path
 
 from raylab.annotation.dry_run import forecast
-from raylab.annotation.input.state import needs_work, open_cases, read_first, take_input
+from raylab.annotation.input.state import open_cases, take_input
 from raylab.annotation.run import AnnotationRun, archive_location, open_annotation
-from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import UNCONFIRMED
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
@@ -46,15 +45,12 @@ def run_annotate(config: AnnotateConfig) -> None:
         _look_first(config, codebook, location)
     run = Run.open(config)
     with open_annotation(config, codebook, run, location) as annotation:
-        left = ""
-        has_cases = needs_work(annotation)
-        if has_cases or _count_unconfirmed(annotation.archived):
-            with annotation.own() as owned:
-                left = _annotate(owned, has_cases)
-                if not left:
-                    owned.archived.finish()
-                    if not run.finished:
-                        run.finish()
+        with annotation.own() as owned:
+            left = _annotate(owned)
+            if not left:
+                owned.archived.finish()
+                if not run.finished:
+                    run.finish()
         # The report imports what draws charts, which takes seconds.
         from raylab.report.annotation_run import conclude
 
@@ -63,8 +59,7 @@ def run_annotate(config: AnnotateConfig) -> None:
 
 def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> None:
     """Refuses a new run that would fail, before anything is made; prints what it would cost."""
-    read_first(config, codebook)
-    protocol_settings(config, "", codebook)
+    rows = forecast(config, codebook)
     if not URI.match(location):
         require_writable(Path(location).parent)
 
@@ -78,10 +73,10 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
 
     if config.cluster.joined is None:
         require_endpoints(config.llm, known)
-    log_forecast(forecast(config, codebook))
+    log_forecast(rows)
 
 
-def _annotate(annotation: AnnotationRun, has_cases: bool) -> str:
+def _annotate(annotation: AnnotationRun) -> str:
     """Annotates the cases that the archive does not have, and has people's decisions judged.
 
     Returns how many cases stay open, and why; nothing if none do.
@@ -89,10 +84,8 @@ def _annotate(annotation: AnnotationRun, has_cases: bool) -> str:
     config, archived = annotation.config, annotation.archived
     for warning in annotation.settings.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
-    done, new, unconfirmed = sum(archived.counts().values()), 0, _count_unconfirmed(archived)
-    if has_cases:
-        state = take_input(annotation)
-        done, new = state.archived, state.new
+    new, done = take_input(annotation)
+    unconfirmed = _count_unconfirmed(archived)
     judged = f", {pluralize(unconfirmed, 'decision')} to judge" if unconfirmed else ""
     log_line(
         f"{done + new} cases, {done} of them done{judged} -> {annotation.run}, "

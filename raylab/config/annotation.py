@@ -73,27 +73,17 @@ class LlmConfig(Strict):
 
 
 class CasesConfig(Strict):
-    """The texts to classify: one of the first three keys, by default a set of the codebook."""
+    """The texts to classify."""
 
     path: Location | None = None
-    """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
+    """JSONL or Parquet file with id, description and, where known, gold, candidate and meta; null
+    takes a set that comes with the codebook."""
     packaged: Text | None = None
-    """A set of cases that the codebook has. OPT-Code has systems+gold (the default), systems
+    """That set; null takes the first. OPT-Code has systems+gold (the default), systems
     (published systems that no prompt names), gold (published codes, most of them named by the
     prompts), proposed (codes that nobody reviewed) and injections (orders to the models)."""
-    python: tuple[Text, ...] = ()
-    """Installed objects whose source is the description, such as scipy.optimize.linprog."""
-    every: PositiveInt = 1
-    """Keep every n-th case."""
     take: PositiveInt | None = None
     """Keep at most this many."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "CasesConfig":
-        sources = [key for key in ("path", "packaged", "python") if getattr(self, key)]
-        if len(sources) > 1:
-            raise ValueError(f"takes one source, has {', '.join(sources)}: set the others to null")
-        return self
 
 
 def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:

@@ -16,14 +16,10 @@ from fastapi import Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 
 from raylab.annotation.decisions import check_name
-from raylab.annotation.input.cases import is_source
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT
@@ -45,9 +41,6 @@ STATIC = {
 }
 """The folders of the files that pages load."""
 FAILED = "The page failed at this; its log says why. Nothing that was sent is lost: try again."
-LONGEST_HIGHLIGHTED = 100_000
-LONGEST_LINE_HIGHLIGHTED = 2_000
-"""Characters; what is longer is shown plain, because colouring it takes seconds."""
 LOGGER = logging.getLogger(__name__)
 
 
@@ -245,15 +238,13 @@ class _Page:
         lost: str = "",
         done: int = 0,
     ) -> Response:
-        outcome, source = opened.outcome, is_source(opened.outcome.meta)
+        outcome = opened.outcome
         blind = opened.hides(reviewer := request.session["reviewer"])
         answers = () if blind else outcome.answers
         return _render(
             request,
             "case.html",
             status,
-            description=description_markup(opened.case.description, source),
-            source=source,
             sides=draw_order(self._reviews.seed, opened.case.case, answers),
             seconds=self._reviews.lease.total_seconds(),
             kind=AUDIT if opened.queue == AUDIT else kind,
@@ -312,17 +303,6 @@ def _render(request: Request, template: str, status: int = 200, **content: Any) 
     }
     page = _environment(reviews.codebook).get_template(template)
     return HTMLResponse(page.render(**shown, **content), status)
-
-
-@functools.lru_cache(256)
-def description_markup(text: str, source: bool) -> Markup:
-    """Returns a description as markup: escaped, and coloured if it is source of bearable size."""
-    text = printable(text)
-    longest = max(map(len, text.splitlines()), default=0)
-    if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
-        return escape(text)
-    formatter = HtmlFormatter[str](nowrap=True)
-    return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
 
 
 @functools.cache

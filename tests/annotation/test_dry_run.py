@@ -35,7 +35,8 @@ ROLES = {
 
 def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> AnnotateConfig:
     """Five distinct descriptions and one that comes twice."""
-    rows = [{"id": f"c{n}", "description": f"System {n % 5}. {mark}"} for n in range(6)]
+    common = {"candidate": {"code": "Lrn"}}
+    rows = [{"id": f"c{n}", "description": f"System {n % 5}. {mark}"} | common for n in range(6)]
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prices = "llm.prices={quux-a: {input: 1, output: 10}, quux-b: {input: 1, output: 10}}"
@@ -53,7 +54,7 @@ async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Count
     """Calls of a run by role, and the bytes sent for them."""
     settings = protocol_settings(given, "", CODEBOOK)
     async with Client(given.llm, Notebook()) as client:
-        for generation, case in select_cases(given.cases, given.generations, CODEBOOK):
+        for generation, case in select_cases(given, CODEBOOK):
             await annotate(case, client, settings, generation)
     calls, sizes = Counter[str](), Counter[str]()
     for call in server.calls:

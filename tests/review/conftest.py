@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.input.cases import Case, python_cases
+from raylab.annotation.input.cases import Case
 from raylab.archive.store import Archive
 from raylab.opt.code import parse
 from tests.review.office import (
@@ -24,14 +24,13 @@ from tests.review.office import (
 def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which every test gets a copy."""
     storage = tmp_path_factory.mktemp("runs")
-    (source,) = python_cases(["statistics.correlation"])
     pool = f"A pool of schedules is scored and recombined. {ONE}"
     cases = {
         "pool": Case("pool", pool, gold=GOLD, gold_label=parse(GOLD)),
         "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
         "<b>bold</b>": f"Facts are derived. {UNCONFIRMED}",
         "joined": f"A model is bred. {JOINED}",
-        "code": Case("code", f"{source.description}\n# {NEITHER}", meta=source.meta),
+        "code": f"def correlate(x, y):\n    return x < y\n# {NEITHER}",
         "agreed": f"A model is fitted. {AGREED}",
     }
     make_run(annotation(storage, chat), cases)

@@ -1,6 +1,6 @@
-"""Cases to annotate: system descriptions, streamed from files, the package or installed code.
+"""Cases to annotate: texts, streamed from files or from the sets that come with a codebook.
 
-A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?,
+A case file is JSONL, also with gzip, or Parquet, with rows `{id, description, gold?,
 candidate?: {code, rationale}, meta?}`:
 
     {"id": "pid", "description": "I would buy it again.", "gold": "positive"}
@@ -10,20 +10,12 @@ of rows, and all ids, to detect duplicates.
 """
 
 import hashlib
-import inspect
 import io
 import json
-import pkgutil
-import platform
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
-from itertools import chain, islice
-from math import isfinite
+from itertools import islice
 from typing import Annotated, Any, NamedTuple, cast
 
 import pyarrow.parquet as pq
@@ -31,6 +23,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    JsonValue,
     PlainValidator,
     StrictBool,
     ValidationError,
@@ -38,48 +31,44 @@ from pydantic import (
 )
 
 from raylab.bounded import lines, parse_json
-from raylab.codebook import Codebook, Label
+from raylab.codebook import Codebook, Label, quoted
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED, Strict
+from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ConfigError, DataError, LabelError, RaylabError
 from raylab.files import REQUEST_BYTES, Place
 
-JSONL_SUFFIXES = (".jsonl", ".ndjson")
-PARQUET_SUFFIXES = (".parquet", ".pq")
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 LONGEST_ID = 255
-"""Longest id in bytes, with its generation: file systems have no longer name."""
+"""Longest id in bytes, with its generation."""
 BATCH_ROWS = 16
 """Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
-SHOWN = 60
 
 
 # Rows
 
 
-class _Reading(NamedTuple):
+class _Context(NamedTuple):
     """What rows are read with."""
 
     codebook: Codebook
     generation: str | None
 
 
-def _reading(info: ValidationInfo) -> _Reading:
-    return cast(_Reading, info.context)
+def _context(info: ValidationInfo) -> _Context:
+    return cast(_Context, info.context)
 
 
-def _read_text(text: str) -> str:
+def _check_text(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise ValueError("should be text that is not empty and has no NUL")
     return text
 
 
-def _read_id(value: object, info: ValidationInfo) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    text = str(value) if number else value
-    if not isinstance(text, str) or not text.isprintable() or text != text.strip() or not text:
+def _check_id(text: str, info: ValidationInfo) -> str:
+    if not text or not text.isprintable() or text != text.strip():
         raise ValueError("should be text of visible characters, without outer blanks")
-    generation = _reading(info).generation
+    generation = _context(info).generation
     whole = text if generation is None else f"{generation}/{text}"
     if len(whole.encode()) > LONGEST_ID:
         raise ValueError(f"should have at most {LONGEST_ID} bytes with its generation")
@@ -87,50 +76,43 @@ def _read_id(value: object, info: ValidationInfo) -> str:
 
 
 def _read_object(value: object) -> object:
-    """Reads an object that is given as one or as JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_json(value, "its text")
-    except DataError as error:
-        raise ValueError(f"should be an object, or JSON text of one: {error}") from None
-
-
-def _read_candidate(value: object) -> object:
-    fields = _read_object(value)
-    # A Parquet column of structs has every key in every row.
-    return _without_nulls(fields) or None if isinstance(fields, dict) else fields
-
-
-def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
+    """Reads an object, or JSON text of one; a Parquet struct has every key in every row."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value, "its text")
+        except DataError as error:
+            raise ValueError(f"should be an object, or JSON text of one: {error}") from None
+    if isinstance(value, dict):
+        return {key: each for key, each in value.items() if each is not None} or None
+    return value
 
 
 def _as_text(value: object) -> object:
-    """Returns the JSON text of a list or an object, as which codes may be given."""
+    """Returns the JSON text of a code that is given as a list or an object."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label | None]:
-    codebook, value = _reading(info).codebook, _as_text(value)
+    codebook, text = _context(info).codebook, _as_text(value)
+    if text is None:
+        return None, None
+    problem = f"should be {codebook.label_name} as text, or left out"
+    if not isinstance(text, str):
+        raise ValueError(problem)
     try:
-        label = codebook.parse(value) if isinstance(value, str) else None
+        return text, codebook.parse(text)
     except LabelError as error:
-        problem = str(error).partition("\n")[0]
-        raise ValueError(f"should be {codebook.label_name}, or left out; {problem}") from None
-    if value is not None and label is None:
-        raise ValueError(f"should be {codebook.label_name} as text, or left out")
-    return cast(str | None, value), label
+        raise ValueError(f"{problem}; {str(error).splitlines()[0]}") from None
 
 
 def _check_bait(bait: list[str], info: ValidationInfo) -> list[str]:
-    categories = _reading(info).codebook.categories
+    categories = _context(info).codebook.categories
     if not set(bait) <= categories.keys():
         raise ValueError(f"should be a list of {', '.join(categories)}")
     return bait
 
 
-Written = Annotated[str, AfterValidator(_read_text)]
+Written = Annotated[str, AfterValidator(_check_text)]
 
 
 class CandidateCode(Strict):
@@ -142,6 +124,7 @@ class CandidateCode(Strict):
 
 
 class _Meta(Strict, extra="allow"):
+    __pydantic_extra__: dict[str, JsonValue]
     trap: StrictBool = False
     reviewed: StrictBool = True
     open_book: StrictBool = False
@@ -149,10 +132,10 @@ class _Meta(Strict, extra="allow"):
 
 
 class _Row(Strict):
-    id: Annotated[str, BeforeValidator(_read_id)]
+    id: Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_check_id)]
     description: Written
     gold: Annotated[tuple[str | None, Label | None], PlainValidator(_read_gold)] = (None, None)
-    candidate: Annotated[CandidateCode | None, BeforeValidator(_read_candidate)] = None
+    candidate: Annotated[CandidateCode | None, BeforeValidator(_read_object)] = None
     meta: Annotated[_Meta | None, BeforeValidator(_read_object)] = None
 
 
@@ -189,11 +172,11 @@ class Case:
         return bool(self.meta.get("trap"))
 
 
-def _case(place: str, row: object, codebook: Codebook, generation: str | None) -> Case:
+def _read_row(place: str, row: object, codebook: Codebook, generation: str | None) -> Case:
     if not isinstance(row, dict):
-        raise DataError(f"{place}: {_shown(row)} is no JSON object")
+        raise DataError(f"{place}: {quoted(row)} is no JSON object")
     try:
-        read = _Row.model_validate(row, context=_Reading(codebook, generation))
+        read = _Row.model_validate(row, context=_Context(codebook, generation))
     except ValidationError as error:
         raise DataError(f"{place}: {_problem(error)}") from None
     meta = {} if read.meta is None else read.meta.model_dump(exclude_unset=True)
@@ -206,17 +189,10 @@ def _problem(error: ValidationError) -> str:
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing":
         return f"{key} is missing"
-    message = str(first.get("ctx", {}).get("error", first["msg"]))
+    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "is no key that is read: move it into meta"
-    return f"{key} is {_shown(first['input'])}, {message}"
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "missing"
-    text = ascii(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return f"{key} is {quoted(first['input'])}, {message}"
 
 
 # Files
@@ -231,9 +207,8 @@ def read_cases(
     """Streams the cases of a file.
 
     Args:
-        location: Path, or URI that pyarrow's filesystems open, of a `.jsonl` file (also `.jsonl.gz`
-            and other compressions) or a `.parquet` file, whose meta may be a struct, a map or JSON
-            text. Blank lines of JSONL are ignored; numbers as ids are read as text.
+        location: Path, or URI that pyarrow's filesystems open, of a `.jsonl`, `.jsonl.gz` or
+            `.parquet` file. Blank lines of JSONL are ignored; numbers as ids are read as text.
         codebook: Codebook that reads gold.
         generation: Generation that the cases are; ids are prefixed with it and a slash.
         taken: Ids of earlier cases, to which those of the file are added.
@@ -247,9 +222,9 @@ def read_cases(
     taken = set() if taken is None else taken
     before = len(taken)
     for place, row in _rows(location):
-        case = _case(place, row, codebook, generation)
+        case = _read_row(place, row, codebook, generation)
         if case.id in taken:
-            raise DataError(f"{place}: id is {_shown(case.id)}, as in an earlier row: rename one")
+            raise DataError(f"{place}: id is {quoted(case.id)}, as in an earlier row: rename one")
         taken.add(case.id)
         yield case
     if len(taken) == before:
@@ -259,16 +234,12 @@ def read_cases(
 def _rows(location: str) -> Iterator[tuple[str, object]]:
     """Yields each row with its place, as errors name it."""
     file = Place.at(location)
-    suffix = next(filter(file.name.endswith, COMPRESSIONS), "")
-    if file.name.endswith(PARQUET_SUFFIXES):
+    if file.name.endswith(".parquet"):
         rows = _parquet_rows(file)
-    elif file.name.removesuffix(suffix).endswith(JSONL_SUFFIXES):
-        rows = _jsonl_rows(file, COMPRESSIONS.get(suffix))
+    elif file.name.endswith(JSONL_SUFFIXES):
+        rows = _jsonl_rows(file)
     else:
-        raise DataError(
-            f"cases {location}: the name should end in .jsonl, .jsonl.gz or .parquet; turn a JSON "
-            "list into lines with one object each"
-        )
+        raise DataError(f"cases {location}: the name should end in .jsonl, .jsonl.gz or .parquet")
     try:
         yield from rows
     except RaylabError:
@@ -279,57 +250,52 @@ def _rows(location: str) -> Iterator[tuple[str, object]]:
         raise DataError(f"cases {location} cannot be read: {reason}") from error
 
 
-def _jsonl_rows(file: Place, compression: str | None) -> Iterator[tuple[str, object]]:
-    stream: Any = file.filesystem.open_input_stream(file.path, compression=compression)
+def _jsonl_rows(file: Place) -> Iterator[tuple[str, object]]:
+    stream: Any = file.filesystem.open_input_stream(file.path, compression="detect")
     with closing(io.BufferedReader(stream, REQUEST_BYTES)) as rows:
         for number, line in lines(rows, f"cases {file}"):
             place = f"cases {file}, line {number}"
-            try:
-                yield place, parse_json(line, place)
-            except DataError as error:
-                if line.endswith(b"\n"):
-                    raise
-                raise DataError(
-                    f"{error}; the last line is torn: write the file again, or remove the line"
-                ) from error
+            yield place, parse_json(line, place)
 
 
 def _parquet_rows(file: Place) -> Iterator[tuple[str, object]]:
     with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
-        batches = table.iter_batches(BATCH_ROWS)
-        rows = (row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict"))
-        for number, row in enumerate(cast(Iterator[dict[str, Any]], rows), 1):
-            if isinstance(meta := row.get("meta"), dict):
-                values = _without_nulls(cast(dict[str, Any], meta))
-                row["meta"] = json.dumps(values, default=str, allow_nan=False)
+        rows = (row for batch in table.iter_batches(BATCH_ROWS) for row in batch.to_pylist())
+        for number, row in enumerate(rows, 1):
             yield f"cases {file}, row {number}", row
 
 
 # The cases of a run
 
 
-def select_cases(
-    config: CasesConfig, generations: Sequence[int | str], codebook: Codebook
-) -> Iterator[tuple[str, Case]]:
+def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[str, Case]]:
     """Yields every case of a run with its generation.
 
+    Files among the generations add cases, whose ids are prefixed with the generation's name; seeds
+    draw from the cases of `published`.
+
     Args:
-        config: Source of the cases of generation `published`, and the selection from them.
-        generations: Generations of the score tree. Files add cases, whose ids are prefixed with
-            the generation's name; seeds draw from the cases of `published`.
+        config: Configuration of the run.
         codebook: Codebook that has the packaged cases and reads gold.
 
     Raises:
-        ConfigError: Two generations would have the same name.
-        DataError: A source cannot be used.
+        ConfigError: Two generations would have the same name, or the codebook has no such cases.
+        DataError: A source cannot be used, or the run judges candidates and a case has none.
     """
     taken: set[str] = set()
-    chosen = islice(_source(config, codebook), 0, None, config.every)
-    for case in islice(chosen, config.take):
-        taken.add(case.id)
-        yield AS_PUBLISHED, case
-    for name, location in generation_files(generations).items():
-        for case in read_cases(location, codebook, name, taken):
+    sources = {
+        AS_PUBLISHED: islice(_published_cases(config.cases, codebook, taken), config.cases.take)
+    }
+    for name, location in generation_files(config.generations).items():
+        sources[name] = read_cases(location, codebook, name, taken)
+    for name, cases in sources.items():
+        for case in cases:
+            if config.protocol.stages == "evaluate" and case.candidate is None:
+                raise DataError(
+                    f"case {case.id} has no candidate, which protocol.stages=evaluate judges: add "
+                    "candidate: {code, rationale} to its row, or let protocol.stages=all "
+                    "classify it"
+                )
             yield name, case
 
 
@@ -361,66 +327,14 @@ def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
     return int.from_bytes(digest[:8]) < fraction * 2**64
 
 
-def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
-    if config.path is not None:
-        return read_cases(config.path, codebook)
-    if config.python:
-        return python_cases(config.python)
-    sets = codebook.case_sets
-    name = config.packaged or next(iter(sets), "")
-    if name not in sets:
-        way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
-        missing = f"case set {name}" if name else "cases of its own"
-        raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
-    return chain.from_iterable(read_cases(file, codebook) for file in sets[name])
-
-
-# Installed source code
-
-
-def python_cases(names: Iterable[str]) -> Iterator[Case]:
-    """Yields the source code of installed Python objects as cases.
-
-    Args:
-        names: Dotted names of modules, classes or functions, such as scipy.optimize.linprog.
-
-    Yields:
-        One case for each name, which is its id; meta has `package` and `version`.
-
-    Raises:
-        DataError: An object does not exist, cannot be imported or has no Python source, or a name
-            is given twice.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"Python object {name} is given twice: remove one")
-        seen.add(name)
-        source, (package, version) = _read_source(name), _origin(name.partition(".")[0])
-        yield Case(name, source, meta={"package": package, "version": version})
-
-
-def _read_source(name: str) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(pkgutil.resolve_name(name)))
-    except Exception as error:
-        # Importing runs the package's code, which may raise anything.
-        raise DataError(
-            f"Python object {name!a}: {error}: name an installed module, class or function "
-            "that is written in Python"
-        ) from error
-
-
-def is_source(meta: dict[str, Any]) -> bool:
-    """Returns True if the meta of a case is that of source code, as from `python_cases`."""
-    return meta.keys() >= {"package", "version"}
-
-
-@cache
-def _origin(top: str) -> tuple[str, str | None]:
-    """Returns the package of a top module, and its version."""
-    if top in sys.stdlib_module_names:
-        return "python", platform.python_version()
-    for package in metadata.packages_distributions().get(top, ()):
-        return package, metadata.version(package)
-    return top, None
+def _published_cases(config: CasesConfig, codebook: Codebook, taken: set[str]) -> Iterator[Case]:
+    files, sets = (config.path,), codebook.case_sets
+    if config.path is None:
+        name = config.packaged or next(iter(sets), "")
+        if name not in sets:
+            way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
+            missing = f"case set {name}" if name else "cases of its own"
+            raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
+        files = sets[name]
+    for file in files:
+        yield from read_cases(file, codebook, taken=taken)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.input.state import InputState, needs_work, take_input
+from raylab.annotation.input.state import take_input
 from raylab.annotation.run import AnnotationRun
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
@@ -40,11 +40,9 @@ class Annotated:
     def annotation(self) -> AnnotationRun:
         return AnnotationRun(self.config, CODEBOOK, self.run, self.archive)
 
-    def take(self) -> InputState:
+    def take(self) -> tuple[int, int]:
+        """The numbers of new and of archived cases."""
         return take_input(self.annotation)
-
-    def needs_work(self) -> bool:
-        return needs_work(self.annotation)
 
     def finish(self) -> None:
         """Archives all cases that are not there, as failed."""
@@ -71,23 +69,22 @@ def annotated(tmp_path: Path) -> Annotated:
     run = Run.open(config)
     archive = Archive.open(tmp_path / "archive.db")
     archive.start_run("r", {}, {}, run.id)
-    found = Annotated(tmp_path / "cases.jsonl", config, run, archive)
-    found.write(*ROWS)
-    assert found.needs_work() and found.take().new == 3
-    found.finish()
-    return found
+    annotated = Annotated(tmp_path / "cases.jsonl", config, run, archive)
+    annotated.write(*ROWS)
+    assert annotated.take() == (3, 0)
+    annotated.finish()
+    return annotated
 
 
 def test_new_cases_reopen_a_finished_run(annotated: Annotated):
+    assert annotated.take() == (0, 3) and annotated.run.finished
     annotated.write(*ROWS, {"id": "d", "description": "Plans."})
-    assert annotated.needs_work()
-    state = annotated.take()
-    assert (state.new, state.archived, state.vanished) == (1, 3, ())
+    assert annotated.take() == (1, 3)
     assert not annotated.run.finished and annotated.archive.run("r").row().finished is None
     # A run that died here is still open.
-    assert annotated.needs_work() and annotated.take().new == 1
+    assert annotated.take() == (1, 3)
     annotated.finish()
-    assert annotated.ids == ["a", "b", "c", "d"] and not annotated.needs_work()
+    assert annotated.ids == ["a", "b", "c", "d"] and annotated.take() == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,7 @@ def test_new_cases_reopen_a_finished_run(annotated: Annotated):
         ({"gold": None}, "case a has another gold than run r"),
         ({"meta": {"trap": True}}, "case a has another meta than run r"),
         ({"candidate": {"code": "Evo"}}, "case a has another candidate than run r"),
-        ({"description": None}, r"cases\.jsonl, line 1: description is missing"),
+        ({"description": None}, r"cases\.jsonl, line 1: description is 'null'"),
     ],
 )
 def test_a_changed_or_broken_case_is_refused_and_nothing_is_changed(
@@ -106,9 +103,8 @@ def test_a_changed_or_broken_case_is_refused_and_nothing_is_changed(
 ):
     before = annotated.run.record
     annotated.write({**ROWS[0], **change}, *ROWS[1:], {"id": "d", "description": "Plans."})
-    for read in (annotated.needs_work, annotated.take):
-        with pytest.raises(DataError, match=told):
-            read()
+    with pytest.raises(DataError, match=told):
+        annotated.take()
     assert annotated.run.record == before and annotated.archive.run("r").row().finished
 
 
@@ -116,27 +112,20 @@ def test_cases_that_vanished_are_told_each_time_and_kept(
     annotated: Annotated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ):
     annotated.write(ROWS[0], {"id": "d", "description": "Plans."})
-    for new in (1, 0):
-        assert annotated.needs_work()
-        state = annotated.take()
-        assert (state.new, state.vanished) == (new, ("b", "c"))
+    for state in ((1, 3), (0, 4)):
+        assert annotated.take() == state
         annotated.finish()
     told = caplog.text + "".join(capsys.readouterr())
-    assert told.count("2 cases of run r are gone from its input") == 2 and "b, c" in told
+    assert told.count("the input lacks 2 cases of run r (b and c)") == 2
     assert annotated.ids == ["a", "b", "c", "d"]
-    annotated.write({"id": "d", "description": "Plans."}, *reversed(ROWS))
-    assert not annotated.needs_work()
 
 
-def test_an_input_that_is_gone_is_told_and_what_is_packaged_is_not_read(
+def test_the_input_of_a_finished_run_may_be_gone(
     annotated: Annotated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ):
     annotated.file.unlink()
-    assert not annotated.needs_work()
+    assert annotated.take() == (0, 3)
     assert "the input of run r is gone" in caplog.text + "".join(capsys.readouterr())
-    cases = annotated.config.cases.model_copy(update={"path": None, "packaged": "gold"})
-    annotated.config = annotated.config.model_copy(update={"cases": cases})
-    assert not annotated.needs_work()
 
 
 def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_path: Path):
@@ -145,12 +134,12 @@ def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_pa
     annotated.config = annotated.config.model_copy(
         update={"generations": ("published", str(drawn))}
     )
-    assert annotated.needs_work() and annotated.take().new == 1
+    assert annotated.take() == (1, 3)
     annotated.finish()
-    assert not annotated.needs_work() and annotated.ids[-1] == "drawn/a"
+    assert annotated.ids[-1] == "drawn/a"
     drawn.write_text('{"id": "a", "description": "Searches a third tree."}\n')
     with pytest.raises(DataError, match="case drawn/a has another description"):
-        annotated.needs_work()
+        annotated.take()
 
 
 def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annotated: Annotated):
