@@ -5,7 +5,6 @@ description alone. Where two people judge each case, both queues wait for two su
 and then for a third person where they differ.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +35,6 @@ from raylab.codebook import Codebook, Label, clean
 from raylab.config.base import Strict
 from raylab.errors import DataError, LabelError, LeaseError
 
-LONGEST_JUSTIFICATION = 10_000
-"""Characters."""
 EXCERPT = 160
 """Characters of a description in the queue."""
 LISTED = 100
@@ -253,7 +250,6 @@ class Reviews:
         self.run_id, self.archived, self.people = run.row().uid, run.reviews(), people
         self._run, self._now = run, now
         self._summaries: dict[int, Waiting] = {}
-        self._summarising = threading.Lock()
 
     def queue(self, kind: str = "", reviewer: str = "") -> list[Waiting]:
         """Returns the cases that wait, in the order in which they are worked on.
@@ -263,11 +259,9 @@ class Reviews:
             reviewer: Only cases that this reviewer has not judged.
         """
         places = self.archived.waiting(AUDIT if kind == AUDIT else DECISION)
-        with self._summarising:
-            # Otherwise all who come first would read the same cases at once.
-            new = [place for place in places if place not in self._summaries]
-            for current in self._run.cases(places=new):
-                self._summaries[current.case.sequence] = _summarise(current.case)
+        new = [place for place in places if place not in self._summaries]
+        for current in self._run.cases(places=new):
+            self._summaries[current.case.sequence] = _summarise(current.case)
         waiting = [self._summaries[place] for place in places]
         if self.people > 1:
             waiting = list(self._for_judges(waiting, kind, reviewer))
@@ -310,8 +304,6 @@ class Reviews:
         Returns:
             Its sequence; None if there is none.
         """
-        if not kind and self.people == 1:
-            return self._take(None, reviewer, after)
         places = [case.sequence for case in self.queue(kind, reviewer)]
         if kind == AUDIT:
             start = places.index(after) + 1 if after in places else 0
@@ -362,7 +354,7 @@ class Reviews:
             return
         if opened.lease is None:
             self._take([case], reviewer)
-        self._add(opened, decision, leased=True)
+        self.archive(opened, decision, leased=True)
 
     def decide(self, opened: Opened, reviewer: str, typed: Typed) -> HumanDecision:
         """Returns the decision that a form stands for, which nothing archives yet.
@@ -371,7 +363,7 @@ class Reviews:
         nor does taking back a decision.
 
         Raises:
-            UndecidedError: Something is missing, too long or cannot be read.
+            UndecidedError: Something is missing or cannot be read.
         """
         problems: dict[str, str] = {}
         # Forms send line breaks as CR LF.
@@ -387,8 +379,8 @@ class Reviews:
         if choice in TAKEN:
             choice = "own" if label else "unclear"
         judged = any(person(reviewer) == person(other.reviewer) for other in opened.judgements)
-        if problem := _check_justification(justification, needed=not (blind or judged)):
-            problems["justification"] = problem
+        if not (justification or blind or judged):
+            problems["justification"] = "Say why: the justification is archived with the decision."
         if problems:
             raise UndecidedError(problems)
         insisted = typed.insist and choice != "unclear" and not blind
@@ -400,17 +392,26 @@ class Reviews:
             independent=opened.judging,
         )
 
-    def archive(self, opened: Opened, decision: HumanDecision) -> str:
+    def archive(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> str:
         """Archives a decision on a case that nobody has touched since it was opened.
+
+        Args:
+            opened: The case.
+            decision: The decision.
+            leased: Require that the case waits and that the reviewer holds its lease.
 
         Returns:
             The status of the case by it.
 
         Raises:
-            LeaseError: A later decision followed.
+            LeaseError: A later decision followed, or the lease is not the reviewer's.
             ArchiveError: The archive fails.
         """
-        return self._add(opened, decision)
+        after = opened.decisions[-1].sequence if opened.decisions else 0
+        agreed = any(agree(decision, other) for other in opened.judgements)
+        row = decision_row(decision, opened.queue, decides=agreed or not decision.independent)
+        self.archived.add(row, after=after, leased=leased)
+        return row.status
 
     def undo(self, case: int, reviewer: str) -> None:
         """Takes the reviewer's own decision back, by a new record; the case is open again.
@@ -429,16 +430,9 @@ class Reviews:
         made = self.archived.made_by(reviewer, kind, LISTED)
         return [self._made(place, row, latest) for place, row, latest in made]
 
-    def _add(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> str:
-        after = opened.decisions[-1].sequence if opened.decisions else 0
-        agreed = any(agree(decision, other) for other in opened.judgements)
-        row = decision_row(decision, opened.queue, decides=agreed or not decision.independent)
-        self.archived.add(row, after=after, leased=leased)
-        return row.status
-
-    def _take(self, cases: Sequence[int] | None, reviewer: str, after: int = 0) -> int | None:
+    def _take(self, cases: Sequence[int], reviewer: str) -> int | None:
         now = self._now()
-        return self.archived.take(cases, reviewer, now, now + self.lease, after)
+        return self.archived.take(cases, reviewer, now, now + self.lease)
 
     def _made(self, place: int, row: DecisionRow, latest: bool) -> Made:
         return Made(place, row.status, read_decision(row.body, self.codebook), latest)
@@ -492,14 +486,3 @@ def _choice(opened: Opened, typed: Typed) -> Any:
         return typed.choice
     own = opened.queue == AUDIT or (opened.judging and typed.choice != "unclear")
     return "own" if own else typed.choice
-
-
-def _check_justification(text: str, needed: bool) -> str | None:
-    if needed and not text:
-        return "Say why: the justification is archived with the decision."
-    if (length := len(text)) > LONGEST_JUSTIFICATION:
-        return (
-            f"The justification has {length:,} characters, at most {LONGEST_JUSTIFICATION:,} are "
-            "archived."
-        )
-    return None

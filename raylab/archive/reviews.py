@@ -6,7 +6,7 @@ latest row of a kind has the status `HUMAN`, but not for those whose judgement o
 change locks the run, so that any number of processes may serve reviewers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -18,7 +18,6 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     Table,
-    bindparam,
     delete,
     func,
     or_,
@@ -128,21 +127,18 @@ class RunReviews:
 
     def take(
         self,
-        cases: Sequence[int] | None,
+        cases: Sequence[int],
         reviewer: str,
         now: datetime,
         until: datetime,
-        after: int = 0,
     ) -> int | None:
         """Takes or renews the lease on the first case that waits for the reviewer and is free.
 
         Args:
-            cases: Sequences of the cases, the preferred ones first; None for all open cases in the
-                order of the run, those that follow `after` first and without `after`.
+            cases: Sequences of the cases, the preferred ones first.
             reviewer: Name of the reviewer.
             now: Current time; leases that expire by then are free.
             until: Expiry of the new lease.
-            after: Sequence of a case.
 
         Returns:
             The sequence of the case; None if there is none.
@@ -151,11 +147,10 @@ class RunReviews:
         taking = self._database.dialect.insert(LEASES).on_conflict_do_update(
             index_elements=["run_id", "sequence"], set_=lease
         )
-        values = {"now": now, "reviewer": reviewer, "after": after}
 
         def work(connection: Connection) -> int | None:
             self._lock(connection)
-            case = self._first_free(connection, cases, values)
+            case = self._first_free(connection, cases, reviewer, now)
             if case is not None:
                 connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
             return case
@@ -273,22 +268,15 @@ class RunReviews:
         return find_run(connection, self._database.place, self._run.name, lock=True)
 
     def _first_free(
-        self, connection: Connection, cases: Sequence[int] | None, values: Mapping[str, Any]
+        self, connection: Connection, cases: Sequence[int], reviewer: str, now: datetime
     ) -> int | None:
-        """Returns the first case that waits and that nobody else holds; see `take`."""
-        held, waiting, following = self._turns
-        if cases is None:
-            turn = (connection.scalar(query, values) for query in following)
-        else:
-            others = set(connection.scalars(held, values))
-            turn = (
-                case
-                for case in cases
-                if case not in others
-                and connection.scalar(waiting, {"place": case})
-                and not self._has_judged(connection, case, values["reviewer"])
-            )
-        return next(filter(None, turn), None)
+        """Returns the first of the cases that waits for the reviewer and that nobody else holds."""
+        leases = self._leases(connection, now)
+        others = {place for place, lease in leases.items() if lease.reviewer != reviewer}
+        for case in cases:
+            if case not in others and self._waits_for(connection, case, reviewer):
+                return case
+        return None
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return table.c.run_id == self._run.id
@@ -312,28 +300,13 @@ class RunReviews:
     def _on_kind(self, connection: Connection, case: str, kind: str) -> list[AnyRow]:
         return [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
 
-    def _has_judged(self, connection: Connection, place: int, reviewer: str) -> bool:
+    def _waits_for(self, connection: Connection, place: int, reviewer: str) -> bool:
+        """Returns whether a case waits, and the reviewer has not judged it."""
         here = select(CASES.c.case).where(self._mine(CASES), CASES.c.sequence == place)
-        on_it = connection.execute(self._on_case(connection.scalars(here).one()))
-        return person(reviewer) in standing_judgements(on_it)
-
-    @cached_property
-    def _turns(self) -> tuple[Select[int], Select[int], tuple[Select[int], Select[int]]]:
-        """The queries of a turn, made once, which takes longer than executing them.
-
-        They are: the cases that others hold; whether a case waits; and the first open case that is
-        free after another, and before it.
-        """
-        place, after = CASES.c.sequence, bindparam("after")
-        held = select(LEASES.c.sequence).where(
-            self._mine(LEASES),
-            LEASES.c.expires > bindparam("now"),
-            LEASES.c.reviewer != bindparam("reviewer"),
-        )
-        every = select(place).where(self._mine(CASES))
-        opened = every.where(self._waits[DECISION], place.not_in(held)).order_by(place).limit(1)
-        waiting = every.where(or_(*self._waits.values()), place == bindparam("place"))
-        return held, waiting, (opened.where(place > after), opened.where(place < after))
+        case = connection.scalar(here.where(or_(*self._waits.values())))
+        if case is None:
+            return False
+        return person(reviewer) not in standing_judgements(connection.execute(self._on_case(case)))
 
     @cached_property
     def _waits(self) -> dict[str, ColumnElement[bool]]:

@@ -1,6 +1,5 @@
 """Access to the page: host names, the token, sessions, and the size and origin of requests."""
 
-import hashlib
 import hmac
 import ipaddress
 import os
@@ -29,8 +28,6 @@ LARGEST_BODY = 1 << 18
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-SCRYPT = {"n": 2**14, "r": 8, "p": 5}
-"""Some 0.3 s and 16 MiB for each guess at a token by its cookie, as OWASP advises."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
@@ -58,20 +55,18 @@ class Access:
     Attributes:
         hosts: names and addresses of the page, as requests name them.
         token: demanded of reviewers; None asks for a name alone.
-        key: signs the cookies of sessions. With a token it follows from that, so that all
-            processes that serve the page agree and a new token ends all sessions; without, sessions
-            end with the process.
         cookie: name of the session's cookie, so that pages of several runs on one host, whose
             ports cookies do not tell apart, have one each.
         proxies: addresses and networks of TLS proxies, which say how and from where a request
             reached them.
+        key: signs the cookies of sessions, which end with the process.
     """
 
     hosts: tuple[str, ...]
     token: SecretStr | None
-    key: SecretStr = field(repr=False)
     cookie: str
     proxies: tuple[str, ...] = ()
+    key: SecretStr = field(default_factory=lambda: SecretStr(secrets.token_hex(32)))
 
     def admits(self, token: str) -> bool:
         """Returns whether a token is right, or none is demanded; compares in constant time."""
@@ -103,22 +98,18 @@ def access_of(config: ReviewConfig) -> Access:
 
     Raises:
         ConfigError: The page can be reached from elsewhere and there is no token, the token is
-            short, the page listens everywhere and no name for it is given, or a name is a pattern.
+            short, or the page listens everywhere and no name for it is given.
     """
     if config.host in EVERYWHERE and not config.hosts:
         raise ConfigError(
             f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
         )
-    if any("*" in name for name in config.hosts):
-        raise ConfigError("hosts= takes the very names of the page: leave out *")
     token = _read_token(config)
     names = {config.host, *config.hosts} - EVERYWHERE
     cookie = f"raylab-review-{config.name}"
-    key = hashlib.scrypt(token.encode(), salt=cookie.encode(), **SCRYPT).hex() if token else ""
     return Access(
         hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
         token=SecretStr(token) if token else None,
-        key=SecretStr(key or secrets.token_hex(32)),
         # By this prefix a browser takes the cookie from this very host over TLS alone.
         cookie=f"__Host-{cookie}" if config.proxies else cookie,
         proxies=tuple(map(str, config.proxies)),

@@ -31,7 +31,7 @@ from raylab.report.table import hues
 from raylab.review.access import HEADERS, Access
 
 PAGE_LENGTH = 50
-"""Cases of a queue on one page."""
+"""Cases of a queue that are listed."""
 OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
 """The paths to which a reviewer may be sent on after signing in."""
 STATIC = {
@@ -125,15 +125,11 @@ class _Page:
 
     # Queues
 
-    def queue(
-        self, request: Request, reviewer: Reviewer, kind: Kind = "", page: int = 1
-    ) -> Response:
+    def queue(self, request: Request, reviewer: Reviewer, kind: Kind = "") -> Response:
         """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
         queue = AUDIT if kind == AUDIT else ""
         waiting = self._reviews.queue(queue, reviewer)
         chosen = [case for case in waiting if kind in ("", case.kind)]
-        pages = max(1, -(-len(chosen) // PAGE_LENGTH))
-        page = min(max(page, 1), pages)
         made = self._reviews.made_by(reviewer) if kind != AUDIT else []
         return _render(
             request,
@@ -142,9 +138,8 @@ class _Page:
             drawn=self._reviews.archived.count_drawn() if kind == AUDIT else 0,
             counts=sorted(Counter(case.kind for case in waiting).items()),
             kind=kind,
-            cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
-            page=page,
-            pages=pages,
+            cases=chosen[:PAGE_LENGTH],
+            more=len(chosen) > PAGE_LENGTH,
             leases=self._reviews.leases(),
             unconfirmed=sum(decision.waits for decision in made),
             refused=[own for own in made if own.refused and not own.decision.independent],
