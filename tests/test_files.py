@@ -3,8 +3,8 @@
 What a loader reads from object storage is compared with what it reads from disk.
 """
 
-import bz2
 import errno
+import gzip
 import json
 import os
 import stat
@@ -182,7 +182,7 @@ def write_inputs(root: Path) -> None:
     rows = [{"id": f"case-{n}", "description": f"system {n}"} for n in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), root / "cases.parquet")
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    (root / "cases.jsonl.bz2").write_bytes(bz2.compress(lines))
+    (root / "cases.jsonl.gz").write_bytes(gzip.compress(lines))
     for name in ("g/a.json", "g/deep/b.json"):
         (root / "scores/m" / name).parent.mkdir(parents=True)
         (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
@@ -195,7 +195,7 @@ READERS: dict[str, Callable[[str], list[Any]]] = {
     "set": tasks,
     "re_arc.zip": tasks,
     "cases.parquet": cases,
-    "cases.jsonl.bz2": cases,
+    "cases.jsonl.gz": cases,
     "a.ckpt": weights,
     "scores": scores,
 }
