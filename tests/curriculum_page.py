@@ -8,6 +8,7 @@ its tasks at level 1, with the default keys.
 
 import re
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from raylab.arc.data.tasks import Grid, Pair
 from raylab.arc.metrics import group_metrics, sum_by_task
 from raylab.arc.rules import count_rules
 from raylab.config.arc import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
-from raylab.report.charts import ARC_PALETTE, MUTED, as_png, drawing, new_figure
+from raylab.report.charts import ARC_PALETTE, MUTED, drawing
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "raylab" / "arc" / "data" / "curriculum" / "README.md"
@@ -93,7 +94,9 @@ def picture() -> bytes:
         ]
         for name in FAMILIES
     }
-    return as_png(tasks_figure(pairs))
+    buffer = BytesIO()
+    tasks_figure(pairs).savefig(buffer, format="png", dpi=160, facecolor="white")
+    return buffer.getvalue()
 
 
 def tasks_figure(tasks: Mapping[str, Sequence[Pair]], columns: int = 2) -> Figure:
@@ -106,8 +109,9 @@ def tasks_figure(tasks: Mapping[str, Sequence[Pair]], columns: int = 2) -> Figur
     pairs = max(map(len, tasks.values()))
     rows = -(-len(tasks) // columns)
     width = LABEL + pairs * PAIR
-    with drawing():
-        figure = new_figure(INCHES * ROW * rows, INCHES * width * columns)
+    with drawing("tasks"):
+        size = INCHES * width * columns, INCHES * ROW * rows
+        figure = Figure(figsize=size, layout="constrained", facecolor="none")
         axes = figure.add_subplot()
         for index, (name, shown) in enumerate(tasks.items()):
             column, row = divmod(index, rows)

@@ -47,10 +47,9 @@ from raylab.files import Place
 from raylab.grid_metrics import label_of, mode_of, worst
 from raylab.live import log_progress, progress
 from raylab.log import log_line
-from raylab.report.charts import learning_curves_png
 from raylab.report.models import epoch_line, summary_table
 from raylab.report.page import PAGE, write_page
-from raylab.report.sweep import curve_names, sweep_page, sweep_table
+from raylab.report.sweep import sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.tracking import Tracker, tracking
@@ -58,7 +57,6 @@ from raylab.training.held_out import with_test
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
-CURVES = "curves.png"
 GROWTH_BYTES = 2 << 30
 """Growth of a process since its first trial, after which the next trial moves to a new one."""
 SETTINGS = {
@@ -340,9 +338,6 @@ def _conclude(
     histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}
     monitor = config.training.monitor
     (run / BEST).write(yaml.encode())
-    names = curve_names(metrics)
-    drawn = {names[trial]: history for trial, history in histories.items()}
-    (run / CURVES).write(learning_curves_png(drawn, monitor))
     run.write_record(metrics)
     for tracker in trackers.values():
         tracker.log(len(metrics.trials), sweep_figures(metrics, monitor))
@@ -372,7 +367,6 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
     log_line(
         f"best configuration {run / BEST}\n"
         f"best checkpoint {best.checkpoint}\n"
-        f"learning curves {run / CURVES}\n"
         f"report {run / PAGE}",
         uri=run.uri,
         checkpoint=best.checkpoint,

@@ -249,7 +249,7 @@ def _share(pairs: int, apart: int) -> BenchmarkFigure:
         apart / pairs,
         None,
         f"{apart:,} of {pluralize(pairs, 'pair')} of models "
-        f"{'differs' if apart == 1 else 'differ'} beyond chance.",
+        f"{'differs' if apart == 1 else 'differ'} at the 5 % level (Holm).",
         "it counts decisions; at most 5 % of benchmarks have a wrong one",
     )
 
@@ -261,15 +261,15 @@ def _smallest(table: pd.DataFrame, level: float) -> BenchmarkFigure:
     columns = ["error", "freedom", "groups", "differing"]
     error, freedom, groups, differing = usable[columns].median().tolist()
     value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
+    sentence = "A true difference of {} is detected 80 % of the time."
     # This many items must differ, each by 1 at most, for 2^(1 - n) to reach the level.
     needed = 1 - np.log2(level)
-    if differing < needed:
-        value = max(value, needed / groups)
+    if differing < needed and value < needed / groups:
+        value, sentence = needed / groups, "No difference below {} can be detected."
     if value > 1:
         return missing_figure(name, "these items cannot tell any two models apart")
-    sentence = f"These items miss most differences below {points(value)}."
     reason = "it is a property of the items and the number of models, not an estimate"
-    return make_figure(value, None, sentence, reason)
+    return make_figure(value, None, sentence.format(points(value)), reason)
 
 
 def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array) -> Iterator[Rank]:

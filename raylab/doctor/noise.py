@@ -50,13 +50,8 @@ AXES: dict[str, tuple[int, ...]] = {
 """Axes of the (generations, models, items) cells along which an effect varies."""
 LEVELS = ("generation", "model", "item")
 RESIDUAL = "epochs"
-DESIGNS = {
-    "as it is": (1, 1, 1),
-    "twice the items": (2, 1, 1),
-    "twice the generations": (1, 2, 1),
-    "twice the epochs": (1, 1, 2),
-}
-"""Multiples of the numbers of items, generations and epochs."""
+DESIGNS = {"items": (2, 1, 1), "generations": (1, 2, 1), "epochs": (1, 1, 2)}
+"""Multiples of the numbers of items, generations and epochs, by what is doubled."""
 DRAWS = 10_000
 BLOCKS = 10
 """Most blocks of the jackknife."""
@@ -100,6 +95,7 @@ class Noise(Part):
 
     components: tuple[Component, ...]
     designs: tuple[Design, ...]
+    """The present one, then those with twice the number of each source of noise."""
     signal_to_noise: BenchmarkFigure
     """Standard deviation of the models over that of the noise in a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
@@ -109,7 +105,7 @@ class Noise(Part):
     @property
     def sentence(self) -> str:
         """The noise in words."""
-        shares = {part.name: part.share for part in self.components[1:] if part.share is not None}
+        shares = {c.name: c.share for c in self.components[1:] if c.share is not None}
         if not shares:
             return self.components[0].variance.sentence
         name = max(shares, key=shares.__getitem__)
@@ -385,23 +381,17 @@ def _signal_to_noise(fit: _Fit | None, cells: Cells) -> BenchmarkFigure:
 
 
 def _designs(fit: _Fit) -> Iterator[Design]:
-    reasons = {
-        "twice the generations": "there are no two generations of the same models",
-        "twice the epochs": "no item is answered twice in a generation",
-    }
-    for name, more in DESIGNS.items():
-        if name in reasons and name.removeprefix("twice the ") not in fit.sources:
-            why = f"{reasons[name]}, so the gain cannot be estimated"
-            error = missing_figure(f"The standard error with {name}", why)
-            reliability = missing_figure(f"The reliability with {name}", why)
-        else:
-            errors = np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))
-            start = "A" if more == (1, 1, 1) else f"With {name} a"
-            sentence = f"{start} model's mean is off by {points(errors[0])}, one standard error."
-            error = fit.figure(errors, sentence)
-            ratio = fit.signal(more)
-            reliability = fit.figure(
+    doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
+    for name, more in {"as it is": (1, 1, 1), **doubled}.items():
+        errors = np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))
+        ratio = fit.signal(more)
+        yield Design(
+            name=name,
+            standard_error=fit.figure(
+                errors, f"A model's mean is off by {points(errors[0])}, one standard error."
+            ),
+            reliability=fit.figure(
                 ratio / (1 + np.abs(ratio)),
                 "{:.2f} of the variance of models' means comes from the models.",
-            )
-        yield Design(name=name, standard_error=error, reliability=reliability)
+            ),
+        )

@@ -10,7 +10,6 @@ vary together. Two sets of items rank two models with a true difference of z sta
 with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +59,7 @@ class TauPoint(Part):
 
     items: int
     tau: float
-    interval: tuple[float, float] | None
+    interval: tuple[float, float]
 
 
 class ShortForm(Part):
@@ -76,11 +75,6 @@ class ShortForm(Part):
     """Names, the most discriminating first; none if there is no short form."""
     chosen_on: tuple[str, ...]
     """Models that the items were chosen on."""
-
-    @property
-    def sentence(self) -> str:
-        """The short form in words."""
-        return self.size.sentence
 
 
 class Stability(Part):
@@ -103,7 +97,7 @@ class Stability(Part):
     @property
     def sentence(self) -> str:
         """The stability in words."""
-        return f"{self.tau.sentence} {self.headroom.sentence} {self.short_form.sentence}"
+        return f"{self.tau.sentence} {self.headroom.sentence} {self.short_form.size.sentence}"
 
 
 class PriorAgreement(Part):
@@ -164,7 +158,7 @@ def measure_stability(matrix: Matrix) -> Stability:
         curve=curve,
         alpha=_alpha(matrix),
         split_half=_split_half(matrix),
-        saturated=_saturated(matrix),
+        saturated=_count_easy(matrix),
         headroom=_headroom(matrix, sample),
         short_form=_short_form(matrix),
     )
@@ -193,17 +187,17 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoi
     measured = float(_halves_tau(gaps))
     ties = {share: _ties(matrix, (first, second), share) for share in SHARES}
 
-    def expected(true: Array, share: float = 0.5) -> float:
+    def expect(true: Array, share: float = 0.5) -> float:
         net = float(((2 * ndtr(np.sqrt(share) * true) - 1) ** 2).mean())
         return min(net / (1 - ties[share]), 1.0)
 
     ends = search_ends(
         measured,
-        lambda multiple: expected(_shrink(gaps, multiple)),
+        lambda multiple: expect(_shrink(gaps, multiple)),
         lambda multiple: _halves_tau(_shrink(gaps, multiple) + moves),
     )
-    low, middle, high = (expected(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3)
-    curve = tuple(_curve(len(matrix.items), gaps, expected, (low, middle, high)))
+    low, middle, high = (expect(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3)
+    curve = tuple(_curve(len(matrix.items), gaps, expect, (low, middle, high)))
     value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
     sentence = (
         f"Two halves of the {pluralize(len(matrix.items), 'item')} rank {50 * (1 + value):.0f} % "
@@ -213,15 +207,15 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoi
 
 
 def _curve(
-    size: int, gaps: Array, expected: Callable[[Array, float], float], ends: tuple[float, ...]
+    size: int, gaps: Array, expect: Callable[[Array, float], float], ends: tuple[float, ...]
 ) -> Iterator[TauPoint]:
     """Yields tau by numbers of items, for the multiples of the gaps that give these ends."""
     grid = np.append(0.0, np.geomspace(*MULTIPLES))
-    halves = [expected(multiple * gaps, 0.5) for multiple in grid]
+    halves = [expect(multiple * gaps, 0.5) for multiple in grid]
     multiples = np.interp(ends, halves, grid)
     for share in SHARES:
         if items := round(share * size):
-            low, middle, high = (expected(multiple * gaps, share) for multiple in multiples)
+            low, middle, high = (expect(multiple * gaps, share) for multiple in multiples)
             yield TauPoint(items=items, tau=middle, interval=(low, high))
 
 
@@ -263,13 +257,8 @@ def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) ->
 
 def _draw_sets(items: int, size: int) -> Array:
     """Returns (items, SUBSETS) random sets of a size: 1 for items in the set, else 0."""
-    return (_draw_orders(items) < size).astype(float)
-
-
-@functools.lru_cache(maxsize=1)
-def _draw_orders(items: int) -> NDArray[np.int64]:
-    """Returns (items, SUBSETS) ranks of items in random orders."""
-    return np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
+    orders = np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
+    return (orders < size).astype(float)
 
 
 def _means(matrix: Matrix, sets: Array) -> Array:
@@ -317,7 +306,7 @@ def _split_half(matrix: Matrix) -> BenchmarkFigure:
     return make_figure(value, None, sentence, "see alpha, which estimates the same")
 
 
-def _saturated(matrix: Matrix) -> BenchmarkFigure:
+def _count_easy(matrix: Matrix) -> BenchmarkFigure:
     ease = np.nanmean(matrix.scores, axis=0)
     easy = int((ease >= NEARLY_ALL - TINY).sum())
     sentence = (

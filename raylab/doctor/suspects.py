@@ -70,7 +70,7 @@ def find_suspects(
     for name, reason in (*_wrong_keys(matrix, judged), *_unanimous(judged)):
         reasons[name].append(reason)
     for duplicate in find_duplicates(described):
-        reasons[duplicate.item].append(_repeated(duplicate))
+        reasons[duplicate.item].append(_explain(duplicate))
     suspects = [
         Suspect(
             item=name,
@@ -98,7 +98,7 @@ def _wrong_keys(matrix: Matrix, judged: pd.DataFrame) -> Iterator[tuple[str, Rea
         models, difficulty, isotonic = figures[["models", "difficulty", "isotonic"]]
         weaker = f", and weaker models do better (signed isotonic R^2 {isotonic:.2f})"
         sentence = (
-            f"The key may be wrong, with a probability of {chances[place]:.2f}: the mean score of "
+            f"Its key is wrong with a probability of {chances[place]:.2f}: the mean score of "
             f"{models:.0f} models is {1 - difficulty:.2f}{weaker if isotonic < 0 else ''}."
         )
         figure = float(chances[place])
@@ -118,7 +118,7 @@ def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
         yield str(row.Index), Reason(kind=kind, figure=figure, sentence=text)
 
 
-def _repeated(duplicate: Duplicate) -> Reason:
+def _explain(duplicate: Duplicate) -> Reason:
     other, target = duplicate.original, "" if duplicate.same_target else ", with another target"
     if duplicate.similarity == 1:
         kind, sentence = Fault.DUPLICATE, f"It has the text of {other}{target}."

@@ -101,7 +101,18 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
     except DataError as error:
         if scores[0].tree.layout is not Layout.NAMED or config.strict:
             raise
-        return _describe_means(scores[0].tree, sums[0], files, listed, str(error))
+        return TreeQuality(
+            figures={name: BenchmarkFigure(reason=str(error)) for name in METRICS},
+            models={},
+            file_counts={},
+            generations={},
+            priors={},
+            layout=scores[0].tree.layout,
+            layout_reason=scores[0].tree.reason,
+            files=files,
+            skipped=listed,
+            warnings=(f"no figures: {error}",),
+        )
     table, *priors = tables
     on_priors = {prior.tree.location: prior.accuracies(_is_pooled(config)) for prior in priors}
     accuracies = MeanAccuracies(
@@ -127,27 +138,6 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
 def _is_pooled(config: QualityConfig) -> bool:
     means = config.quality_eval_cfg.prior_means
     return means == "files" or (means is None and bool(config.reference_datasets))
-
-
-def _describe_means(
-    tree: ScoreTree, sums: Sums, files: FileCounts, skipped: tuple[SkippedFile, ...], reason: str
-) -> TreeQuality:
-    """Returns the accuracies of models that the figures cannot compare, for a reason."""
-    means: dict[str, list[float]] = {}
-    for (model, _), mean in zip(sums.units, sums.means.tolist(), strict=True):
-        means.setdefault(model, []).append(mean)
-    return TreeQuality(
-        figures={name: BenchmarkFigure(reason=reason) for name in METRICS},
-        models={model: sum(values) / len(values) for model, values in means.items()},
-        file_counts={},
-        generations={},
-        priors={},
-        layout=tree.layout,
-        layout_reason=tree.reason,
-        files=files,
-        skipped=skipped,
-        warnings=(f"no figures: {reason}",),
-    )
 
 
 def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:

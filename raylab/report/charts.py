@@ -1,4 +1,4 @@
-"""Charts and ARC grids as inline SVG in the colours of their page, and as PNG on white.
+"""Charts and ARC grids as inline SVG in the colours of their page.
 
 Charts are drawn in the colours of a light theme. In the SVG each colour becomes `currentColor` or a
 CSS variable with that colour as its fallback, so that a page can set others for a dark theme. The
@@ -11,7 +11,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO, StringIO
+from io import StringIO
 from itertools import groupby
 from typing import Any, cast
 
@@ -80,7 +80,7 @@ History = Sequence[Mapping[str, float]]
 
 
 @contextmanager
-def drawing(prefix: str = "raylab") -> Generator[None]:
+def drawing(prefix: str) -> Generator[None]:
     """Sets the style, and silences warnings about letters that the measuring font lacks."""
     style = cast(dict[Any, Any], STYLE | {"svg.hashsalt": prefix})
     with mpl.rc_context(style), warnings.catch_warnings():
@@ -88,16 +88,9 @@ def drawing(prefix: str = "raylab") -> Generator[None]:
         yield
 
 
-def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Returns an empty figure of a size in inches."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
-
-
-def as_png(figure: Figure) -> bytes:
-    """Returns the figure as a PNG on white."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, facecolor="white")
-    return buffer.getvalue()
+def new_figure(height: float) -> Figure:
+    """Returns an empty figure of this height in inches."""
+    return Figure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
 
 
 def as_svg(figure: Figure, title: str) -> Markup:
@@ -136,12 +129,6 @@ def learning_curves(
         best = "lowest" if _is_loss(metric) else "highest"
         title = f"{label_of(metric)} by {axis}; the large mark is the {best}"
         return as_svg(_curves_figure(histories, metric, axis), title)
-
-
-def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
-    """Returns a PNG of `learning_curves` on white, for many trials with the best in colour."""
-    with drawing():
-        return as_png(_curves_figure(histories, metric, height=4.2))
 
 
 def grid_svg(
@@ -189,10 +176,8 @@ def _name(text: str) -> str:
     return shorten(printable(text, breaks=False), NAME_LENGTH)
 
 
-def _curves_figure(
-    histories: Mapping[str, History], metric: str, axis: str = "epoch", height: float = 3.1
-) -> Figure:
-    figure = new_figure(height)
+def _curves_figure(histories: Mapping[str, History], metric: str, axis: str) -> Figure:
+    figure = new_figure(3.1)
     axes = figure.add_subplot(xlabel=axis)
     points = {
         name: line for name, rows in histories.items() if (line := _points(rows, axis, metric))

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.ticker import PercentFormatter
@@ -20,11 +20,14 @@ from raylab.quality.record import BenchmarkFigure, Quality
 from raylab.report.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.report.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.report.quality import quality_section
-from raylab.report.table import BEST, MISSING, Cell, Column, Row, Table, percent, shorten
+from raylab.report.table import BEST, Cell, Column, Row, Table, figure_cell, percent, shorten
+from raylab.runs.records import Measure
 from raylab.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
 """The page of a diagnosis in runs whose `report.html` shows something else."""
+VALUE = Column("value and 95 % interval", text=True)
+NUMBER = Measure("", better=None, form="number")
 SHOWN_MODELS = 12
 """Most models in the matrix of pairs: the best ones."""
 COMPARED_MODELS = 5
@@ -146,25 +149,12 @@ def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
     """Returns a table of figures with their intervals and sentences."""
     return Table(
         title,
-        ["figure", "value", Column("95 % interval", text=True), Column("what it says", text=True)],
-        [[name, *_figure_cells(figure), figure.sentence] for name, figure in figures.items()],
+        ["figure", VALUE, Column("what it says", text=True)],
+        [[name, figure_cell(NUMBER, figure), figure.sentence] for name, figure in figures.items()],
     )
 
 
-def _figure_cells(figure: BenchmarkFigure) -> Row:
-    if figure.value is None:
-        return [Cell("-", look=MISSING), ""]
-    # Numbers of items are whole; all other figures are at most about 1.
-    is_count = figure.value > 1 and figure.value.is_integer()
-    text = f"{figure.value:,.0f}" if is_count else f"{figure.value:.3f}"
-    if figure.interval is None:
-        return [text, Cell("none", small=figure.reason or "")]
-    low, high = figure.interval
-    return [text, f"{low:.3f} to {high:.3f}"]
-
-
-def _differences(differences: Differences) -> Iterator[Block]:
-    yield differences.sentence
+def _differences(differences: Differences) -> Iterator[Table]:
     models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
     if len(models) > 1:
         pairs = {(pair.first, pair.second): pair for pair in differences.shown}
@@ -201,19 +191,27 @@ def _pair_cell(pair: Difference | None) -> Cell:
 
 
 def _noise(noise: Noise) -> list[Block]:
-    parts = {part.name: part.share for part in noise.components if part.share}
-    drawn = [_variance_bar(parts)] if parts else []
-    figures = {part.name: part.variance for part in noise.components}
-    designs = {
-        f"{name}, {design.name}": figure
-        for design in noise.designs
-        for name, figure in (("error", design.standard_error), ("reliability", design.reliability))
-    }
+    shares = {component.name: component.share for component in noise.components if component.share}
+    drawn = [_variance_bar(shares)] if shares else []
+    figures = {component.name: component.variance for component in noise.components}
+    designs = Table(
+        "Larger benchmarks",
+        ["size", *(replace(VALUE, label=label) for label in ("standard error", "reliability"))],
+        [
+            [
+                design.name,
+                figure_cell(NUMBER, design.standard_error),
+                figure_cell(NUMBER, design.reliability),
+            ]
+            for design in noise.designs
+        ],
+        "A model's mean score is off by one standard error. Reliability is the share of the "
+        "variance of models' means that comes from the models.",
+    )
     return [
-        noise.sentence,
         block("charts", drawn, "Shares of the variance of a score, by source."),
         _figures("Variance", {**figures, "signal to noise": noise.signal_to_noise}),
-        _figures("Gain from more items, generations or epochs", designs),
+        *([designs] if designs.rows else []),
     ]
 
 
@@ -308,8 +306,7 @@ def _stability(stability: Stability) -> Iterator[Block]:
             "split half": stability.split_half,
             "saturated items": stability.saturated,
             "headroom": stability.headroom,
-            "short form": stability.short_form.size,
-            "its tau": stability.short_form.tau,
+            "tau of the short form": stability.short_form.tau,
             "tau of random items": stability.short_form.random_tau,
         },
     )
@@ -325,8 +322,7 @@ def _tau_curve(stability: Stability) -> Markup:
         axes = figure.add_subplot(xlabel="items")
         axes.set_title("Kendall's tau")
         axes.plot(sizes, [point.tau for point in stability.curve], color=SERIES[0], linewidth=2)
-        ends = [point.interval or (np.nan, np.nan) for point in stability.curve]
-        low, high = zip(*ends, strict=True)
+        low, high = zip(*(point.interval for point in stability.curve), strict=True)
         axes.fill_between(sizes, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
         axes.set_ylim(top=1.02)
         return as_svg(figure, "Kendall's tau of two rankings by the number of items")
@@ -334,10 +330,10 @@ def _tau_curve(stability: Stability) -> Markup:
 
 def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
     if diagnosis.priors:
-        figures = {prior.name: prior.tau for prior in diagnosis.priors}
-        blocks: list[Block] = [prior.sentence for prior in diagnosis.priors]
-        blocks.append(_figures("Agreement of rankings", figures))
-        yield Section("priors", "Agreement with earlier benchmarks", blocks)
+        rows = [[p.name, figure_cell(NUMBER, p.tau), p.sentence] for p in diagnosis.priors]
+        columns = ["benchmark", VALUE, Column("what it says", text=True)]
+        table = Table("Kendall's tau of the rankings", columns, rows)
+        yield Section("priors", "Agreement with earlier benchmarks", [table])
 
 
 def _diversity(diversity: Diversity | None) -> Iterator[Section]:

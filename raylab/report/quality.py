@@ -100,8 +100,6 @@ def quality_section(
     ]
     if quality.models:
         blocks.append(_accuracy_table(name, quality, rules or {}))
-    if not any(quality.generations.values()):
-        blocks.append("The tree has no generations.")
     blocks.append(f"Score files: {_count_files(quality)}.")
     return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
 

@@ -148,7 +148,7 @@ def test_responses_that_cannot_be_compared_have_a_diagnosis_and_the_reason(
     quality, record = measure(file, tmp_path, strict=False)
     reasons = {figure.reason for figure in quality.figures.values()}
     assert len(reasons) == 1 and "have different generations" in str(reasons)
-    assert record.items == 60 and quality.models["org/m1"] == np.mean(SCORES["org/m1"])
+    assert record.items == 60 and not quality.models
     assert [file.reason for file in quality.skipped] == ["1 samples without a score"]
     assert "warning: no figures: the models of" in capsys.readouterr().out
 

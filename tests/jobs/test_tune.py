@@ -104,7 +104,6 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())
     kept = read_checkpoint(Path(trained[0]["checkpoint"])).model
     assert kept.model_dump(mode="json") == best["model"]
-    assert (tmp_path / "sweep" / "curves.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "sweep" / "report.html").read_text()
     assert all(f">{trial}</td>" in page for trial in ranked)
     accepted = subprocess.run(

@@ -11,7 +11,6 @@ from raylab.report.charts import (
     SERIES,
     grid_svg,
     learning_curves,
-    learning_curves_png,
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -61,7 +60,6 @@ def test_among_many_only_the_best_has_a_name(metric: str, best: str):
     }
     names = [text for text in texts(learning_curves(histories, metric, "c")) if "trial" in text]
     assert names == [best]
-    assert learning_curves_png(histories, metric).startswith(b"\x89PNG\r\n")
 
 
 def test_the_score_by_views_has_a_tick_for_each_doubling():

@@ -78,7 +78,7 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
     """
     is_zip = source.place.name.endswith(".eval")
     with open_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
-        log, samples = _read_json(file) if archive is None else _read_zip(archive, choice)
+        log, samples = _read_json(file) if archive is None else _read_zip(archive)
         about = log.eval
         if log.status is None and log.results is None and about == _Eval():
             raise DataError(f"not {A_LOG}: it has neither status nor results")
@@ -100,16 +100,14 @@ def _read_json(file: BinaryIO) -> tuple[_Log, Iterable[Any] | None]:
     return log, elements(file, "the log", SAMPLE_BYTES)
 
 
-def _read_zip(archive: zipfile.ZipFile, choice: Choice) -> tuple[_Log, Iterable[Any] | None]:
+def _read_zip(archive: zipfile.ZipFile) -> tuple[_Log, Iterable[Any] | None]:
     """Returns the header, and the samples or their summaries; None without samples."""
     log, names = read_zip_header(archive, _LOG), dict.fromkeys(archive.namelist())
     members = [name for name in names if MEMBER.fullmatch(name)]
     if not members and SUMMARIES not in names:
         return log, None
-    if SUMMARIES in names:
-        lacks = _lacks(_read_list(archive, SUMMARIES), log.choose(choice.scorer))
-        if not members or not (log.invalidated or lacks):
-            return log, _read_list(archive, SUMMARIES)
+    if SUMMARIES in names and not (members and log.invalidated):
+        return log, _read_list(archive, SUMMARIES)
     return log, (decode(_SAMPLE, _read(archive, name), A_LOG, name) for name in members)
 
 
@@ -121,12 +119,6 @@ def _read_list(archive: zipfile.ZipFile, name: str) -> Iterator[Any]:
     file = io.BytesIO(_read(archive, name))
     file.seek(file.getvalue().index(b"[") + 1)
     return elements(file, name, SAMPLE_BYTES)
-
-
-def _lacks(summaries: Iterable[Any], wanted: Heading | None) -> bool:
-    """Returns True if the first summary with scores lacks the wanted score."""
-    scores = next((scores for sample in summaries if (scores := sample.get("scores"))), None)
-    return bool(wanted and scores and not {wanted.name, wanted.scorer} & set(scores))
 
 
 def _read_header(file: BinaryIO, source: Source, choice: Choice, origin: Origin) -> Row:

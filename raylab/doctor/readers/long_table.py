@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow.parquet as pq
 
-from raylab.bounded import decode, lines, over
+from raylab.bounded import decode, lines
 from raylab.doctor.readers.rows import UNNAMED, Choice, Origin, Row
 from raylab.doctor.readers.sample_lines import OBJECT
 from raylab.errors import DataError
@@ -23,8 +23,6 @@ COLUMNS = (*sorted(REQUIRED), "group", "generation", "weight", "epoch")
 TEXTS = ("model", "item", "group", "generation")
 PARQUET = (".parquet", ".pq")
 BATCH_ROWS = 1 << 14
-ROWS_PER_BYTE = 50
-"""Most rows per byte of a Parquet file, against files that claim too many."""
 WRONG = "rows with a weight that is not above 0, or an epoch that is not a whole number from 1"
 
 
@@ -58,13 +56,10 @@ def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
-    size = file.seek(0, 2)
     names = [name for name in pq.read_schema(cast(Any, file)).names if name in COLUMNS]
     # Repeated texts are kept in memory once.
     texts = [name for name in TEXTS if name in names]
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
-        if table.metadata.num_rows > BATCH_ROWS + ROWS_PER_BYTE * size:
-            raise over("the table", "rows for its size", ROWS_PER_BYTE * size)
         for batch in table.iter_batches(BATCH_ROWS, columns=names):
             yield from batch.to_pylist()
 

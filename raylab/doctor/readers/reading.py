@@ -55,9 +55,6 @@ def read_responses(
         OSError: A file cannot be read for the moment.
     """
     listed = Rows()
-    if tree.beside:
-        where = f"{tree.location}: set layout=flat to read them"
-        listed.leave_out("files beside the generations of a model", where, tree.beside)
     for source, fault in tree.faults:
         listed.leave_out(f"directories ({fault})", str(source.place))
     workers = workers or WorkersHere(ClusterConfig())
@@ -68,7 +65,6 @@ def read_responses(
     if strict and joined.left_out:
         reasons = Counter(joined.left_out).most_common(NAMED)
         named = [f"{count} {reason}, as {joined.examples[reason]}" for reason, count in reasons]
-        named += ["..."] if len(joined.left_out) > NAMED else []
         raise DataError(f"{tree.location}: {'; '.join(named)}; fix them, or set strict=false")
     return joined
 
@@ -95,7 +91,7 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
             reason = str(error)
         except BROKEN as error:
             reason = f"broken: {str(error) or type(error).__name__}"
-        kind = re.sub(r"line \d+", "a line", ":".join(reason.split(":")[:2]))
+        kind = re.sub(r"^line \d+: ", "", reason).partition(":")[0]
         rows.leave_out(f"files ({kind})", f"{source.place}: {reason}")
     return rows
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,7 +24,6 @@ MOST_ANSWERS = 20
 """Most models whose answers to an item are kept."""
 MOST_SAID = 200_000
 """Most answers that are kept from files that are read together."""
-MOST_REASONS = 100
 MOST_ROWS = 20_000_000
 """Most rows of files that are read together, against small files that expand."""
 
@@ -36,7 +34,6 @@ INVALIDATED = "samples that were invalidated: run them again"
 NO_NUMBER = "scores that are no numbers: choose another scorer or metric"
 OUTSIDE = "scores outside [0, 1]: scale them to it, or choose another scorer or metric"
 UNNAMED = "responses without a model or an item"
-OTHERS = "responses or files that cannot be used for other reasons"
 OTHER_TEXT = "responses to another text under the same id: rename the items"
 REPEATED = "responses that were repeated: the newest counts (epochs and generations are told apart)"
 
@@ -134,12 +131,12 @@ class Rows:
                     number = numbers[row.origin] = len(self.origins)
                     self.origins.append((source, row.origin.printable()))
                 self._add(number, row)
+                if len(self.columns[0]) > MOST_ROWS:
+                    raise over(str(source.place), "scores", MOST_ROWS)
         except Exception:
             for column in self.columns:
                 del column[length:]
             raise
-        if len(self.columns[0]) > MOST_ROWS:
-            raise over(str(source.place), "scores", MOST_ROWS)
 
     def _add(self, number: int, row: Row) -> None:
         name, score = as_name(row.item), row.wrong or read_score_value(row.value)
@@ -162,7 +159,6 @@ class Rows:
         """Counts responses or files that do not count, with the place of an example."""
         if reason not in self.left_out:
             reason = printable(reason, breaks=False)
-            reason = OTHERS if len(self.left_out) >= MOST_REASONS else reason
             self.examples.setdefault(reason, as_name(where))
         self.left_out[reason] += count
 
@@ -311,7 +307,6 @@ def read_score_value(value: object) -> float | str:
     return float(value) if 0 <= value <= 1 else OUTSIDE
 
 
-@lru_cache(1 << 16, typed=True)
 def as_name(value: object) -> str:
     """Returns a value as a printable name; a long one is cut and ends with its hash."""
     text = str(value)
