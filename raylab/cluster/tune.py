@@ -365,9 +365,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
         test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
     )
     log_line(
-        f"best configuration {run / BEST}\n"
-        f"best checkpoint {best.checkpoint}\n"
-        f"report {run / PAGE}",
+        f"best configuration {run / BEST}\nbest checkpoint {best.checkpoint}\nreport {run / PAGE}",
         uri=run.uri,
         checkpoint=best.checkpoint,
     )

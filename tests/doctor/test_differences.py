@@ -96,17 +96,19 @@ def test_a_pair_that_cannot_be_decided_has_a_reason(
     assert (pair.reason, pair.apart, differences.apart) == (reason, False, 0)
 
 
-def test_a_model_that_is_better_on_every_item_differs_for_sure() -> None:
-    differences = compare_models(as_matrix(answers((1, 0, 20))))
-    assert differences.apart == 1
-    assert [(rank.rank, rank.low, rank.high) for rank in differences.ranks] == [
-        (1, 1, 1),
-        (2, 2, 2),
-    ]
-
-
 def test_p_values_are_adjusted_step_by_step() -> None:
     assert adjust(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_certain_difference_separates_the_ranks() -> None:
+    ranks = compare_models(as_matrix(answers((1, 0, 20)))).ranks
+    assert [(rank.rank, rank.low, rank.high) for rank in ranks] == [(1, 1, 1), (2, 2, 2)]
+
+
+def test_the_smallest_difference_needs_items_that_differ() -> None:
+    # 2^(1 - n) is 0.05 at n = 1 - log2(0.05) = 5.32 items of 100.
+    smallest = compare_models(as_matrix(answers((1, 0, 1), (1, 1, 99)))).smallest
+    assert smallest.sentence == "No difference below 5.3 points can be detected."
 
 
 def test_the_smallest_difference_has_its_power() -> None:
@@ -127,4 +129,3 @@ def test_one_model_has_no_pairs_but_a_rank() -> None:
     differences = compare_models(as_matrix(np.ones((1, 3))))
     assert differences.share_apart.reason and differences.smallest.reason
     assert (differences.ranks[0].low, differences.ranks[0].high, differences.shown) == (1, 1, ())
-    assert type(differences).model_validate_json(differences.model_dump_json()) == differences

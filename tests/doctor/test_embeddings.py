@@ -17,10 +17,6 @@ def test_medoids_of_pairs_lie_half_a_distance_from_their_texts() -> None:
     assert mean_distance_to_medoid(vectors) == pytest.approx(0.1)
 
 
-def test_fewer_texts_than_clusters_are_their_own_medoids() -> None:
-    assert mean_distance_to_medoid(np.array([[0.0, 1.0], [5.0, 2.0]])) == 0.0
-
-
 def test_discrepancy_equals_its_definition() -> None:
     own, other = RANDOM.normal(size=(7, 3)), RANDOM.normal(1.0, size=(5, 3))
 

@@ -4,19 +4,16 @@ import io
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from raylab import frames
 from raylab.config.base import ClusterConfig
-from raylab.doctor.readers import inspect_logs
+from raylab.doctor.readers import inspect_logs, rows
 from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.readers.rows import (
     CANCELLED,
@@ -386,37 +383,16 @@ def bomb(content: bytes) -> bytes:
         return stream.getvalue()
 
 
-def many_rows() -> bytes:
-    """A Parquet file of some kilobytes that has a million rows."""
-    codes = np.zeros(1_000_000, np.int8)
-    names = pa.DictionaryArray.from_arrays(codes, ["x"])
-    with io.BytesIO() as stream:
-        table = pa.table({"model": names, "item": names, "score": codes.astype(float)})
-        pq.write_table(table, stream, compression="zstd", row_group_size=len(codes))
-        return stream.getvalue()
-
-
-def torn_page() -> bytes:
-    content = bytearray(many_rows())
-    content[4:200] = bytes(196)
-    return bytes(content)
-
-
-HOSTILE: dict[str, Callable[[], bytes]] = {
-    "bomb.eval": lambda: bomb(b" " * (1 << 24)),
-    "deep.eval": lambda: bomb(b"[" * 100_000),
-    "deep.json": lambda: b'{"eval": {}, "samples": [' + b"[" * 100_000,
-    "early.json": lambda: b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
-    "other.json": lambda: b'{"a": 1}',
-    "results_1.json": lambda: b'{"results": {}, "versions": {}}',
-    "torn.jsonl": lambda: b'{"model": "m", "item"',
-    "array.jsonl": lambda: b"[1]\n",
-    "empty.csv": bytes,
-    "torn.parquet": lambda: b"PAR1 and no more",
-    "rows.parquet": many_rows,
-    "page.parquet": torn_page,
-    "quotes.csv": lambda: b"model,item,score\nm,a," + b"1" * 200_000,
-    "no.eval": lambda: b"PK\3\4",
+HOSTILE = {
+    "bomb.eval": bomb(b" " * (1 << 24)),
+    "deep.json": b'{"eval": {}, "samples": [' + b"[" * 100_000,
+    "early.json": b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
+    "other.json": b'{"a": 1}',
+    "torn.jsonl": b'{"model": "m", "item"',
+    "empty.csv": b"",
+    "torn.parquet": b"PAR1 and no more",
+    "quotes.csv": b"model,item,score\nm,a," + b"1" * 200_000,
+    "no.eval": b"PK\3\4",
 }
 
 
@@ -425,7 +401,7 @@ def test_hostile_files_are_left_out_with_their_reasons(
 ) -> None:
     monkeypatch.setattr(inspect_logs, "SAMPLE_BYTES", 1 << 22)
     for name, content in HOSTILE.items():
-        (tmp_path / name).write_bytes(content())
+        (tmp_path / name).write_bytes(content)
     (tmp_path / "nothing.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "a\nb\x1b[31m.json").write_text("{")
     (tmp_path / "t.jsonl").write_text('{"model": "\\ud800", "item": "a", "score": 1}')
@@ -435,6 +411,17 @@ def test_hostile_files_are_left_out_with_their_reasons(
     assert surrogate == (r"\ud800", "a") and model == "m\\x1b[2J" and len(item) < 250
     assert sum(read.left_out.values()) == len(HOSTILE) + 2, read.examples
     assert all(text.isprintable() for text in [*read.left_out, *read.examples.values()])
+
+
+def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_ROWS", 3)
+    write_table(tmp_path / "a.csv", {"model": ["m"], "item": [1], "score": [1]})
+    many = ["n"] * 4
+    write_table(tmp_path / "b.parquet", {"model": many, "item": [*range(4)], "score": [1] * 4})
+    read = read_from(tmp_path)
+    assert cells(read) == {("m", "1"): 1.0} and len(read.left_out) == 1
 
 
 def test_a_place_without_responses_is_named(tmp_path: Path) -> None:

@@ -69,12 +69,6 @@ def test_a_short_form_is_tried_on_other_models_beside_random_items() -> None:
     assert low <= (form.random_tau.value or 0.0) <= high
 
 
-def test_a_form_chosen_on_noise_does_no_better_than_random_items_on_other_models() -> None:
-    forms = [measure_stability(as_matrix(answers(n, 14, 100, 0.0))).short_form for n in range(6)]
-    gains = [form.tau.value - (form.random_tau.value or 0.0) for form in forms if form.tau.value]
-    assert not gains or np.mean(gains) < 0.05
-
-
 def test_saturation_and_headroom_are_counted() -> None:
     scores = answers(6, 20, 200)
     scores[:, :30] = 1.0

@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from raylab.doctor.example import write_example
 from raylab.doctor.items import judge_items
-from raylab.doctor.readers.reading import read_responses
 from raylab.doctor.responses import Item
 from raylab.doctor.suspects import LIKELY, Fault, Suspect, find_suspects
 from raylab.doctor.wrong_keys import estimate_abilities, wrong_key_chances
-from raylab.quality.trees import find_tree
 from tests.doctor.simulation import Array, as_matrix
 
 ITEMS, CHOICES = 500, 4
@@ -124,25 +120,3 @@ def test_reasons_are_told_worst_first() -> None:
     assert last.reasons[-1].sentence == "It has the text of i00000, with another target."
     kinds = [list(Fault).index(s.reasons[0].kind) for s in (first, *others)]
     assert kinds == sorted(kinds)
-
-
-def test_the_example_has_what_was_planted(tmp_path: Path) -> None:
-    planted = write_example(tmp_path / "a", seed=3)
-    responses = read_responses(find_tree(str(tmp_path / "a")))
-    matrix = responses.matrix
-    assert matrix.scores.shape == (12, 300)
-    assert len(set(responses.table["generation"])) == 2
-    assert not responses.left_out
-    assert all("simulated" in name for name in (*matrix.models, *matrix.items))
-    suspects = find_suspects(matrix, judge_items(matrix), responses.items)
-    assert names(suspects, Fault.DUPLICATE) == set(planted.duplicates)
-    assert names(suspects, Fault.ALWAYS_RIGHT) >= set(planted.always_right)
-    assert names(suspects, Fault.ALWAYS_WRONG) >= set(planted.always_wrong)
-    assert not names(suspects, Fault.NEAR_DUPLICATE)
-    keys = names(suspects, Fault.WRONG_KEY) - set(planted.always_wrong)
-    assert len(keys & set(planted.wrong_keys)) >= 10
-    assert len(keys - set(planted.wrong_keys)) <= 2
-    write_example(tmp_path / "b", seed=3)
-    first, second = (sorted((tmp_path / name).rglob("*.json")) for name in "ab")
-    assert len(first) == 12 * 2 * 50
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -15,7 +15,7 @@ from raylab.doctor.diagnosis import Diagnosis
 from raylab.files import Place
 from raylab.quality.record import Quality
 from raylab.runs.run import Run
-from tests.doctor.eval_logs import every_eval_ever_files, inspect_file, lm_eval_files, sample
+from tests.doctor.eval_logs import inspect_file, lm_eval_files, sample
 from tests.evaluation.trees import write_scores
 from tests.object_storage import ObjectStorage
 
@@ -36,16 +36,6 @@ def write_inspect(root: Path, scores: Scores, suffix: str = "eval") -> Path:
 def write_lm_eval(root: Path, scores: Scores) -> Path:
     for model, row in scores.items():
         lm_eval_files(root, model, dict(enumerate(row)), "quiz")
-    return root
-
-
-def write_ever(root: Path, scores: Scores) -> Path:
-    for model, row in scores.items():
-        rows = [
-            {"sample_id": str(item), "evaluation": {"score": score}, "sample_hash": str(item)}
-            for item, score in enumerate(row)
-        ]
-        every_eval_ever_files(root, model, rows)
     return root
 
 
@@ -87,9 +77,6 @@ def measure(root: object, storage: Path, **keys: Any) -> tuple[Quality, Diagnosi
 
 FORMATS: dict[str, tuple[Callable[[Path, Scores], Path], Layout]] = {
     "inspect": (write_inspect, Layout.AUTO),
-    "lm_eval": (write_lm_eval, Layout.AUTO),
-    "ever": (write_ever, Layout.AUTO),
-    "table": (write_table, Layout.AUTO),
     "mixture": (write_mixture, Layout.AUTO),
     "directories": (write_directories, Layout.NAMED),
 }
@@ -104,7 +91,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Quality:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_same_scores_have_the_same_figures_in_every_format(
+def test_the_same_scores_have_the_same_figures_in_every_form_of_tree(
     tmp_path: Path, kind: str, s3: ObjectStorage, expected: Quality
 ) -> None:
     write, layout = FORMATS[kind]

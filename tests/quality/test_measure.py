@@ -81,7 +81,8 @@ def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
 
 
 def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
-    # As in test_metrics: prior .3 .5 .7, current .5 .1 .6 gives 0.5.
+    # Slope: x = -.2 0 .2, y = .1 -.3 .2 -> (-.02 + .04) / .08 = .25 > 0, so predictions rank
+    # 1 2 3 and actuals 2 1 3: 1 - 6 * 2 / 24 = 0.5.
     current = {"a": {"g1": [0.4], "g2": [0.6]}, "b": {"g1": [0.1], "g2": [0.1]}}
     current["c"] = {"g1": [0.6], "g2": [0.6]}
     prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}

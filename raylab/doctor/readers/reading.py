@@ -91,7 +91,7 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
             reason = str(error)
         except BROKEN as error:
             reason = f"broken: {str(error) or type(error).__name__}"
-        kind = re.sub(r"^line \d+: ", "", reason).partition(":")[0]
+        kind = re.sub(r"line \d+", "a line", ":".join(reason.split(":")[:2]))
         rows.leave_out(f"files ({kind})", f"{source.place}: {reason}")
     return rows
 
