@@ -21,7 +21,7 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if not config.cluster.joined and config.name is not None:
+    if not config.cluster.address_to_join and config.name is not None:
         # What is missing shows before the imports of the page, which take seconds.
         from raylab.annotation.run import find_annotation_run
 
@@ -34,7 +34,7 @@ def run(config: ReviewConfig) -> None:
         from raylab.review.server import import_decisions
 
         import_decisions(config, config.import_)
-    elif config.cluster.joined:
+    elif config.cluster.address_to_join:
         from raylab.cluster.review_page import serve
 
         serve(config)

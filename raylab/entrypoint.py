@@ -25,8 +25,7 @@ from raylab.config.compose import CONFIGS, as_yaml, compose_values, config_group
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.live import bars
-from raylab.log import PrintableFormatter, details, json_lines, log_line, structured
-from raylab.working_directory import refuse_keys
+from raylab.log import PrintableFormatter, details, json_lines, log_line, prints_json
 
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -170,14 +169,13 @@ def _status(
     """Runs the job, with JSON lines on `output` if it asks for them; returns its exit status."""
     try:
         if (config := _configure(kind, doc, argv)) is not None:
-            if config.log == "json" and not structured():
+            if config.log == "json" and not prints_json():
                 output.enter_context(json_lines(kind.job))
             if config.log == "debug":
                 output.enter_context(details())
             if config.log == "auto":
                 output.enter_context(bars())
             require_trackers(getattr(config, "tracking", ()))
-            refuse_keys(Path.cwd())
             run(config)
         sys.stdout.flush()
     except RaylabError as error:
@@ -192,7 +190,7 @@ def _status(
             # Otherwise Python's flush at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        if not structured():
+        if not prints_json():
             raise
         return _failed(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
     return 0

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from raylab.log import console, log_line, structured
+from raylab.log import console, log_line, prints_json
 from raylab.printable import duration, printable
 
 REFRESHES = 4
@@ -153,4 +153,4 @@ _state = _State()
 
 def _terminal() -> Console | None:
     out = console()
-    return out if out.is_terminal and not out.is_dumb_terminal and not structured() else None
+    return out if out.is_terminal and not out.is_dumb_terminal and not prints_json() else None

@@ -36,7 +36,7 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
         level: A level of `logging`.
         **fields: The data behind the message, as JSON values; printed with `log=json` only.
     """
-    if structured():
+    if prints_json():
         LOGGER.log(level, message, extra={"fields": fields})
     else:
         _print(printable(message), sys.stderr if level >= logging.ERROR else sys.stdout)
@@ -44,7 +44,7 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
 
 def log_tables(*tables: Table, **fields: Any) -> None:
     """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
-    if structured():
+    if prints_json():
         log_line("; ".join(str(table.title) for table in tables), **fields)
         return
     for table in tables:
@@ -57,7 +57,7 @@ def console() -> Console:
     return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
 
 
-def structured() -> bool:
+def prints_json() -> bool:
     """Returns True if this process prints JSON."""
     return bool(_active())
 
@@ -72,7 +72,7 @@ def details() -> Generator[None]:
         ALL.setLevel(logging.NOTSET)
 
 
-def detailed() -> bool:
+def prints_details() -> bool:
     """Returns True if this process prints the output of Ray's processes."""
     return ALL.isEnabledFor(logging.DEBUG)
 

@@ -15,7 +15,7 @@ from raylab.config.jobs import TrainConfig
 from raylab.config.schema import keys_of
 from raylab.entrypoint import help_text, main, run_job
 from raylab.errors import ConfigError, DataError, RaylabError
-from raylab.log import log_line, structured
+from raylab.log import log_line, prints_json
 from tests.told import lines_of
 
 ROOT = Path(__file__).parents[1]
@@ -171,7 +171,7 @@ def test_an_error_of_the_run_is_its_message_and_a_fault_of_raylab_has_a_tracebac
     line = err[-1]
     assert (line["level"], line["message"], line["status"]) == ("error", message, status)
     assert ("Traceback" in line.get("exception", "")) == is_fault
-    assert not structured()
+    assert not prints_json()
 
 
 def test_warnings_are_made_printable(

@@ -16,7 +16,7 @@ LAYERS = [
     {"log", "background", "grid_metrics"},
     {"live"},
     {"bounded"},
-    {"files", "working_directory"},
+    {"files"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint", "workers"},
     {"codebook", "tracking"},

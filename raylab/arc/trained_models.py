@@ -97,7 +97,7 @@ def _models_of(run: Run) -> list[_Model]:
         models.append(_Model(name, above, str(own / metrics.best.checkpoint)))
     if not models:
         raise RunError(f"{run} has no trained model yet: no epoch of a training is finished")
-    if not run.finished:
+    if not run.is_finished:
         LOGGER.warning("%s is not finished: its best checkpoint so far is taken", run)
     if skipped:
         LOGGER.warning(

@@ -49,7 +49,7 @@ def run_annotate(config: AnnotateConfig) -> None:
             left = _annotate(owned)
             if not left:
                 owned.archived.finish()
-                if not run.finished:
+                if not run.is_finished:
                     run.finish()
         # The report imports what draws charts, which takes seconds.
         from raylab.report.annotation_run import conclude
@@ -71,7 +71,7 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
             # A new run may make its archive.
             return False
 
-    if config.cluster.joined is None:
+    if config.cluster.address_to_join is None:
         require_endpoints(config.llm, known)
     log_forecast(rows)
 
@@ -98,7 +98,7 @@ def _annotate(annotation: AnnotationRun) -> str:
     )
     if not new and not unconfirmed:
         return ""
-    if config.cluster.joined is None:
+    if config.cluster.address_to_join is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm, annotation.archive.knows_endpoint)
     for model in Prices(config.llm).unpriced():

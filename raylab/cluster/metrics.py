@@ -1,19 +1,16 @@
 """The metrics that raylab reports to Ray, and their recording.
 
-Ray collects them from drivers and workers about every ten seconds, and once more when a process
-ends. It exports them to Prometheus with the prefix `ray_`, and the suffix `_total` for a counter.
-The last values are lost if a process is killed, or if the cluster ends before Prometheus asks. Jobs
-do not wait for that, because their files hold the final figures.
+Ray collects them about every ten seconds, and once more when a process ends. It exports them to
+Prometheus with the prefix `ray_`, and the suffix `_total` for a counter. The last values are lost
+if a process is killed, or if the cluster ends before Prometheus asks; the files of the jobs hold
+the final figures.
 """
 
-import logging
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ray.util.metrics import Counter, Gauge, Histogram
-
-LOGGER = logging.getLogger(__name__)
 
 LATENCY_SECONDS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0]
 """Bounds of the buckets of a histogram."""
@@ -55,7 +52,7 @@ WORKER_FAILURES = RayMetric(
     ("training",),
 )
 
-TRIAL_STATES = RayMetric(Gauge, "raylab_trials", "Trials of a sweep by state.", ("state",))
+TRIALS_ENDED = RayMetric(Gauge, "raylab_trials_ended", "Trials of a sweep that have ended.")
 BEST_SCORE = RayMetric(
     Gauge, "raylab_trials_best", "The best score of any trial of a sweep so far."
 )
@@ -73,7 +70,7 @@ FILES = RayMetric(
     ("outcome",),
 )
 COUNTERS = {"pairs": PAIRS, "tasks": TASKS, "files": FILES}
-"""What workers count, by the names that rooms without Ray know."""
+"""The counters of workers, by the names that code without Ray uses."""
 
 ATTEMPTS = RayMetric(
     Counter,
@@ -114,24 +111,15 @@ class Meters:
     run: str
 
     def record(self, metric: RayMetric, value: float = 1, /, **labels: str) -> None:
-        """Adds to a counter, sets a gauge or counts seconds; a refusal of Ray's is a warning."""
-        if value == 0 and metric.kind is Counter:
-            # Ray refuses to add it.
-            return
-        try:
-            getattr(_registered(metric), VERBS[metric.kind])(value, {"run": self.run, **labels})
-        except Exception as error:
-            _warn_once(metric.name, str(error))
+        """Adds to a counter, sets a gauge or counts seconds."""
+        # Ray refuses to add 0.
+        if value or metric.kind is not Counter:
+            getattr(_register(metric), VERBS[metric.kind])(value, {"run": self.run, **labels})
 
 
 @cache
-def _registered(metric: RayMetric) -> Any:
+def _register(metric: RayMetric) -> Any:
     """Returns Ray's own metric in this process."""
     bounds = [LATENCY_SECONDS] if metric.kind is Histogram else []
     kind: Any = metric.kind
     return kind(metric.name, metric.description, *bounds, ("run", *metric.labels))
-
-
-@cache
-def _warn_once(name: str, reason: str) -> None:
-    LOGGER.warning("metric %s is not recorded: %s", name, reason)

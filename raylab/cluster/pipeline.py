@@ -73,7 +73,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
 
 
 def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str, str]) -> None:
-    if run.finished:
+    if run.is_finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)
         return
@@ -116,7 +116,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         here = training.cluster.is_this_process
         trained = fit(training, own, shared, job=run, here=here)
         results[name] = with_test(training, own, trained, shared, workers)
-        if not own.finished:
+        if not own.is_finished:
             own.finish()
         run.write_record(PipelineMetrics(models=results))
     return results

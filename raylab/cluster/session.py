@@ -3,10 +3,9 @@
 import importlib.util
 import logging
 import os
-import re
 import secrets
 import socket
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -22,12 +21,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.log import detailed, structured
-from raylab.runs.run import RECORD, Run
+from raylab.log import prints_details, prints_json
+from raylab.runs.run import RECORD, SHARED_PLACES, Run
 
 logger = logging.getLogger(__name__)
 
-SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
 LOOPBACK = "127.0.0.1"
 TOKEN_FILE = Path("~/.ray/auth_token")
 """The token of all clusters for which the environment names no other."""
@@ -36,7 +34,7 @@ SETTINGS = {
     # a checkpoint that is written but not yet collected is lost with its worker.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
 }
-"""Variables of the processes that Ray starts for a job; those that the user sets go before."""
+"""Variables of the processes that Ray starts for a job; the user's own settings win."""
 JOIN_SECONDS = 5.0
 
 
@@ -49,19 +47,11 @@ def _suits(node: Node, config: ClusterConfig) -> bool:
     accelerator = config.accelerator_type
     if accelerator is not None and f"accelerator_type:{accelerator}" not in node["Resources"]:
         return False
-    labels = node["Labels"]
-    return all(_matches(labels.get(key), wanted) for key, wanted in config.label_selector.items())
-
-
-def _matches(label: str | None, wanted: str) -> bool:
-    """Returns True if Ray takes a node with this label for a selector's value."""
-    values = wanted.removeprefix("!")
-    allowed = re.split(", ?", values[3:-1]) if values.startswith("in(") else [values]
-    return (label in allowed) != wanted.startswith("!")
+    return config.label_selector.items() <= node["Labels"].items()
 
 
 def placement(config: ClusterConfig) -> dict[str, Any]:
-    """Returns what Ray takes for the nodes that a configuration asks for: of tasks and of Train."""
+    """Returns the options of Ray's tasks and of Ray Train that choose the configured nodes."""
     selector = {"label_selector": config.label_selector} if config.label_selector else {}
     accelerator = config.accelerator_type
     return selector | ({"accelerator_type": accelerator} if accelerator else {})
@@ -80,32 +70,17 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     Raises:
         ConfigError: the `lightning` package is installed, no Ray can be joined or started, or other
             accounts can read the token of a cluster.
-        RunError: a node of the cluster does not see the run's directory, or Ray will delete it.
+        RunError: a node of the cluster does not see the run's directory.
     """
     if importlib.util.find_spec("lightning") is not None:
         raise ConfigError(
             "package lightning is installed: Ray would mix it with pytorch_lightning; "
             "pip uninstall lightning"
         )
-    with nullcontext() if ray.is_initialized() else _connected(config.joined):
+    with nullcontext() if ray.is_initialized() else _connect(config.address_to_join):
         if run is not None:
-            require_kept(run)
             _require_shared(run)
         yield
-
-
-def require_kept(run: Run) -> None:
-    """Refuses a run in Ray's copy of the working directory on a cluster of several nodes.
-
-    Raises:
-        RunError: Ray would delete the run, and only the node of the job has it.
-    """
-    if run.in_working_directory and len(_nodes()) > 1:
-        raise RunError(
-            f"run {run} lies in Ray's copy of the working directory, as a relative storage= does "
-            "in a submitted job: other nodes have other copies, and Ray deletes them all. Give "
-            f"storage= {SHARED_PLACES}"
-        )
 
 
 def _require_shared(run: Run) -> None:
@@ -163,13 +138,13 @@ def _on_node(node: str) -> NodeAffinitySchedulingStrategy:
 
 
 @contextmanager
-def _connected(address: str | None) -> Generator[None]:
+def _connect(address: str | None) -> Generator[None]:
     # Without one Ray would write a token to `TOKEN_FILE`, for every account to read.
     lacks_token = os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
-    token = {"RAY_AUTH_TOKEN": _own_token()} if address is None and lacks_token else {}
+    token = {"RAY_AUTH_TOKEN": _draw_token()} if address is None and lacks_token else {}
     # Set until the end: this process reads it for each of its connections.
-    with variables(**token):
-        _connect(address)
+    with set_variables(**token):
+        _start_or_join(address)
         try:
             yield
         finally:
@@ -177,12 +152,12 @@ def _connected(address: str | None) -> Generator[None]:
 
 
 @cache
-def _own_token() -> str:
+def _draw_token() -> str:
     """Returns the token of all local Rays of this process, which Ray reads once."""
     return secrets.token_hex(32)
 
 
-def _connect(address: str | None) -> None:
+def _start_or_join(address: str | None) -> None:
     try:
         if address is None:
             _start()
@@ -209,7 +184,7 @@ def _start() -> None:
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         # The processes of a Ray inherit what is set as it starts.
-        with variables(**SETTINGS):
+        with set_variables(**SETTINGS):
             # Without an address Ray would join any cluster that it finds on the machine.
             _init("local", _node_ip_address=LOOPBACK)
     finally:
@@ -223,15 +198,15 @@ def _join(address: str) -> None:
     # A variable that is set here is one of a submitted job, or Ray Train hands it on.
     settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
     # Ray tries twenty times by default, for 40 seconds each.
-    with variables(RAY_gcs_server_port_wait_time_s="1"):
+    with set_variables(RAY_gcs_server_port_wait_time_s="1"):
         _init(address, runtime_env={"env_vars": settings})
 
 
 def _require_listener(address: str) -> None:
-    """Tells within seconds that nothing listens there, for which Ray takes most of a minute.
+    """Fails within seconds if nothing listens there; Ray would take most of a minute.
 
     Raises:
-        OSError: Nothing does.
+        OSError: Nothing listens.
     """
     url = urlsplit(address if "://" in address else f"//{address}")
     if url.scheme in ("", "ray") and url.hostname and url.port:
@@ -239,7 +214,7 @@ def _require_listener(address: str) -> None:
 
 
 @contextmanager
-def variables(**values: str) -> Generator[None]:
+def set_variables(**values: str) -> Generator[None]:
     """Sets environment variables of this process that are not set, while in use."""
     new = values.keys() - os.environ.keys()
     os.environ.update({name: values[name] for name in new})
@@ -266,7 +241,7 @@ def _require_private(token: Path) -> None:
 
 def _init(address: str, **options: Any) -> None:
     job = JobConfig()
-    if structured():
+    if prints_json():
         # ray.init(logging_config=...) would add a second handler with other keys to this process.
         ray_logger = logging.getLogger("ray")
         ray_logger.handlers.clear()
@@ -275,7 +250,7 @@ def _init(address: str, **options: Any) -> None:
     # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
     ray.init(
         address,
-        log_to_driver=detailed(),
+        log_to_driver=prints_details(),
         logging_level=logging.ERROR,
         job_config=job,
         **options,
@@ -290,7 +265,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
         what: the task in words, for the message of an error.
 
     Raises:
-        RaylabError: the task raised it.
+        RaylabError, OSError: the task raised it.
         RunError: the task was lost with its process or node, and so were its retries.
         ray.exceptions.RayActorError: the actor was lost.
         ray.exceptions.RayTaskError: the task raised any other error.
@@ -298,8 +273,8 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
     try:
         return ray.get(task)
     except RayTaskError as error:
-        if isinstance(error.cause, RaylabError):
-            raise error.cause from None
+        if isinstance(error.cause, RaylabError | OSError):
+            raise error.cause from error
         raise
     except RayActorError:
         raise
@@ -307,22 +282,6 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
         raise RunError(
             f"{what} was lost again and again: {error}\nfix the cause and continue with resume=true"
         ) from error
-
-
-async def awaited(call: Awaitable[Any]) -> Any:
-    """Returns the result of another actor's call, or raises its original error.
-
-    Raises:
-        RaylabError: the call raised it.
-        RunError: the call failed by a fault of raylab.
-        ray.exceptions.RayActorError: the actor was lost.
-    """
-    try:
-        return await call
-    except RayTaskError as error:
-        if isinstance(error.cause, RaylabError):
-            raise error.cause from None
-        raise RunError(f"an actor of the run failed: {error}") from error
 
 
 def uses_gpu(config: ClusterConfig) -> bool:
@@ -371,7 +330,7 @@ def even_share(nodes: Sequence[int], workers: int) -> int:
     return next(fits, 1)
 
 
-def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
+def count_trainings(config: ClusterConfig, wanted: int | None) -> int:
     """Returns the number of trainings to run side by side: `wanted`, or all that fit.
 
     Raises:

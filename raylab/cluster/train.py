@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 import ray.train
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
@@ -32,7 +32,7 @@ from raylab.cluster.workers import RayWorkers
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.live import progress
-from raylab.log import detailed, log_line
+from raylab.log import log_line, prints_details
 from raylab.runs.run import Run
 from raylab.training.held_out import with_test
 from raylab.training.listeners import (
@@ -77,18 +77,18 @@ def fit(
 ) -> TrainingMetrics:
     """Trains in the current Ray session; writes and returns the metrics of the run.
 
-    A run without epochs left is not trained again. A run with a checkpoint goes on from its latest.
-    The run is not finished yet, because its best checkpoint is not tested.
+    A run without epochs left is not trained again. A run with a checkpoint continues from its
+    latest. The run is not marked as finished, because its best checkpoint is still to be tested.
 
     Args:
         config: configuration of the training.
         run: run of the training.
-        sides: what `Workers.put` returned for its pairs.
+        sides: reference to its pairs, from `Workers.put`.
         on_epoch: callback, called on a separate thread; if it fails, it is called again after the
             next epoch or at the end.
         job: run of the job, if the training is a part of one; it labels Ray's metrics.
-        here: True to train in this process, which has the CPUs that Ray reserved for it; else Ray
-            Train places the workers.
+        here: True to train in this process, on the CPUs that Ray reserved for it; False to have
+            Ray Train place workers.
 
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
@@ -100,7 +100,7 @@ def fit(
         # Lightning takes seconds to import, and only processes that train need it.
         from raylab.training import local
 
-        listeners = _followers(config, run, meters, on_epoch)
+        listeners = _listeners(config, run, meters, on_epoch)
         pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
         return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
     with _messages(config, run, meters, on_epoch) as queue:
@@ -144,13 +144,13 @@ def _trainer(settings: WorkerSettings) -> TorchTrainer:
                 max_failures=cluster.max_failures, controller_failure_limit=CONTROLLER_FAILURES
             ),
             callbacks=[ForwardFailures(settings.queue, cluster.max_failures)],
-            logging_config=LoggingConfig(log_level="INFO" if detailed() else "CRITICAL"),
+            logging_config=LoggingConfig(log_level="INFO" if prints_details() else "CRITICAL"),
         ),
     )
 
 
 def _is_loss(error: ray.train.TrainingFailedError) -> bool:
-    """Returns True if the workers were lost with the cluster and did not fail themselves."""
+    """Returns True if the workers were lost or not placed, and did not fail themselves."""
     if not isinstance(error, ray.train.WorkerGroupError):
         return True
     # Ray Train wraps the death of a worker in an error that has no public name.
@@ -162,7 +162,7 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
 def _messages(
     config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> Generator[Queue]:
-    """Yields a queue whose messages the driver logs and gives to those who follow the epochs.
+    """Yields a queue whose messages the driver logs and passes to the epoch listeners.
 
     Raises:
         RunError: a file of the run could not be written after any epoch, nor at the end.
@@ -180,8 +180,7 @@ def _listen(
     queue: Queue, config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> None:
     with epoch_listeners(config.tracking, run) as own:
-        followers = own | _followers(config, run, meters, on_epoch)
-        listeners = Listeners[TrainingMetrics](followers)
+        listeners = Listeners[TrainingMetrics](own | _listeners(config, run, meters, on_epoch))
         while (message := _next(queue)) is not None:
             match message:
                 case logging.LogRecord():
@@ -196,10 +195,10 @@ def _listen(
         listeners.finish()
 
 
-def _followers(
+def _listeners(
     config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
 ) -> dict[str, EpochListener]:
-    """Returns what sets Ray's metrics of a training after an epoch, and the caller's own."""
+    """Returns the listener that sets Ray's metrics after an epoch, and the caller's own."""
 
     def measure(metrics: TrainingMetrics) -> None:
         last = metrics.last
@@ -216,15 +215,9 @@ def _next(queue: Queue) -> "logging.LogRecord | Line | TrainingMetrics | None":
         try:
             return queue.get(timeout=SILENT_SECONDS)
         except Empty:
+            free, total = ray.available_resources(), ray.cluster_resources()
             log_line(
-                f"no sign of the workers for {SILENT_SECONDS:g} s: they start, validate, or wait "
-                f"for a place ({_free_cpus()})"
+                f"no message from the workers for {SILENT_SECONDS:g} s: they start, validate, or "
+                f"wait for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are "
+                "free)"
             )
-
-
-def _free_cpus() -> str:
-    try:
-        free, total = ray.available_resources(), ray.cluster_resources()
-    except RayError as error:
-        return f"Ray does not tell which CPUs are free: {error}"
-    return f"{free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free"

@@ -1,7 +1,7 @@
 """The messages between the processes of a training.
 
 All of them import this module, so it must not import torch or Lightning, which take seconds; only
-the processes that train need these.
+the workers need these.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from raylab.runs.run import Run
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The settings that every worker gets.
+    """The settings of every worker.
 
     Attributes:
         config: Configuration of the training.
-        run: The run.
+        run: Run of the training.
         sides: The `Sides` of the training.
         start: The `Checkpoint` whose weights the model starts from, or None.
         queue: Queue of messages to the driver: lines, records of Python's logging, and the
@@ -37,7 +37,7 @@ class WorkerSettings:
 
 
 class Line(NamedTuple):
-    """A line that the driver logs, with its fields; `worker` is one that failed."""
+    """A line that the driver logs, with its fields; `worker` is the rank of a failed worker."""
 
     text: str
     fields: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 class ForwardFailures(ray.train.UserCallback):
-    """Callback in Ray Train's controller that tells the driver of failures."""
+    """Callback in Ray Train's controller that reports failures to the driver."""
 
     def __init__(self, queue: Queue, max_failures: int) -> None:
         self.queue, self.left = queue, max_failures

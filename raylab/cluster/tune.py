@@ -4,7 +4,6 @@ import ctypes
 import gc
 import logging
 import pickle
-from collections import Counter
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, cast
@@ -28,20 +27,19 @@ from raylab.arc.sweep import (
     rank_trials,
     sweep_figures,
 )
-from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
+from raylab.cluster.metrics import BEST_SCORE, TRIALS_ENDED, Meters
 from raylab.cluster.schedulers import DRAWN, SCORE, DrawsOfTune, scheduler_of
 from raylab.cluster.session import (
+    count_trainings,
     cpus_per_worker,
     session,
-    trainings_at_a_time,
+    set_variables,
     uses_gpu,
-    variables,
 )
 from raylab.cluster.train import fit
 from raylab.cluster.workers import workers_of
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.search import Search
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import label_of, mode_of, worst
@@ -72,17 +70,8 @@ SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }
 """What Tune reads in the process of the job as it runs trials, and hands on to theirs."""
-STATES = {
-    "PENDING": "pending",
-    "RUNNING": "running",
-    "PAUSED": "paused",
-    "TERMINATED": "ended",
-    "ERROR": "died",
-}
 FAILURE = "failure"
 """Key of the reason, in the result of a failed trial."""
-FAILED = "failed"
-"""State of a trial that could not be trained; Tune takes it for ended."""
 
 
 def tune(config: TuneConfig, sides: Sides) -> None:
@@ -96,7 +85,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
         RaylabError: the sweep failed for a reason that the user can act on.
     """
     with Run.open_alone(config) as run:
-        if run.finished:
+        if run.is_finished:
             log_line(f"run {run.name} is finished, nothing is left to do")
             _tell_outcome(run, run.read_record(SweepMetrics), config)
             return
@@ -106,17 +95,17 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             session(config.cluster, run),
         ):
             shared = ray.put(sides)
-            with variables(**SETTINGS), progress():
+            with set_variables(**SETTINGS), progress():
                 results = _tuner(config, run, shared).fit()
             _conclude(config, run, results, shared, trackers)
 
 
 def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    places = trainings_at_a_time(config.cluster, config.concurrent)
+    places = count_trainings(config.cluster, config.concurrent)
     log_line(
-        f"{config.trial_count} trials{_reason_of_count(config)}, {places} at a time of "
-        f"{config.cluster.workers} worker(s) each -> {run}",
+        f"{config.trial_count} trials, {places} at a time of {config.cluster.workers} worker(s) "
+        f"each -> {run}",
         trials=config.trial_count,
         concurrent=places,
         uri=run.uri,
@@ -163,15 +152,6 @@ def _resources(cluster: ClusterConfig) -> dict[str, float]:
         # It waits for its workers, so a CPU for it would be missing for them.
         return {"node:__internal_head__": 0.001}
     return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
-
-
-def _reason_of_count(config: TuneConfig) -> str:
-    """Says where a space that has an end decides how many trials there are."""
-    if config.search is Search.GRID:
-        return ", all combinations of the space"
-    if config.trial_count == config.space.size:
-        return ", one of each configuration: the space has no more"
-    return ""
 
 
 def _trial(
@@ -236,7 +216,7 @@ def _train_trial(
     metrics = fit(training, run, sides, report, job=Run.at(uri), here=here)
     if not reported:
         report(metrics)
-    if not run.finished:
+    if not run.is_finished:
         run.finish()
 
 
@@ -250,8 +230,7 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
-        self._tell(self._done(trials), trial, f": {describe(drawn)}", drawn=drawn)
-        self._count(trials)
+        self._log(_count_ended(trials), trial, f": {describe(drawn)}", drawn=drawn)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -268,21 +247,21 @@ class _Progress(ray.tune.Callback):
         best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
         self.meters.record(BEST_SCORE, best)
         figures = f"best {label_of(self.monitor)} {best:.4f}  trial {name} {score:.4f}"
-        line, done = f" {epoch_line(epoch)}", self._done(trials)
-        self._tell(done, trial, line, figures, epoch=epoch.epoch, score=score)
+        line, done = f" {epoch_line(epoch)}", _count_ended(trials)
+        self._log(done, trial, line, figures, epoch=epoch.epoch, score=score)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        done = self._done(trials, trial)
-        self._tell(done, trial, f" ended, {done} of {self.trials} done")
-        self._count(trials, trial)
+        # Tune notes only after this call that the trial has ended.
+        done = 1 + _count_ended([other for other in trials if other is not trial])
+        self.meters.record(TRIALS_ENDED, done)
+        self._log(done, trial, f" ended, {done} of {self.trials} done")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         reason = str(trial.get_error()).strip().rpartition("\n")[2]
         name = self._name(trial)
         log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
-        self._count(trials)
 
-    def _tell(self, done: int, trial: Any, end: str, figures: str = "", **fields: Any) -> None:
+    def _log(self, done: int, trial: Any, end: str, figures: str = "", **fields: Any) -> None:
         name = self._name(trial)
         log_progress(
             f"trial {name}{end}",
@@ -294,23 +273,12 @@ class _Progress(ray.tune.Callback):
             **fields,
         )
 
-    def _done(self, trials: list[Any], ended: Any = None) -> int:
-        """Returns how many trials have ended, with one that just `ended`."""
-        return sum(trial.is_finished() or trial is ended for trial in trials)
-
     def _name(self, trial: Any) -> str:
         return name_trial(trial.trial_id, trial.config[DRAWN], self.space)
 
-    def _count(self, trials: list[Any], ended: Any = None) -> None:
-        """Records the trials by state; for one that just `ended`, Tune's own state lags behind."""
-        states = Counter(
-            FAILED
-            if FAILURE in (trial.last_result or {})
-            else STATES["TERMINATED" if trial is ended else trial.status]
-            for trial in trials
-        )
-        for state in (*STATES.values(), FAILED):
-            self.meters.record(TRIAL_STATES, states[state], state=state)
+
+def _count_ended(trials: list[Any]) -> int:
+    return sum(trial.is_finished() for trial in trials)
 
 
 def _conclude(

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any, cast
 
 import ray
-from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import COUNTERS, Meters
 from raylab.cluster.session import count_places, cpus_per_worker, placement, result_of, uses_gpu
@@ -59,7 +58,7 @@ class RayWorkers:
                 if not pending:
                     return
                 (ready,), _ = ray.wait(list(pending), num_returns=1)
-                result = _result(ready, f"{function.__name__} of {pending[ready]}")
+                result = result_of(ready, f"{function.__name__} of {pending[ready]}")
                 yield pending.pop(ready), result
         finally:
             for reference in pending:
@@ -74,15 +73,5 @@ class RayWorkers:
 
 
 def workers_of(cluster: ClusterConfig, run: str) -> Workers:
-    """Returns the process that calls if the configuration says that it works, or Ray's tasks."""
+    """Returns the workers of a Ray session; this process if the configuration asks for no more."""
     return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster, run)
-
-
-def _result(task: "ray.ObjectRef[Any]", what: str) -> Any:
-    """Returns the result of a task; raises what it raised."""
-    try:
-        return result_of(task, what)
-    except RayTaskError as error:
-        if isinstance(error.cause, OSError):
-            raise error.cause from error
-        raise

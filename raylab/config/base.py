@@ -105,9 +105,8 @@ Location = Annotated[
 """A URI, or a path made absolute because Ray's workers run in other directories."""
 LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
 """An absolute path like `Location`, where URIs are refused."""
-LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
-LabelSelector = Annotated[Text, Field(pattern=rf"^!?({LABEL}|in\({LABEL}(, ?{LABEL})*\))$")]
-"""What Ray compares a node's label with: a value, `in(a,b)`, or either after a `!`."""
+Label = Annotated[Text, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")]
+"""The value of a label of a node."""
 ModelName = Annotated[Text, AfterValidator(_without_secret)]
 """A run name, a path or a URI of trained models."""
 
@@ -142,8 +141,8 @@ class ClusterConfig(Strict):
     """One GPU per worker; null uses GPUs if the cluster has enough."""
     accelerator_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     """Accelerator that the nodes of all workers and tasks have, by Ray's name, such as A100."""
-    label_selector: dict[str, LabelSelector] = {}
-    """Labels that the nodes of all workers and tasks have; values such as a, !a, in(a,b)."""
+    label_selector: dict[str, Label] = {}
+    """Labels, by their keys, that the nodes of all workers and tasks have."""
     max_failures: NonNegativeInt = 3
     """Worker deaths to recover from before the run fails."""
 
@@ -158,7 +157,7 @@ class ClusterConfig(Strict):
         return self.workers if isinstance(self.workers, int) else self.workers[1]
 
     @property
-    def joined(self) -> str | None:
+    def address_to_join(self) -> str | None:
         """Address of the running cluster that is joined; None starts a local one."""
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
@@ -170,7 +169,7 @@ class ClusterConfig(Strict):
     @property
     def is_this_process(self) -> bool:
         """True if one worker on this machine does the work, which needs no Ray."""
-        return self.most_workers == 1 and self.joined is None
+        return self.most_workers == 1 and self.address_to_join is None
 
 
 def _as_override(value: str) -> str:
@@ -226,7 +225,7 @@ class JobConfig(Strict):
     with what Ray's processes say."""
 
     @classmethod
-    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns composed values, not validated yet, with what follows from others set."""
         return values
 

@@ -71,7 +71,7 @@ def load_config(
     problems = [problem for problem in read if isinstance(problem, ConfigProblem)]
     try:
         sections = {} if file is None else _read_file(file, kind.foreign)
-        values = kind.resolved(compose_values(kind, usable, sections))
+        values = kind.resolve(compose_values(kind, usable, sections))
         config = kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         unchosen = {problem.path for problem in problems} & groups.keys()

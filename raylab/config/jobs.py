@@ -196,7 +196,7 @@ class EvaluateConfig(JobConfig):
     tracking: Trackers = ()
 
     @classmethod
-    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns composed values with the one generation that ARC Prize's scoring is about."""
         scoring = values.get("scoring")
         if isinstance(scoring, dict) and cast("dict[str, Any]", scoring).get("protocol") == "arc":
@@ -261,7 +261,7 @@ class QualityConfig(JobConfig):
         return embeddings
 
     @classmethod
-    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns composed values with a single reference dataset as a list of one."""
         datasets = values.get("reference_datasets")
         return (
@@ -353,7 +353,7 @@ class AnnotateConfig(JobConfig):
     tracking: Trackers = ()
 
     @classmethod
-    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Reads the codebook's file, and leaves out the models of roles that nobody asks."""
         name = values.get("codebook")
         if isinstance(name, str) and (name in EXAMPLES or PurePath(name).suffix):

@@ -6,7 +6,6 @@ written whole or not at all.
 
 import contextlib
 import fcntl
-import logging
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from raylab.files import Place, is_temporary, make_directory, require_writable
 from raylab.log import bind_run
 from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
-from raylab.working_directory import is_in_copy
 
 METRICS = "metrics.json"
 REPORT = "report.json"
@@ -34,8 +32,10 @@ RECORD_BYTES = 1 << 25
 """Longest record that is read."""
 LISTED_RUNS = 8
 """Most runs that an error names."""
+SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
+COPIES = "/working_dir_files/_ray_pkg_"
+"""Part of the path of each copy that Ray makes of the working directory of a submitted job."""
 
-LOGGER = logging.getLogger(__name__)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 R = TypeVar("R", bound=Record)
@@ -73,12 +73,6 @@ class Run(Place):
             ConfigError: No filesystem opens the storage.
         """
         run = cls.locate(config)
-        if run.in_working_directory:
-            LOGGER.warning(
-                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
-                "storage= an absolute path or a URI",
-                run,
-            )
         record = run._read_resumable(config)
         if record is None:
             started = RunRecord.start(config, run.name)
@@ -122,10 +116,18 @@ class Run(Place):
         """Returns the run directory of `config`, which need not exist.
 
         Raises:
+            RunError: Ray would delete it with its copy of the job's working directory.
             ConfigError: No filesystem opens the storage.
         """
         name = config.name or f"{config.job}-{config_hash(config)}"
-        return cls.at(Place.at(config.storage) / name)
+        run = cls.at(Place.at(config.storage) / name)
+        if run.is_local and COPIES in run.path:
+            raise RunError(
+                f"run {run} lies in Ray's copy of the working directory, as a relative storage= "
+                "does in a submitted job; other nodes have other copies, and Ray deletes them all: "
+                f"give storage= {SHARED_PLACES}"
+            )
+        return run
 
     @cached_property
     def id(self) -> str | None:
@@ -147,12 +149,7 @@ class Run(Place):
         return record
 
     @property
-    def in_working_directory(self) -> bool:
-        """True in the copy that Ray makes of a submitted job's working directory."""
-        return self.is_local and is_in_copy(self.path)
-
-    @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True if the whole run is done; False without a record."""
         record = self.read_record(RunRecord)
         return record is not None and record.finished is not None

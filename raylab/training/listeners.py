@@ -26,7 +26,7 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
     metrics = run.read_record(TrainingMetrics)
     if metrics is None or not metrics.ended:
         return None
-    state = "finished, nothing is left to do" if run.finished else "trained already"
+    state = "finished, nothing is left to do" if run.is_finished else "trained already"
     log_line(f"run {run.name} is {state}", training=run.name)
     return metrics
 

@@ -35,7 +35,7 @@ def test_training_is_timed_against_the_baseline(
     run(config)
     made = Run.at(tmp_path / "b")
     record = made.read_record(BenchmarkRates)
-    assert made.finished and record is not None
+    assert made.is_finished and record is not None
     assert list(record.rates) == ["champion", "recursive"]
     for rate in record.rates.values():
         for spread in (rate.raylab, rate.baseline, rate.ratio):

@@ -156,7 +156,7 @@ def test_storage_that_a_node_cannot_see_is_refused(
     done = nodes.submit("python", "-c", OPEN, "runs", str(storage), object_storage.uri)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "runs/apart lies in Ray's copy of the working directory" in done.stdout
-    assert "Give storage= a directory that all nodes share, or a URI" in done.stdout
+    assert "give storage= a directory that all nodes share, or a URI" in done.stdout
     for kind in ("on the disk of one machine", "in remote storage"):
         assert f"is {kind}, and 1 of 3 nodes cannot see it" in done.stdout
     assert object_storage.secret_key not in done.stdout

@@ -6,10 +6,10 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.cluster.session import (
+    count_trainings,
     cpus_per_worker,
     even_share,
     result_of,
-    trainings_at_a_time,
     uses_gpu,
 )
 from raylab.cluster.workers import RayWorkers
@@ -33,7 +33,7 @@ def test_trainings_share_the_cluster_and_more_than_fit_are_refused():
 
     def at_a_time(workers: int, wanted: int | None) -> int:
         config = ClusterConfig(workers=workers, cpus_per_worker=1, use_gpu=False)
-        return trainings_at_a_time(config, wanted)
+        return count_trainings(config, wanted)
 
     assert [at_a_time(1, None), at_a_time(1, 1), at_a_time(2, None)] == [2, 1, 1]
     for workers, wanted, fit in ((1, 3, 2), (2, 2, 1), (3, None, 0)):
@@ -45,12 +45,7 @@ def test_trainings_share_the_cluster_and_more_than_fit_are_refused():
 @pytest.mark.parametrize(
     ("selector", "accelerator", "suits"),
     [
-        ({}, None, True),
-        ({"pool": "spot"}, None, True),
-        ({"pool": "!spot"}, None, False),
-        ({"pool": "in(spot, large)"}, "T4", True),
-        ({"pool": "!in(spot,large)"}, None, False),
-        ({"zone": "!east"}, None, True),
+        ({"pool": "spot"}, "T4", True),
         ({"pool": "spot", "zone": "east"}, None, False),
         ({}, "A100", False),
     ],
@@ -71,7 +66,8 @@ def test_tasks_run_on_the_nodes_that_have_the_labels():
     def double(number: int) -> int:
         return 2 * number
 
-    cluster = ClusterConfig(workers=2, label_selector={"pool": "!spot"})
+    node = ray.get_runtime_context().get_node_id()
+    cluster = ClusterConfig(workers=2, label_selector={"ray.io/node-id": node})
     assert dict(RayWorkers(cluster, "run").run(double, {"one": (1,)})) == {"one": 2}
 
 

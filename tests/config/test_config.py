@@ -172,9 +172,9 @@ def test_a_cluster_is_joined_by_address_or_environment(
     address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ClusterConfig(address=address).joined == address
+    assert ClusterConfig(address=address).address_to_join == address
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert ClusterConfig(address=address).joined == (address or "10.0.0.1:6379")
+    assert ClusterConfig(address=address).address_to_join == (address or "10.0.0.1:6379")
 
 
 def test_the_fewest_and_the_most_workers_are_two_numbers_but_not_in_a_sweep() -> None:
@@ -184,7 +184,6 @@ def test_the_fewest_and_the_most_workers_are_two_numbers_but_not_in_a_sweep() ->
     )
     assert (pair.fewest_workers, pair.most_workers) == (1, 8) and not pair.is_this_process
     assert fixed.workers == 3
-    assert load_config(TrainConfig, ["cluster.label_selector.pool='in(a,b)'"])
     assert "one number in a sweep" in refusal(TuneConfig, "cluster.workers=[1,8]")
 
 

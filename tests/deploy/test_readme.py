@@ -28,7 +28,6 @@ DEFENCES = {
         deploy/test_kuberay.py::test_every_file_can_be_read_and_holds_no_secret
         deploy/test_kuberay.py::test_containers_take_secrets_by_reference
         test_working_directory.py::test_keys_are_not_uploaded
-        test_working_directory.py::test_a_job_with_uploaded_keys_is_refused_before_it_runs_and_shows_none_of_them
     """,
     "a checkpoint runs code": """
         arc/test_training.py::test_nothing_in_a_file_is_executed

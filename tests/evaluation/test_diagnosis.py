@@ -103,7 +103,7 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
     run = diagnose(tmp_path, quality_eval_cfg=where)
     quality = run.read_record(Quality)
     assert quality is not None and quality.models == {"m0": 0.5, "m1": 0.75}
-    assert run.read_record(Diagnosis) is None and run.finished
+    assert run.read_record(Diagnosis) is None and run.is_finished
     told = capsys.readouterr()
     assert "no diagnosis: no response of a model can be used (2 scores that are no numbers" in (
         told.out + told.err

@@ -71,7 +71,7 @@ def measure(root: object, storage: Path, **keys: Any) -> tuple[Quality, Diagnosi
     run_quality(QualityConfig(storage=str(storage), name="q", **values))
     run = Run.at(str(storage / "q"))
     quality, record = run.read_record(Quality), run.read_record(Diagnosis)
-    assert quality is not None and record is not None and run.finished
+    assert quality is not None and record is not None and run.is_finished
     return quality, record
 
 

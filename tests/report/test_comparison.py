@@ -158,7 +158,7 @@ def test_a_comparison_is_a_run_that_can_be_made_anew(
     assert "Scores at the best epoch" in printed
     assert f"report {tmp_path}/c/report.html and report.json" in printed
     run = Run.at(str(tmp_path / "c"))
-    assert run.finished
+    assert run.is_finished
     assert run.read_record(ComparisonReport) == compared(tmp_path, "a", "b").report
     with pytest.raises(RunError, match="resume=true"):
         report_runs(config)

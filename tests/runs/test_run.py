@@ -83,9 +83,9 @@ def test_a_run_is_resumed_and_finished_under_its_id(storage: str) -> None:
     again = Run.open(train(storage, "name=night", "resume=true", "cluster.workers=2"))
     assert again.id == run.id == Run.at(again.uri).id
     assert [list(entry.argv) for entry in again.record.resumed] == [sys.argv, sys.argv]
-    assert not again.finished
+    assert not again.is_finished
     again.finish()
-    assert again.finished
+    assert again.is_finished
     assert again.record.model_copy(update={"resumed": (), "finished": None}) == first
 
 
@@ -194,13 +194,10 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     assert [path.name for path in (tmp_path / "night").iterdir()] == ["note.json"]
 
 
-def test_storage_that_ray_will_delete_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Run.open(train(tmp_path / "runs"))
-    assert not caplog.records
-    Run.open(train(tmp_path / "working_dir_files" / "_ray_pkg_0123" / "runs"))
-    assert "give storage= an absolute path or a URI" in caplog.text
+def test_storage_that_ray_will_delete_is_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "working_dir_files" / "_ray_pkg_0123" / "runs"
+    with pytest.raises(RunError, match=r"Ray's copy .* give storage= a directory that all nodes"):
+        Run.check(train(copy))
 
 
 def test_a_missing_run_is_told_with_those_that_are_there(tmp_path: Path) -> None:

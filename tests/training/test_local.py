@@ -138,7 +138,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
             closed.setattr(module, printer, close)
             with pytest.raises(BrokenPipeError):
                 train(read_inputs(settings))
-        assert run.finished is (module is table)
+        assert run.is_finished is (module is table)
         monkeypatch.setattr(Trainer, "fit", close)
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.test is not None and len(metrics.history) == EPOCHS

@@ -39,7 +39,7 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     run, archived, new = annotation.run, annotation.archived, 0
     vanished = dict.fromkeys(archived.ids())
     count = len(vanished)
-    if run.finished and not all(file.exists() for file in _files(annotation.config)):
+    if run.is_finished and not all(file.exists() for file in _files(annotation.config)):
         _warn(f"the input of run {run.name} is gone: the report counts the archived cases")
         return 0, count
     whole = annotation.cases()
@@ -52,7 +52,7 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     if vanished:
         lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
         _warn(f"the input lacks {lost}, which the archive and the report keep")
-    if new and run.finished:
+    if new and run.is_finished:
         archived.reopen()
         run.write_record(run.record.model_copy(update={"finished": None}))
     return new, count

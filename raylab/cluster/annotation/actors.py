@@ -3,6 +3,7 @@
 from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 
 from raylab.annotation.calls import ArchiveClient, ArchiveWriter, Send
 from raylab.annotation.settings import protocol_settings
@@ -10,10 +11,9 @@ from raylab.annotation.worker import Chunk, Tally, Worker
 from raylab.archive.database import PATIENCE_SECONDS
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
-from raylab.cluster.session import awaited
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
-from raylab.errors import RaylabError
+from raylab.errors import RaylabError, RunError
 from raylab.llm.client import CallEvent
 from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiterClient, Share
@@ -99,9 +99,14 @@ class Annotator:
 
 
 def _sender(actor: Any) -> Send:
-    """Returns what calls the methods of an actor by name."""
+    """Returns a function that calls the methods of an actor by name and raises their errors."""
 
     async def send(method: str, *arguments: object) -> Any:
-        return await awaited(getattr(actor, method).remote(*arguments))
+        try:
+            return await getattr(actor, method).remote(*arguments)
+        except RayTaskError as error:
+            if isinstance(error.cause, RaylabError):
+                raise error.cause from None
+            raise RunError(f"an actor of the run failed: {error}") from error
 
     return send

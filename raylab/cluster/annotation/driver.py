@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -21,7 +21,7 @@ from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import Chunk, Tally, chunks_of
 from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
-from raylab.cluster.session import require_kept, result_of, session, this_node
+from raylab.cluster.session import result_of, session, this_node
 from raylab.errors import StoppedError
 from raylab.llm.embedded import embedded_server, uses_embedded
 from raylab.llm.endpoints import EndpointAccess
@@ -34,7 +34,7 @@ CASES_AHEAD = 2
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
 RETRIES = 3
-"""Retries after the process of a chunk was lost; then each case gets as many on its own."""
+"""Retries of a chunk whose process was lost; then its cases stay open."""
 CPUS_OF_AN_ACTOR = 0.1
 """CPUs per actor, few enough that the actors of a lost node fit on the remaining nodes."""
 END_SECONDS = 5.0
@@ -61,7 +61,6 @@ def annotate_on_ray(
         uses = uses_embedded(config.llm)
         embedded = stack.enter_context(embedded_server()) if uses else None
         stack.enter_context(session(config.cluster))
-        require_kept(annotation.run)
         stop = stack.enter_context(_stop_signals())
         stack.enter_context(live.progress())
         progress = AnnotationProgress(total, before)
@@ -85,12 +84,10 @@ class Work:
     Attributes:
         chunk: the cases.
         losses: number of times that their process was lost.
-        alone: True if nothing may run beside it, which shows the case that kills its process.
     """
 
     chunk: Chunk
     losses: int = 0
-    alone: bool = False
 
 
 class Pool:
@@ -112,7 +109,6 @@ class Pool:
         self._meters = Meters(annotation.run.name)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []
-        self._suspects: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors, by the pending call that they answer once they are back."""
         self._start(annotation, count, embedded)
@@ -179,16 +175,10 @@ class Pool:
         return sorted(free, key=chunks.__getitem__)
 
     def _next_work(self, fresh: Iterator[Work]) -> Work | None:
-        """Returns what an actor can take now, if one is free: lost cases before fresh ones.
-
-        A case whose process was lost too often comes last, with nothing beside it, which shows
-        whether it kills its process.
-        """
+        """Returns what an actor can take now, if one is free: lost cases before fresh ones."""
         if not self._free:
             return None
-        if work := self._again.pop() if self._again else next(fresh, None):
-            return work
-        return self._suspects.pop() if self._suspects and not self._pending else None
+        return self._again.pop() if self._again else next(fresh, None)
 
     def _submit(self, work: Work) -> None:
         """Gives the cases to the actor with the fewest chunks."""
@@ -231,14 +221,10 @@ class Pool:
     def _after_loss(self, work: Work, error: RayActorError) -> Iterator[Tally]:
         losses = work.losses + 1
         if losses <= RETRIES:
-            again = self._suspects if work.alone else self._again
-            again.append(replace(work, losses=losses))
-        elif work.alone:
-            # The case stays open.
-            why = f"the process that ran it alone died {losses} times: {error}"
-            yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
+            self._again.append(Work(work.chunk, losses))
         else:
-            self._suspects += [Work([case], alone=True) for case in work.chunk]
+            why = f"its process died {losses} times: {error}"
+            yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
 
     def _record_in_flight(self) -> None:
         cases = sum(len(work.chunk) for _, work in self._pending.values())
