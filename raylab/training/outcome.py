@@ -13,7 +13,7 @@ from raylab.runs.run import Run
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
     """Writes the page of a tested training, which finishes its run, and prints its figures."""
     best, models = metrics.best, {config.model.architecture: metrics}
-    record = run.record if run.finished else run.record.finish()
+    record = run.record if run.is_finished else run.record.finish()
     page = pipeline_page(run.uri, record, config, models)
     write_page(run, page)
     run.write_record(record)

@@ -77,10 +77,10 @@ def annotated(tmp_path: Path) -> Annotated:
 
 
 def test_new_cases_reopen_a_finished_run(annotated: Annotated):
-    assert annotated.take() == (0, 3) and annotated.run.finished
+    assert annotated.take() == (0, 3) and annotated.run.is_finished
     annotated.write(*ROWS, {"id": "d", "description": "Plans."})
     assert annotated.take() == (1, 3)
-    assert not annotated.run.finished and annotated.archive.run("r").row().finished is None
+    assert not annotated.run.is_finished and annotated.archive.run("r").row().finished is None
     # A run that died here is still open.
     assert annotated.take() == (1, 3)
     annotated.finish()
