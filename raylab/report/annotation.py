@@ -12,10 +12,15 @@ from raylab.annotation.outcome import (
     classify_stage,
     evaluate_stage,
 )
-from raylab.annotation.statistics.accuracy import FINAL, NAMES, AuditReport, ConfusionPanel
-from raylab.annotation.statistics.agreement import NONE, AgreementReport, PairReport
+from raylab.annotation.statistics.accuracy import (
+    FINAL,
+    NAMES,
+    REVIEWED,
+    AuditReport,
+    ConfusionPanel,
+)
+from raylab.annotation.statistics.agreement import NONE, AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.figures import CallUsage, Seconds
 from raylab.annotation.statistics.people import SubstituteReport
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.config.annotation import MOST_ANNOTATORS
@@ -28,7 +33,6 @@ from raylab.report.table import (
     Column,
     Row,
     Table,
-    duration,
     figure_cell,
     hues,
     share_cell,
@@ -61,9 +65,8 @@ KINDS = {
 }
 """Names for people of the reasons why a case waits."""
 QUEUES = {"decision": "open cases", "audit": "audited cases"}
-HASH_DIGITS = 8
 LONGEST_NAME = 50
-"""Most characters shown of the name of a model or a prompt."""
+"""Most characters shown of the name of a model."""
 
 
 class FullCase(NamedTuple):
@@ -103,34 +106,39 @@ def annotation_page(
     )
 
 
+# Sentences
+
+
 def summarize(report: AnnotationReport) -> Iterator[str]:
-    """Yields sentences that sum up the run and its results."""
-    cases = report.cases
-    if report.codes:
-        codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
-        yield f"Final codes: {join_names(codes)}."
-    if report.audit is not None:
-        yield _summarize_audit(report.audit)
-    if (final := report.substitutes.get(FINAL)) is not None:
-        yield _summarize_substitute(final)
-    annotators = [_served(report, classify_stage(name)) for name in report.annotators]
-    settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
+    """Yields sentences that sum up the run, the final codes first."""
+    cases, right = report.cases, report.gold.get(REVIEWED, report.gold[FINAL]).labels
+    decided = sum(share.cases for share in report.codes.values())
+    codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
     yield (
-        f"{pluralize(cases.total, 'case')}, classified by {_joined(annotators)}, "
-        f"judged by {_served(report, evaluate_stage(next(iter(report.annotators))))}"
-        f"{settled if report.adjudication.cases else ''}."
+        f"{pluralize(decided, 'final code')} for {pluralize(cases.total, 'case')}"
+        f"{f': {join_names(codes)}' if codes else ''}."
     )
     shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
     if ended := [f"{count:,} {label}" for count, label in shares if count]:
-        yield f"How they ended: {join_names(ended)}."
+        yield f"How the models left the cases: {join_names(ended)}."
+    if right.count:
+        yield f"Of the {right.count:,} with gold, {share_cell(right).text} have the right labels."
+    if report.audit is not None:
+        yield _summarize_audit(report.audit)
     yield from _summarize_agreement(report.agreement)
+    if (final := report.substitutes.get(FINAL)) is not None:
+        yield _summarize_substitute(final)
+    annotators = _joined([_served(report, classify_stage(name)) for name in report.annotators])
+    judge = _served(report, evaluate_stage(next(iter(report.annotators))))
+    settler = f"; adjudicator: {_served(report, ADJUDICATE)}" if report.adjudication.cases else ""
+    yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
 
 
 def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
     if agreement.exact.value is not None:
         yield (
-            f"Where {'both' if len(agreement.pairs) == 1 else 'several'} annotators gave a code, "
-            f"all gave the same one in {share_cell(agreement.exact).text} of the cases."
+            f"The annotators gave the same code in {share_cell(agreement.exact).text} of "
+            f"{pluralize(agreement.compared, 'case')}."
         )
     if (alpha := agreement.alpha.value) is not None:
         yield f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}."
@@ -138,24 +146,19 @@ def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
 
 def _summarize_audit(audit: AuditReport) -> str:
     if not audit.audited:
-        drawn = pluralize(audit.drawn, "decided case")
-        return f"An audit of {drawn} was drawn and is not answered."
-    right = audit.right.cases
+        return f"The audit of {pluralize(audit.drawn, 'case')} has no answer yet."
     return (
-        f"People audited {pluralize(audit.audited, 'decided code')}: {right:,} "
-        f"{'is' if right == 1 else 'are'} right, and so {share_cell(audit.corrected).text} of all "
-        "of them."
+        f"People audited {pluralize(audit.audited, 'decided case')} and found "
+        f"{audit.right.cases:,} right: an estimated {share_cell(audit.corrected).text} of all."
     )
 
 
 def _summarize_substitute(final: SubstituteReport) -> str:
     if final.passes is None:
         return f"Whether the models may stand in for people cannot be said: {final.reason}."
-    rate, advantage = final.winning_rate, share_cell(final.advantage).text
     return (
         f"The final codes {'may' if final.passes else 'may not'} stand in for people's, by the "
-        f"alternative annotator test: winning rate {rate:.2f}, average advantage probability "
-        f"{advantage}."
+        f"alternative annotator test: winning rate {final.winning_rate:.2f}."
     )
 
 
@@ -175,236 +178,194 @@ def _served(report: AnnotationReport, stage: str) -> str:
     return join_names([*names] or ["nobody"])
 
 
+# Sections
+
+
 def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> Iterator[Section]:
-    audit = [] if report.audit is None else [_audit_table(report.audit)]
-    yield Section("codes", "Final codes", [_code_table(report), *audit])
-    if report.people:
-        yield _people(report)
-    yield _endings(report)
-    if report.agreement.pairs:
-        yield _agreement(report)
-    yield _annotators(report)
+    yield Section("codes", "Final codes", list(_codes(report)))
+    yield Section("endings", "How the cases ended", list(_endings(report)))
     if report.cases.with_gold:
-        yield _gold(report)
-    if any(judge.codes for judge in report.judge.values()):
-        yield _judge(report)
-    yield _confusion(report)
-    yield _disagreements(report, disagreements)
-    yield _cost(report)
+        yield Section("gold", "Accuracy against gold", list(_gold(report)))
+    if report.agreement.pairs:
+        yield Section("agreement", "Agreement of the annotators", list(_agreement(report)))
+    if report.people:
+        yield Section("people", "Two people a case", list(_people(report)))
+    annotators = list(_annotators(report))
+    yield Section("annotators", "Annotators and evaluator", annotators, page_only=True)
+    confusion = list(_confusion(report))
+    yield Section("confusion", "Which labels are confused", confusion, page_only=True)
+    shown = list(_disagreements(report, disagreements))
+    yield Section("disagreements", "The most instructive disagreements", shown)
+    yield Section("cost", "Cost and latency", list(_cost(report)), page_only=True)
 
 
-def _code_table(report: AnnotationReport) -> Table:
-    """Returns the codes in force, the most frequent first, and how often each label is named."""
-    codes = [[code, *_count_cells(share)] for code, share in report.codes.items()]
+def _codes(report: AnnotationReport) -> Iterator[Block]:
     look = hues(report.labels)
+    codes = [
+        [Cell(code, look=look[code]), *_count_cells(share)] for code, share in report.codes.items()
+    ]
     labels = [
         [Cell(name, look=look[name]), *_count_cells(share)]
         for name, share in report.labels.items()
-        if share.cases
+        if share.cases and not _has_single_labels(report)
     ]
-    return Table(
+    most = f"The {SHOWN_CODES} most frequent of {len(codes):,} codes" if codes[SHOWN_CODES:] else ""
+    below = ". Below: the cases whose code names each label" if labels else ""
+    yield Table(
         "Final codes",
         ["code", "cases", "share"],
         [*codes[:SHOWN_CODES], RULE, *labels],
-        f"The codes in force, people's decisions included: the {SHOWN_CODES} most frequent of "
-        f"{len(report.codes):,}, and below them how many codes name each label.",
+        f"{most or 'The codes'} in force, including people's decisions{below}.",
     )
-
-
-def _audit_table(audit: AuditReport) -> Table:
-    weight = "" if audit.weight is None else f", with a weight of {audit.weight:.2f} for the scores"
-    return Table(
-        f"Audit of {audit.audited:,} of {pluralize(audit.decided, 'decided case')}",
-        ["right codes", "share"],
-        list(_part_rows([audit])),
-        f"People classified {audit.audited:,} of {pluralize(audit.drawn, 'case')} drawn at random "
-        f"from the {audit.decided:,} that the protocol decided, by the description alone: taken "
-        "for a random part of the sample where some are not answered. The last row joins scores "
-        f"and audit by prediction-powered inference{weight}.",
-    )
-
-
-def _people(report: AnnotationReport) -> Section:
-    judged = (
-        "Two people judged each case by the description alone, neither knowing the other's code. "
-        "Alpha is over the cases to which both gave a code."
-    )
-    people = {QUEUES[kind]: own for kind, own in report.people.items()}
-    blocks: list[Block] = [_part_table("Independent judgements", people, judged)]
-    if report.substitutes:
-        notes = (
-            "The alternative annotator test (arXiv 2501.10970) on the audited cases that two "
-            "people judged: it leaves out each person in turn, and asks who is nearer to the "
-            "other, the code or that person. A code wins against a person whose advantage is less "
-            "than review.epsilon; a winning rate of 0.5 or more lets it stand in for people. The "
-            "audited cases are a sample of those that the protocol decided, so it says nothing of "
-            "the others."
+    if (audit := report.audit) is not None:
+        weight = "" if audit.weight is None else f" (weight {audit.weight:.2f})"
+        yield _part_table(
+            "Audit",
+            {"right codes": audit},
+            f"People classified {audit.audited:,} of {pluralize(audit.drawn, 'case')} drawn at "
+            f"random from the {audit.decided:,} that the protocol decided, by the description "
+            "alone. The last row combines the evaluator's scores with the audit by "
+            f"prediction-powered inference{weight}.",
         )
-        reason = report.substitutes[FINAL].reason
-        caption = f"{notes} {reason[0].upper()}{reason[1:]}." if reason else notes
-        blocks.append(_part_table("Whether codes may stand in", report.substitutes, caption))
-    return Section("people", "Two people a case", blocks)
 
 
-def _endings(report: AnnotationReport) -> Section:
-    tables: list[Block] = [_summary_table(report)]
-    if endings := report.cases.endings:
-        rows: list[Row] = [
-            [_ending(step), f"{ending.cases:,}", ending.example or ""]
-            for step, ending in endings.items()
-        ]
-        columns = ["last step", "cases", Column("example", text=True)]
-        notes = (
-            "The last step of each case, the most frequent first, with an example where there is "
-            "one."
-        )
-        tables.append(Table("Cases by reason", columns, rows, notes))
-    return Section("endings", "How the cases ended", tables)
-
-
-def _summary_table(report: AnnotationReport) -> Table:
-    cases, calls, uncertain = report.cases, report.usage.total, report.usage.uncertain
-    people = list(_part_rows([report.decisions]))
-    parts = (calls, calls.seconds, uncertain if uncertain.attempts else None)
-    spent = [row for part in parts if part for row in _part_rows([part])]
-    rows = [
-        *([label, *_count_cells(cases.status[key])] for key, label in STATUSES.items()),
-        RULE,
-        *([*row, ""] for row in (people if report.decisions.cases else people[-1:])),
-        RULE,
-        *([*row, ""] for row in spent),
-    ]
-    return Table(
+def _endings(report: AnnotationReport) -> Iterator[Block]:
+    cases = report.cases
+    people = [[*row, ""] for row in _part_rows([report.decisions])]
+    yield Table(
         pluralize(cases.total, "case"),
         ["", "cases", "share"],
-        rows,
-        "As the protocol left the cases, with their 95 % intervals; what people decided; and what "
-        "the calls took.",
-    )
-
-
-def _ending(step: str) -> str:
-    """Returns the last step of a case in words."""
-    kind, _, what = step.partition(":")
-    stage = STAGES.get(what.removesuffix("-unreadable"), what)
-    if kind == "failed":
-        return f"Call to {stage} failed"
-    return f"Reply of {stage} unreadable" if stage != what else KINDS.get(what, step)
-
-
-def _agreement(report: AnnotationReport) -> Section:
-    agreement, measures = report.agreement, measures_of(AgreementReport).items()
-    codes = "both codes" if len(report.annotators) == 2 else "two codes or more"
-    table = Table(
-        f"Agreement of {_joined([*report.annotators])} on "
-        f"{pluralize(agreement.compared, 'case')} with {codes}",
-        ["measure", "figure", Column("what it says", text=True, page_only=True)],
         [
+            *([label, *_count_cells(cases.status[key])] for key, label in STATUSES.items()),
+            RULE,
+            *(people if report.decisions.cases else people[-1:]),
+        ],
+        "How the models left the cases, and what people decided.",
+    )
+    if cases.endings:
+        yield Table(
+            "Cases by last step",
+            ["last step", "cases", Column("example", text=True)],
             [
-                measure.label,
-                figure_cell(measure, getattr(agreement, name)),
-                meaning_of(AgreementReport, name),
-            ]
-            for name, measure in measures
-        ],
-        f"{'Both' if len(report.annotators) == 2 else 'Two or more'} annotators gave a code in "
-        f"{agreement.compared:,} of {pluralize(agreement.cases, 'case')}, on which all of this "
-        "rests; what is said of two codes is averaged over the pairs of a case. A 95 % interval "
-        "says how far a figure may be off because these cases and no others were drawn: of 100 "
-        "such intervals, about 95 hold the true figure. By convention an alpha of 0.8 or more is "
-        "reliable, and one from 0.667 good for tentative conclusions.",
-    )
-    rows = [*agreement.pairs.items(), *agreement.rest.items()]
-    pairs = Table(
-        "Agreement of two",
-        ["", *(measure.label for measure in measures_of(PairReport).values())],
-        [
-            [_joined(names) if len(names) > 1 else f"{names} and the rest", *_pair_cells(pair)]
-            for names, pair in rows
-        ],
-        "The rest is another annotator who answered the case, drawn at random.",
-    )
-    return Section("agreement", "Agreement of the annotators", [table, pairs])
-
-
-def _pair_cells(pair: PairReport) -> Iterator[Cell]:
-    for name, measure in measures_of(PairReport).items():
-        yield figure_cell(measure, getattr(pair, name))
-
-
-def _annotators(report: AnnotationReport) -> Section:
-    answers = report.annotators.items()
-    blocks: list[Block] = [
-        _part_table("Form of the answers", {name: each.format for name, each in answers}),
-        _part_table(
-            "The evaluator's verdicts",
-            {name: each.evaluation for name, each in answers},
-            "To pass is PASS or WEAK_PASS; to be acceptable takes the score of the threshold too.",
-        ),
-    ]
-    if report.adjudication.cases:
-        notes = (
-            "An order drawn at random should make a half of the share of choices, between the "
-            "codes shown first and last, that fell on the first."
+                [_describe_step(step), f"{ending.cases:,}", ending.example or ""]
+                for step, ending in cases.endings.items()
+            ],
         )
-        blocks.append(_part_table("Adjudicator", {ADJUDICATE: report.adjudication}, notes))
-    blocks.append(_traps(report))
-    return Section("annotators", "Annotators, as the evaluator saw them", blocks)
 
 
-def _traps(report: AnnotationReport) -> Block:
-    if not report.cases.traps:
-        return "No case of this run is a trap; `cases.packaged=proposed` has some."
-    notes = (
-        f"{pluralize(report.cases.traps, 'case suggests', 'cases suggest')} a wrong label. A trap "
-        "is taken where the code names a label that it baits and gold lacks. Of the traps that "
-        "have gold and were answered."
-    )
-    return _part_table("Traps", report.sensitivity, notes)
-
-
-def _gold(report: AnnotationReport) -> Section:
+def _gold(report: AnnotationReport) -> Iterator[Block]:
     cases, tree = report.cases, report.score_tree
-    proposed = f", {cases.proposed_gold:,} of them proposals that nobody reviewed"
-    notes = (
+    single = _has_single_labels(report)
+    proposed = f", {cases.proposed_gold:,} of them proposed and not reviewed"
+    yield _part_table(
+        "Accuracy against gold",
+        report.gold,
         f"{pluralize(cases.with_gold, 'case has', 'cases have')} a gold code"
-        f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong. "
-        "Recall: of the cases whose gold names a label, those whose code does. Precision: of the "
-        "cases whose code names it, those whose gold does."
+        f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong.",
+        ("cases", "labels") if single else ("cases", "labels", "exact", "primary"),
     )
-    of_tree = [f"{note[0].upper()}{note[1:]}." for note in tree.notes]
-    left_out = [block("fold", "Not in the score tree", tree.left_out)] if tree.left_out else []
-    table = _part_table("Right against gold", report.gold, notes)
-    return Section("gold", "Right against gold", [table, *of_tree, *left_out])
+    labels = _part_table(
+        "By label",
+        report.gold,
+        "Recall: of the cases whose gold names the label, the share whose code does. Precision: of "
+        "the cases whose code names it, the share whose gold does.",
+        ("recall", "precision"),
+    )
+    yield block("fold", "Recall and precision by label", [labels])
+    yield from tree.notes
+    if tree.left_out:
+        yield block("fold", "Not in the score tree", tree.left_out)
 
 
-def _judge(report: AnnotationReport) -> Section:
-    notes = (
-        "The evaluator's verdicts against held-out gold: a code is right if it has the right set "
-        "of labels. A judge is of use where right codes are more frequent under PASS than among "
-        "all codes, and where its score ranks right codes above wrong ones: an area of 0.5 is no "
-        "skill, 1 is perfect. Last, by bands of ten scores: where the score can be read as the "
-        "chance of being right, the share lies within its band."
+def _agreement(report: AnnotationReport) -> Iterator[Block]:
+    agreement, pairs = report.agreement, report.agreement.pairs
+    single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
+    rows = [_explained_row(agreement, name) for name in single or measures_of(AgreementReport)]
+    if len(pairs) == 1:
+        rows += [_explained_row(pair, "kappa") for pair in pairs.values()]
+    yield Table(
+        f"Agreement of {_joined([*report.annotators])}",
+        ["measure", "figure", Column("meaning", text=True, page_only=True)],
+        rows,
+        f"Over the {agreement.compared:,} of {pluralize(agreement.cases, 'case')} with two codes "
+        "or more, with 95 % intervals. By convention an alpha of 0.8 or more is reliable, and one "
+        "from 0.667 good for tentative conclusions.",
     )
-    audit = (
-        "Gold may not be like the other cases. `jobs/review.py audit=0.05 export=FILE` draws a "
-        "random sample of the decided cases for people, whose codes correct the estimate of "
-        "the batch's accuracy."
-    )
-    table = _part_table("The evaluator against gold", report.judge, notes)
-    blocks = [table, *([] if report.audit else [audit])]
-    return Section("judge", "Whether the judge is any good", blocks)
+    if agreement.rest:
+        rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
+        yield _part_table(
+            "Agreement of two",
+            {_joined(names): pair for names, pair in pairs.items()} | rest,
+            "The rest: another annotator who answered the case, drawn at random.",
+        ).arranged
 
 
-def _confusion(report: AnnotationReport) -> Section:
-    text = (
-        "A row is a label as the one names it, a column as the other does; what both name lies on "
-        "the diagonal. Several labels in a code count one each, and none is a label that the other "
-        "side has no partner for, or no code at all. The shade is the share of the row."
+def _people(report: AnnotationReport) -> Iterator[Block]:
+    yield _part_table(
+        "Independent judgements",
+        {QUEUES[kind]: people for kind, people in report.people.items()},
+        "Two people judged each case by the description alone. Alpha is over the cases to which "
+        "both gave a code.",
     )
-    labels, title = report.confusion.labels, "Which labels are mistaken for which"
-    tables = [confusion_table(panel, labels) for panel in report.confusion.panels.values()]
-    return Section("confusion", title, [text, *tables], page_only=True)
+    if report.substitutes:
+        reason = report.substitutes[FINAL].reason
+        why = f" No result: {reason}." if reason else ""
+        yield _part_table(
+            "Whether codes may stand in for people's",
+            report.substitutes,
+            "The alternative annotator test (arXiv 2501.10970), on audited cases that two people "
+            "judged, asks who is nearer to one of them: the code, or the other person. A code wins "
+            "against a person whose advantage is below review.epsilon, and may stand in with a "
+            f"winning rate of 0.5 or more.{why}",
+        )
+
+
+def _annotators(report: AnnotationReport) -> Iterator[Block]:
+    yield _part_table(
+        "Answers, as the evaluator saw them",
+        report.annotators,
+        "An answer passes with PASS or WEAK_PASS. It is acceptable if its score also reaches the "
+        "threshold.",
+    )
+    if report.adjudication.cases:
+        yield _part_table(
+            "Adjudicator",
+            {ADJUDICATE: report.adjudication},
+            "The order is random: without position bias, half of the choices of the first or last "
+            "code fall on the first.",
+        )
+    if report.cases.traps:
+        yield _part_table(
+            "Traps",
+            report.sensitivity,
+            f"{pluralize(report.cases.traps, 'case suggests', 'cases suggest')} a wrong label. A "
+            "trap is taken where the code names that label and gold does not. Counted are traps "
+            "with gold and an answer.",
+        )
+    if any(judge.codes for judge in report.judge.values()):
+        yield _part_table(
+            "The evaluator against gold",
+            report.judge,
+            "A code is right if it has gold's set of labels. The evaluator is of use if more codes "
+            "are right under PASS than overall, and if its score ranks right codes above wrong "
+            "ones: an area of 0.5 is no skill, 1 is perfect. Its score is a probability if the "
+            "share in each band of ten lies within the band.",
+        )
+        if report.audit is None:
+            yield (
+                "Gold may differ from the other cases: `jobs/review.py audit=0.05` has people "
+                "classify a random sample of those decided."
+            )
+
+
+def _confusion(report: AnnotationReport) -> Iterator[Block]:
+    yield (
+        "Rows and columns are the labels that two sides name; the diagonal has what both name. A "
+        "code with several labels counts once for each. The column and row `none` have labels "
+        "without a counterpart, and missing codes. The shade is the share of the row."
+    )
+    for panel in report.confusion.panels.values():
+        yield confusion_table(panel, report.confusion.labels)
 
 
 def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
@@ -421,99 +382,81 @@ def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
     return Table(title, ["label", *labels], rows, dense=True)
 
 
-def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Section:
+def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Iterator[Block]:
     shown, total = report.disagreements.shown, report.disagreements.total
-    text = (
-        f"In {total:,} of {pluralize(report.agreement.compared, 'case')} the codes differ. First "
-        "stand those where the codes lie far apart and the evaluator still found two convincing, "
-        "for there the description or the taxonomy can be read in two ways. A dashed frame marks a "
-        "label that no other annotator named."
-        if shown
-        else "The annotators gave the same code in every case where two gave one, so there is no "
-        "disagreement to learn from."
+    if not shown:
+        yield "In no case do two codes differ."
+        return
+    yield (
+        f"The codes differ in {total:,} of {pluralize(report.agreement.compared, 'case')}. First "
+        "come cases whose codes lie far apart although the evaluator found two convincing: their "
+        "description, or the codebook, can be read in two ways. A dashed frame marks a label that "
+        "no other annotator named."
     )
-    pairs = zip(shown, cases, strict=True)
-    drawn = block("disagreements", pairs, STATUSES, hues(report.labels))
-    return Section("disagreements", "The most instructive disagreements", [text, drawn])
+    yield block("disagreements", zip(shown, cases, strict=True), STATUSES, hues(report.labels))
 
 
-def _cost(report: AnnotationReport) -> Section:
-    blocks: list[Block] = [_usage_table(report)]
-    if unpriced := report.usage.total.unpriced:
+def _cost(report: AnnotationReport) -> Iterator[Block]:
+    usage, confirming = report.usage, report.decisions.usage
+    order = [*STAGES, *(row.role for row in usage.by_source)]
+    calls = {
+        f"{STAGES.get(row.role, row.role)}: {shorten(row.shown_model, LONGEST_NAME)}": row
+        for row in sorted(usage.by_source, key=lambda row: order.index(row.role))
+    }
+    people = {"confirming people's codes": confirming} if confirming.sent else {}
+    yield _part_table(
+        "Cost and latency by role and model as served",
+        {**calls, "all": usage.total, **people},
+        "Calls answered from the archive cost nothing here: the run that sent them paid.",
+    ).arranged
+    if unpriced := usage.total.unpriced:
         calls = pluralize(unpriced, "call has", "calls have")
-        blocks.append(f"{calls} no price; `llm.prices` sets one for each model.")
-    if seconds := report.cases.seconds:
-        blocks.append(
-            f"From its first call to its end a case took {duration(seconds.p50)} at the median, "
-            f"{duration(seconds.p99)} at the 99th percentile."
+        yield f"{calls} no price: set `llm.prices` for the model."
+    if attempts := usage.uncertain.attempts:
+        yield (
+            f"{pluralize(attempts, 'lost answer')} may be billed as well, at "
+            f"{usage.uncertain.money:,.4g} at most."
         )
-    return Section("cost", "Cost and latency", blocks, page_only=True)
-
-
-def _usage_table(report: AnnotationReport) -> Table:
-    usage, stages = report.usage, [*STAGES]
-    rows: list[Row] = [
-        [
-            STAGES.get(row.role, row.role),
-            shorten(row.shown_model, LONGEST_NAME),
-            f"{shorten(row.prompt, LONGEST_NAME)} {row.prompt_hash[:HASH_DIGITS]}",
-            *_usage_cells(row),
-        ]
-        for row in sorted(usage.by_source, key=lambda row: [*stages, row.role].index(row.role))
-    ]
-    rows += [RULE, ["all", "", "", *_usage_cells(usage.total)]]
-    if report.decisions.usage.sent:
-        rows.append(["confirming people's codes", "", "", *_usage_cells(report.decisions.usage)])
-    texts = (Column("model as served", text=True), Column("prompt", text=True))
-    figures = [
-        figure.label for kind in (CallUsage, Seconds) for figure in measures_of(kind).values()
-    ]
-    notes = (
-        "Calls answered from the journal were paid by the run that sent them and cost nothing "
-        "here. Times are those of the calls that were sent."
-    )
-    return Table("Cost and latency by role and model", ["role", *texts, *figures], rows, notes)
-
-
-def _usage_cells(usage: CallUsage) -> Iterator[Cell]:
-    for kind, part in ((CallUsage, usage), (Seconds, usage.seconds)):
-        for name, measure in measures_of(kind).items():
-            yield figure_cell(measure, getattr(part, name, None))
 
 
 def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
     """Returns the figures of several runs side by side, by the label of a run."""
-    runs = list(reports.values())
-    groups: list[tuple[str, Sequence[Part | None]]] = [("", [run.agreement for run in runs])]
-    for names in dict.fromkeys(names for run in runs for names in run.agreement.pairs):
-        groups.append((f"{_joined(names)}: ", [run.agreement.pairs.get(names) for run in runs]))
-    for name in dict.fromkeys(name for run in runs for name in run.annotators):
-        answers = [run.annotators.get(name) for run in runs]
-        groups += [
-            (f"{NAMES[name]}: ", [answer and answer.format for answer in answers]),
-            (f"{NAMES[name]}: ", [answer and answer.evaluation for answer in answers]),
-            (f"evaluator of {name} against gold: ", [run.judge.get(name) for run in runs]),
-        ]
-    for name, label in NAMES.items():
-        groups.append((f"{label} against gold: ", [run.gold.get(name) for run in runs]))
-    totals = [run.usage.total for run in runs]
-    groups += [("", totals), ("", [total.seconds for total in totals])]
     rows: list[Row] = [
-        [label, *(figure_cell(Measure(label), run.cases.status[key]) for run in runs)]
+        [label, *(figure_cell(Measure(label), run.cases.status[key]) for run in reports.values())]
         for key, label in STATUSES.items()
     ]
-    for whose, parts in groups:
-        rows += [RULE, *([f"{whose}{row[0]}", *row[1:]] for row in _part_rows(parts))]
+    runs = [dict(_name_parts(report)) for report in reports.values()]
+    for whose in dict.fromkeys(name for parts in runs for name in parts):
+        group = _part_rows(parts.get(whose) for parts in runs)
+        rows += [RULE, *([f"{whose}{row[0]}", *row[1:]] for row in group)]
     return Table("Annotation", ["", *reports], rows, "Small, the 95 % intervals.")
 
 
-def _part_table(title: str, parts: Mapping[Any, Part], notes: str = "") -> Table:
-    """Returns the figures of parts of one kind, by giver of codes, side by side."""
+def _name_parts(report: AnnotationReport) -> Iterator[tuple[str, Part | None]]:
+    """Yields the compared parts of a report, each with the words before its labels."""
+    yield "agreement: ", report.agreement
+    for names, pair in report.agreement.pairs.items():
+        yield f"{_joined(names)}: ", pair
+    for name, annotator in report.annotators.items():
+        yield f"{NAMES[name]}: ", annotator
+        yield f"evaluator of {name} against gold: ", report.judge[name]
+    for name, gold in report.gold.items():
+        yield f"{NAMES[name]} against gold: ", gold
+    yield "calls: ", report.usage.total
+
+
+# Rows and cells
+
+
+def _part_table(
+    title: str, parts: Mapping[Any, Part], notes: str = "", fields: Sequence[str] = ()
+) -> Table:
+    """Returns figures of parts of one kind side by side, by giver of codes; by default all."""
     columns = ["", *(NAMES.get(name, STAGES.get(name, name)) for name in parts)]
-    return Table(title, columns, list(_part_rows(parts.values())), notes)
+    return Table(title, columns, list(_part_rows(parts.values(), fields)), notes)
 
 
-def _part_rows(parts: Iterable[Part | None]) -> Iterator[Row]:
+def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iterator[Row]:
     """Yields a row for each field with a measure of some parts of one kind, side by side.
 
     A field that is a mapping has a row for each of its keys that any part has cases of, and its
@@ -523,6 +466,8 @@ def _part_rows(parts: Iterable[Part | None]) -> Iterator[Row]:
     kinds = {type(part) for part in parts if part is not None}
     for name, measure in (item for kind in kinds for item in measures_of(kind).items()):
         values = [getattr(part, name, None) for part in parts]
+        if fields and name not in fields:
+            continue
         if not any(isinstance(value, Mapping) for value in values):
             yield [measure.label, *(figure_cell(measure, value) for value in values)]
             continue
@@ -538,7 +483,30 @@ def _cell_of_key(measure: Measure, figure: Estimate | float | None) -> Cell:
     return figure_cell(measure, figure)
 
 
+def _explained_row(part: Part, name: str) -> Row:
+    """Returns the label, the figure and the meaning of a field."""
+    measure = measures_of(type(part))[name]
+    return [measure.label, figure_cell(measure, getattr(part, name)), meaning_of(type(part), name)]
+
+
+def _has_single_labels(report: AnnotationReport) -> bool:
+    """Returns True if every final code is one label, so that measures of sets repeat others."""
+    return report.codes.keys() <= report.labels.keys()
+
+
+def _describe_step(step: str) -> str:
+    """Returns the last step of a case in words."""
+    if step == "accept":
+        return "Accepted"
+    kind, _, what = step.partition(":")
+    stage = STAGES.get(what.removesuffix("-unreadable"), what)
+    if kind == "failed":
+        return f"Call to {stage} failed"
+    return f"Reply of {stage} unreadable" if stage != what else KINDS.get(what, step)
+
+
 def _joined(names: Sequence[str]) -> str:
+    """Joins the names of all annotators for a sentence."""
     return join_names(names, MOST_ANNOTATORS)
 
 

@@ -4,31 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from raylab.annotation.decisions import (
-    JudgedCase,
-    audited_codes,
-    judged_cases,
-    without_lone_judgements,
-)
+from raylab.annotation.decisions import audited_codes, judged_cases, without_lone_judgements
 from raylab.annotation.export import export, model_names
 from raylab.annotation.outcome import Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.accuracy import CODES, givers_of
-from raylab.annotation.statistics.agreement import AgreementReport, disagreement_report
+from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
-from raylab.annotation.statistics.figures import UncertainUsage
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.people import people_report, substitute_report
-from raylab.annotation.statistics.report import (
-    AnnotationReport,
-    BatchReport,
-    batch_report,
-)
-from raylab.annotation.statistics.scores import (
-    ScoreTreeReport,
-    score_answers,
-    score_tree,
-)
+from raylab.annotation.statistics.report import AnnotationReport, annotation_report
+from raylab.annotation.statistics.scores import ScoreTreeReport, score_answers, score_tree
 from raylab.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
 from raylab.doctor.diagnosis import diagnose
 from raylab.doctor.responses import make_responses
@@ -56,7 +42,7 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
 
     Args:
         annotation: The run.
-        left: How many cases were tried and stay open, and why; empty if none do.
+        left: A sentence on the cases that were tried and stay open; empty if none do.
 
     Raises:
         ArchiveError: A record of the run was changed after it was archived.
@@ -66,7 +52,9 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     report = _report(annotation, left)
     run.write_record(report)
     track(config.tracking, run, report.cases.total, figures_of(report))
-    _export(annotation, report.cases.total)
+    if config.export is not None:
+        path = export(annotation, config.export)
+        log_line(f"{pluralize(report.cases.total, 'case')} -> {path}", uri=path)
     page = annotation_page(
         run.uri, run.record, report, _full_cases(annotation, report), verdict_sections(run)
     )
@@ -78,7 +66,7 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
 
 
 def figures_of(report: AnnotationReport) -> dict[str, float]:
-    """Returns the main figures of a run by name, for trackers; undefined ones are left out."""
+    """Returns the main figures of a run by name, for trackers, without undefined ones."""
     agreement = {name: getattr(report.agreement, name) for name in measures_of(AgreementReport)}
     kappas = {f"kappa/{names}": pair.kappa for names, pair in report.agreement.pairs.items()}
     shares = {
@@ -91,69 +79,55 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
 
 
 def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
-    """Reads the outcomes once; returns their report and writes the score tree."""
-    run, codebook, head = annotation.run, annotation.codebook, annotation.archived.row()
-    settings, outcomes = annotation.settings, read_run(annotation.archived, codebook)
-    open_book = settings.prompts.open_book
-    tables = tabulate(outcomes, codebook, settings.answerers, open_book=open_book)
+    """Reads the outcomes once; returns their report and writes the score tree and diagnosis."""
+    archived, codebook, config = annotation.archived, annotation.codebook, annotation.config
+    settings, head = annotation.settings, archived.row()
+    tables = tabulate(
+        read_run(archived, codebook),
+        codebook,
+        settings.answerers,
+        open_book=settings.prompts.open_book,
+    )
+    decisions = without_lone_judgements(archived.decisions())
     changes, compared = _over_time(annotation, head, tables)
-    names = model_names(annotation)
-    answers = list(score_answers(tables, names))
-    if len(names) > 1 and answers and not uses_embedded(annotation.config.llm):
-        write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
-    return AnnotationReport(
-        run=run.name,
-        run_id=run.id,
+    return annotation_report(
+        tables,
+        [read_decision(row.body, codebook) for row in decisions],
+        audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
+        uncertain=archived.cost().uncertain,
+        smoke=uses_embedded(config.llm),
+        warnings=(*settings.warnings, *([f"{left}."] if left else [])),
+        seed=config.protocol.seed,
+        run=annotation.run.name,
         archive=annotation.archive.place,
         records=head.records,
-        score_tree=_write_tree(annotation, head, tables),
-        **_people(annotation, tables),
-        disagreements=disagreement_report(tables),
+        score_tree=_write_scores(annotation, head, tables),
         changes=changes,
         compared=compared,
-        **dict(_batch(annotation, tables, left)),
+        **_people(annotation, tables),
     )
 
 
-def _write_tree(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
-    run = annotation.run
+def _write_scores(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
+    """Writes the score tree, and the diagnosis of the answers to gold if models can be compared."""
+    run, config, names = annotation.run, annotation.config, model_names(annotation)
+    answers = list(score_answers(tables, names))
+    if len(names) > 1 and answers and not uses_embedded(config.llm):
+        write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
     created = (head.finished or head.started).isoformat()
-    logs, tree = score_tree(tables, annotation.config.generations, model_names(annotation), created)
+    logs, tree = score_tree(tables, config.generations, names, created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
     return tree
 
 
-def _batch(annotation: AnnotationRun, tables: Tables, left: str) -> BatchReport:
-    archived, codebook = annotation.archived, annotation.codebook
-    uncertain, warnings = archived.cost().uncertain, annotation.settings.warnings
-    return batch_report(
-        tables,
-        [
-            read_decision(row.body, codebook)
-            for row in without_lone_judgements(archived.decisions())
-        ],
-        audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
-        uncertain=UncertainUsage(
-            attempts=uncertain.attempts,
-            prompt_tokens=uncertain.prompt_tokens,
-            completion_tokens=uncertain.completion_tokens,
-            cost=uncertain.money,
-        ),
-        smoke=uses_embedded(annotation.config.llm),
-        warnings=(*warnings, f"{left}.") if left else warnings,
-        seed=annotation.config.protocol.seed,
-    )
-
-
 def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
-    """Returns the reports on the independent judgements; empty where nobody judges so."""
+    """Returns the reports on the independent judgements, as fields of the report."""
     archived, codebook, config = annotation.archived, annotation.codebook, annotation.config
-    seed, judged = config.protocol.seed, dict[str, dict[str, JudgedCase]]()
-    if config.review.people > 1:
-        judged = {
-            kind: judged_cases(archived.decisions(kind), codebook) for kind in (DECISION, AUDIT)
-        }
+    if config.review.people == 1:
+        return {}
+    seed = config.protocol.seed
+    judged = {kind: judged_cases(archived.decisions(kind), codebook) for kind in (DECISION, AUDIT)}
     people = {
         kind: people_report([*cases.values()], codebook.distance, seed)
         for kind, cases in judged.items()
@@ -161,21 +135,19 @@ def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
     }
     audited = {
         case: {person(own.reviewer): own.label for own in judgements.judgements if own.label}
-        for case, judgements in judged.get(AUDIT, {}).items()
+        for case, judgements in judged[AUDIT].items()
     }
-    columns = {name: CODES[name] for name in givers_of(tables)} if audited else {}
     rows = tables.cases[tables.cases.case.isin([*audited])]
+    labels = {name: map(tables.label, rows[CODES[name]]) for name in givers_of(tables)}
     substitutes = {
         name: substitute_report(
-            [
-                (audited[case], tables.label(line))
-                for case, line in zip(rows.case, rows[column], strict=True)
-            ],
+            [*zip(map(audited.__getitem__, rows.case), codes, strict=True)],
             codebook.distance,
             config.review.epsilon,
             seed,
         )
-        for name, column in columns.items()
+        for name, codes in labels.items()
+        if audited
     }
     return {"people": people, "substitutes": substitutes}
 
@@ -208,22 +180,16 @@ def _over_time(
     return tuple(changes), tuple(describe(run) for run in (*earlier, this) if run.name in names)
 
 
-def _export(annotation: AnnotationRun, cases: int) -> None:
-    if (form := annotation.config.export) is not None:
-        path = export(annotation, form)
-        log_line(f"{pluralize(cases, 'case')} -> {path}", cases=cases, uri=path)
-
-
 def _print(run: Run, report: AnnotationReport, page: Page) -> None:
     print_tables(
         *page.tables,
         **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
         usage=report.usage.total.model_dump(mode="json"),
     )
-    tree = report.score_tree
-    of_tree = (*tree.left_out, *tree.notes) if report.cases.with_gold else ()
-    for notice in (*report.notices, *of_tree):
+    for notice in report.notices:
         log_line(f"note: {notice}")
+    for sentence in page.lead:
+        log_line(sentence)
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
@@ -236,8 +202,7 @@ def _log_waiting(annotation: AnnotationRun, counts: Mapping[str, int]) -> None:
     if unconfirmed := counts.get(UNCONFIRMED, 0):
         decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
         log_line(
-            f"{decisions} for the evaluator: the command that made the run, with resume=true, has "
-            "it judge them",
+            f"{decisions} for the evaluator: repeat the command with resume=true",
             unconfirmed=unconfirmed,
         )
 
@@ -249,10 +214,10 @@ def _raise_failures(annotation: AnnotationRun, counts: Mapping[str, int], left: 
         reason = read_outcome(first.body, annotation.codebook).reason
         failures.append(
             f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"
-            "to try them again run the same configuration under another name=: what was answered "
-            "is not asked again"
+            "to try them again, run the same configuration under another name=: answered calls are "
+            "not sent again"
         )
     if left:
-        failures.append(f"{left}\nresume=true tries them again")
+        failures.append(f"{left}\nresume=true tries again")
     if failures:
         raise LlmError("\n".join(failures))

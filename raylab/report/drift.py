@@ -1,4 +1,4 @@
-"""The runs of an archive over time: a command, and a section of the page of each run."""
+"""Drift between the runs of an archive: a command, and a section on the page of each run."""
 
 import logging
 from collections.abc import Sequence
@@ -20,15 +20,14 @@ from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
-from raylab.report.page import Block, Section, block
+from raylab.report.page import Section, block
 from raylab.report.table import MISSING, Cell, Column, Row, Table, print_tables, share_cell
 from raylab.runs.run import Run
 from raylab.taxonomies import recorded_codebook
 
 ALONE = (
-    "No earlier run of the archive asked the same models. To see whether they change, annotate the "
-    "same cases now and again with `fresh=true`: from the second run on, pass rates and agreement "
-    "stand here beside each other, and changes that are no chance raise an alarm."
+    "No earlier run of the archive asked the same models. To see whether they drift, annotate the "
+    "same cases again later with `fresh=true` and another `name=`."
 )
 
 
@@ -46,9 +45,11 @@ def report_drift(config: ReportConfig) -> None:
     storage.write_record(drift)
     tables = (run_table(drift.runs), change_table(drift.comparisons))
     print_tables(*tables, **drift.model_dump(mode="json", include={"comparisons"}))
-    for note in drift.notes:
-        log_line(f"note: {note}")
-    for alarm in drift.alarms:
+    compared = {change.after for change in drift.comparisons}
+    for run in drift.runs[1:]:
+        if run.run not in compared:
+            log_line(f"note: no run before {run.run} asked the same models")
+    for alarm in alarms(drift.comparisons):
         log_line(f"alarm: {alarm}", logging.WARNING)
     log_line(f"{storage / Drift.file}", uri=str(storage / Drift.file))
 
@@ -71,23 +72,17 @@ def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
 def drift_section(report: AnnotationReport) -> Section:
     """Returns the section of a run's page about earlier runs of its archive."""
     if not report.changes:
-        return Section("drift", "Over time", [ALONE])
+        return Section("drift", "Drift", [ALONE])
     flagged = list(alarms(report.changes))
-    quiet = f" No change raises an alarm at the level {LEVEL:g}, corrected for all measures."
-    blocks: list[Block] = [
-        block("notes", flagged),
-        run_table(report.compared, report.run),
-        "What can be laid to the models is measured on the cases that two runs of the same models "
-        f"share and both answered anew.{'' if flagged else quiet}",
-        change_table(report.changes),
-    ]
-    return Section("drift", "Over time", blocks, page_only=True)
+    lead = block("notes", flagged) if flagged else "No change is significant."
+    blocks = [lead, change_table(report.changes), run_table(report.compared, report.run)]
+    return Section("drift", "Drift", blocks, page_only=True)
 
 
 def run_table(runs: Sequence[DriftRun], name: str = "") -> Table:
     """Returns runs with their figures; `name` is the one that the page is about."""
     names = sorted({name for run in runs for name in run.passed})
-    passed = (f"passed, {name}" for name in names)
+    passed = (f"pass rate, {name}" for name in names)
     return Table(
         "Runs over time",
         ["run", Column("started", text=True), "cases", *passed, "same code"],
@@ -101,21 +96,22 @@ def run_table(runs: Sequence[DriftRun], name: str = "") -> Table:
             ]
             for run in runs
         ],
-        "The earliest on top; runs on other cases differ for that reason alone.",
+        "Over all cases of each run: runs of different cases differ for that reason alone.",
     )
 
 
 def change_table(changes: Sequence[DriftChange]) -> Table:
     """Returns a row for each measure of a run against the earlier run of the same models."""
     texts = (Column("before", text=True), Column("after", text=True))
-    labels = ("right before", "right after", "lost", "gained", "p", "p paired", "codes changed")
+    labels = ("right before", "right after", "lost", "gained", "p", "paired p", "codes changed")
     return Table(
-        f"Change on shared cases; * is flagged at {LEVEL:g} (Holm)",
-        ["measure", *texts, *labels, Column("changed", text=True)],
+        "Changes on shared cases",
+        ["measure", *texts, *labels, Column("also changed", text=True)],
         [[change.label, change.before, change.after, *_change_cells(change)] for change in changes],
-        "Cases that were right before and are not now (lost), and the other way (gained); p values "
-        "of Fisher's and McNemar's exact tests, * where flagged; of how many shared cases the "
-        "annotator changed its code; and what else changed.",
+        "On the cases that two runs of the same models both answered anew. Lost: right only "
+        "before; gained: right only after. The p values are those of Fisher's and McNemar's exact "
+        f"tests; * is significant at {LEVEL:g} after Holm's correction for all measures of the "
+        "run.",
     )
 
 

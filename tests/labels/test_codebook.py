@@ -15,7 +15,7 @@ from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.outcome import Outcome, read_outcome
 from raylab.annotation.protocol import annotate
 from raylab.annotation.statistics.frame import tabulate
-from raylab.annotation.statistics.report import BatchReport, batch_report
+from raylab.annotation.statistics.report import AnnotationReport, annotation_report
 from raylab.annotation.statistics.scores import score_tree
 from raylab.codebook import AnswerForm, Codebook, LabelReply
 from raylab.config.annotation import LlmConfig
@@ -248,7 +248,7 @@ def test_an_answer_that_is_no_label_is_asked_for_again_and_a_cap_holds() -> None
     )
 
 
-def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], BatchReport]:
+def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], AnnotationReport]:
     """A is always right, B says of every fourth case what gold is of the one before."""
     outcomes: list[Outcome] = []
     for place, case in enumerate(cases):
@@ -259,7 +259,7 @@ def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], Bat
     assert tree.files == len(logs) and all(
         0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
     )
-    return outcomes, batch_report(tables)
+    return outcomes, annotation_report(tables)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -309,7 +309,7 @@ def test_fields_are_confused_among_themselves_alone() -> None:
     outcome = decided(
         codebook, case, *(str(codebook.parse(json.dumps(v))) for v in (cat, newt, cat))
     )
-    report = batch_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
+    report = annotation_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
     panel, names = report.confusion.panels["annotators"].sets, report.confusion.labels
     cells = {
         (names[row], names[column]): count

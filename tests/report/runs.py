@@ -7,8 +7,7 @@ from typing import Any
 import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.report import AnnotationReport, batch_report
+from raylab.annotation.statistics.report import AnnotationReport, annotation_report
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
@@ -51,19 +50,13 @@ def content(
     decisions: Sequence[HumanDecision] = (),
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
-    run = tables(cases, *decisions)
-    return AnnotationReport(
+    return annotation_report(
+        tables(cases, *decisions),
+        decisions,
         run="systems",
-        run_id="id",
         archive="/runs/archive.db",
         records=4,
-        score_tree=ScoreTreeReport(files=1, notes=("halves",), left_out=("3 without gold",)),
-        disagreements=disagreement_report(run),
-        people={},
-        substitutes={},
-        changes=(),
-        compared=(),
-        **dict(batch_report(run, decisions)),
+        score_tree=ScoreTreeReport(files=1, notes=("Halves.",), left_out=("3 without gold",)),
     )
 
 

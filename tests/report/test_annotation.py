@@ -45,29 +45,27 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     assert rows["left to a person"] == ["2", share(proportion(2, 4))]
     assert rows["One answer acceptable"] == ["1", "4: only B is acceptable"]
     # Three cases with both codes; A and B agree in one.
-    consensus, _, words = rows["equal composition (consensus)"], *rows["equal set of labels"]
-    assert consensus[0] == share(proportion(1, 3)) and len(words) > 20
+    same, words = rows["same code"]
+    assert same == share(proportion(1, 3)) and len(words) > 20
     few = "no interval: 3 cases: an interval needs 20"
     pair = shown.agreement.pairs["AB"]
-    assert rows["A and B"][2] == f"{pair.kappa.value:.3f} {few}"
+    assert rows["Cohen's kappa"][0] == f"{pair.kappa.value:.3f} {few}"
     # A was judged three times, of which one FAIL; B four times.
     assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
     assert rows["verdict FAIL"] == ["1", "0"]
-    assert rows["chose the code shown first, not last"] == [share(proportion(1, 1))]
+    assert rows["chose the first code shown"] == [share(proportion(1, 1))]
     # Of two traps A answered one, with the root it baits; B answered both.
-    assert rows["traps that were taken"][0] == share(proportion(1, 1))
+    assert rows["traps taken"][0] == share(proportion(1, 1))
     assert rows["taken for Swm"][0] == "1"
     half = share(proportion(2, 4))
     assert rows["right labels"] == [half, half, share(proportion(2, 2))]
-    assert rows["left out, no answer or decision"] == ["0", "0", "2"]
     # Of A's evaluated codes, the one refused is wrong, with a score of 40.
-    assert rows["evaluated codes with gold"] == ["3", "4"]
+    assert rows["judged codes with gold"] == ["3", "4"]
     wrong = f"{share(proportion(0, 1))} of 1"
-    assert rows["right, given FAIL"] == rows["right, score from 40"] == [wrong, "-"]
-    assert rows["adjudicator"][:2] == ["m-1", "adjudicate@1 h"]
-    assert rows["adjudicator"][2:] == ["1", "0", "100", "10", "0.25", "2 s", "2 s"]
-    assert "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1" in usual.text
-    assert "Rows: gold. Columns: final code." in usual.text and "smoke" not in usual.text
+    assert rows["right under FAIL"] == rows["right, score of at least 40"] == [wrong, "-"]
+    assert rows["calls sent"] == ["8", "8", "1", "17"] and rows["cost"][2] == "0.25"
+    assert "Annotators: m-1 and nobody; evaluator: m-1; adjudicator: m-1." in usual.text
+    assert "Rows: gold. Columns: models' final code." in usual.text and "smoke" not in usual.text
 
 
 def test_confusion_is_shaded_by_the_share_of_the_row():
@@ -120,14 +118,18 @@ def test_final_codes_and_the_audit_stand_before_agreement(usual: Page):
         decided=20, drawn=4, audited=3, judged=0.9, right=right, corrected=corrected, weight=0.5
     )
     page = read(content().model_copy(update={"audit": audit}))
-    assert page.sections[:3] == ["codes", "endings", "agreement"]
-    order = ("Final codes: ", "People audited 3 decided codes: 0 are right", "alpha is")
+    assert page.sections[:4] == ["codes", "endings", "gold", "agreement"]
+    order = (
+        "2 final codes for 4 cases: ",
+        "People audited 3 decided cases and found 0",
+        "alpha is",
+    )
     places = [page.text.index(text) for text in order]
     assert places == sorted(places)
     rows = {row[0]: row[1:] for row in page.rows}
     assert ["Evo", "1", share(proportion(1, 2))] in page.rows
-    assert rows["of the audited cases"] == [share(right)]
-    assert rows["of all, scores corrected by the audit"] == [share(corrected)]
+    assert rows["in the audited cases"] == [share(right)]
+    assert rows["in all decided cases, corrected by the audit"] == [share(corrected)]
     assert "audit=0.05" not in page.text and "audit=0.05" in usual.text
 
 
@@ -136,12 +138,12 @@ def test_alpha_is_judged_by_the_convention():
     for alpha, judged in zip((0.8, 0.7, 0.5), words, strict=True):
         estimate = Estimate(value=alpha, interval=None, count=3, reason="x")
         agreement = shown.agreement.model_copy(update={"alpha": estimate})
-        *_, last = summarize(shown.model_copy(update={"agreement": agreement}))
-        assert last == f"Krippendorff's alpha is {alpha:.2f}, by convention {judged}."
+        *_, told, _ = summarize(shown.model_copy(update={"agreement": agreement}))
+        assert told == f"Krippendorff's alpha is {alpha:.2f}, by convention {judged}."
 
 
 def test_a_run_without_answers_still_makes_a_page():
     page = read(content([outcome("1", None, None, status=Status.FAILED)]))
-    assert "no disagreement to learn from" in page.text
+    assert "In no case do two codes differ." in page.text
     assert "undefined no case with two answers" in page.text
     assert ["pass rate", "-", "-"] in page.rows

@@ -82,9 +82,9 @@ def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
     comparison = compared(tmp_path, "january", "march")
     rows = {row[0]: row[1:] for row in page_of(comparison).rows}
     assert rows["annotator A: pass rate"] == ["66.7 % 46.7 to 82.0"] * 2
-    assert rows["final code against gold: right labels"] == ["100.0 % 80.6 to 100.0"] * 2
-    assert rows["cost"] == [f"{report.usage.total.cost:.4g}"] * 2
-    assert not any(label.startswith("with reviews") for label in rows)
+    assert rows["models' final code against gold: right labels"] == ["100.0 % 80.6 to 100.0"] * 2
+    assert rows["calls: cost"] == [f"{report.usage.total.cost:.4g}"] * 2
+    assert not any(label.startswith("with people") for label in rows)
     assert comparison.report.differences == {
         "annotate": {"cases.take": {"january": None, "march": 3}}
     }

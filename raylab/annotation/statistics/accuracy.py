@@ -1,7 +1,7 @@
 """Codes and verdicts against people's codes: held-out gold, and an audit of a random sample.
 
-Of an audit people see the descriptions alone, so that no code leads them. How often their codes
-match those of the protocol corrects what the evaluator's scores say of the whole batch.
+In an audit people see the descriptions alone, so that no code leads them. The share of their codes
+that match those of the protocol corrects the evaluator's scores of the whole batch.
 """
 
 import math
@@ -38,8 +38,8 @@ Z = float(stats.norm.ppf(0.975))
 FINAL, REVIEWED, GOLD = "final", "reviewed", "gold"
 NAMES = {
     **{name: f"annotator {name}" for name in ANNOTATORS},
-    FINAL: "final code",
-    REVIEWED: "with reviews",
+    FINAL: "models' final code",
+    REVIEWED: "with people's decisions",
 }
 """The givers of codes: the annotators, the protocol, and the protocol with people's decisions."""
 CODES = {
@@ -60,18 +60,14 @@ class GoldReport(Part):
     """
 
     cases: Annotated[int, Measure("cases", "count", None)]
-    left_out: Annotated[int, Measure("left out, no answer or decision", "count", "lower")]
-    """Cases with gold and no answer or decision."""
     labels: Annotated[Estimate, Measure("right labels")]
-    """The right set of labels."""
-    exact: Annotated[Estimate, Measure("right composition")]
-    """The right composition."""
-    primary: Annotated[Estimate, Measure("right primary label")]
-    """The right first label."""
+    exact: Annotated[Estimate, Measure("right code")]
+    """The right labels, joined in the right way."""
+    primary: Annotated[Estimate, Measure("right first label")]
     recall: Annotated[dict[str, Estimate], Measure("recall of")]
-    """Of the cases whose gold names a label, the share whose code does."""
+    """The share of the cases whose gold names a label in which the code does."""
     precision: Annotated[dict[str, Estimate], Measure("precision of")]
-    """Of the cases whose code names a label, the share whose gold does."""
+    """The share of the cases whose code names a label in which gold does."""
 
 
 class ConfusionPanel(Part):
@@ -100,16 +96,14 @@ class JudgeReport(Part):
     evaluator was asked about them.
     """
 
-    codes: Annotated[int, Measure("evaluated codes with gold", "count", None)]
+    codes: Annotated[int, Measure("judged codes with gold", "count", None)]
     right: Annotated[Estimate, Measure("right codes")]
-    """The share that a judge who passes everything would have right."""
-    right_by_verdict: Annotated[dict[Verdict, Estimate], Measure("right, given")]
+    right_by_verdict: Annotated[dict[Verdict, Estimate], Measure("right under")]
     """P(right | verdict), of the verdicts after the caps."""
-    auc: Annotated[Estimate, Measure("area under the curve of the score", "number")]
+    auc: Annotated[Estimate, Measure("area under the ROC curve", "number")]
     """Chance that a right code has a higher score than a wrong one, ties half; 0.5 is no skill."""
-    right_by_score: Annotated[dict[int, Estimate], Measure("right, score from")]
-    """The reliability diagram: by lowest score of a band of ten, 90, 80, ..., 0; the first also
-    holds 100."""
+    right_by_score: Annotated[dict[int, Estimate], Measure("right, score of at least")]
+    """The reliability diagram, by the lowest score of a band of ten; the first also holds 100."""
 
 
 class AuditReport(Part):
@@ -124,11 +118,11 @@ class AuditReport(Part):
     """Cases of the sample."""
     audited: int
     """Cases of the sample that a person has classified."""
-    judged: Annotated[float | None, Measure("by the evaluator's scores")]
+    judged: Annotated[float | None, Measure("claimed by the evaluator's scores")]
     """Mean score of the evaluator over all decided cases, as a share: its own estimate."""
-    right: Annotated[Estimate, Measure("of the audited cases")]
+    right: Annotated[Estimate, Measure("in the audited cases")]
     """Right codes among those audited."""
-    corrected: Annotated[Estimate, Measure("of all, scores corrected by the audit")]
+    corrected: Annotated[Estimate, Measure("in all decided cases, corrected by the audit")]
     """Right codes among all decided cases, by prediction-powered inference."""
     weight: float | None
     """Weight of the evaluator's scores in that, from 0 to 1."""
@@ -147,7 +141,6 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     swapped = {(code, gold): count for (gold, code), count in sets.items()}
     return GoldReport(
         cases=len(cases),
-        left_out=int(tables.cases.held_out.sum()) - len(cases),
         labels=share_of(tables.equal(codes, cases.gold_code, "categories")),
         exact=share_of(tables.equal(codes, cases.gold_code, "composition")),
         primary=share_of(tables.equal(codes, cases.gold_code, "primary")),

@@ -15,12 +15,10 @@ import pandas as pd
 
 from raylab.annotation.outcome import Annotator, Status
 from raylab.annotation.statistics.estimates import (
-    DRAWS,
     Array,
     Cells,
     Estimate,
     agreement,
-    amount_mean,
     estimate,
     proportion,
     share_mean,
@@ -31,9 +29,8 @@ from raylab.codebook import Categories, SetDistance, field_of
 from raylab.runs.records import Measure, Part
 
 TOLERANCE = 1e-9
-SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")
-"""The measures of `Agreement` in [0, 1] that a run averages."""
-EDITS = "levenshtein"
+SHARES = ("jaccard", "weighted")
+"""The measures of `Agreement` that a run averages."""
 NONE = "none"
 NOTHING: Categories = frozenset()
 MOST_ANSWERS = 500
@@ -52,42 +49,35 @@ class PairReport(Part):
 
     cases: Annotated[int, Measure("cases", "count", None)]
     """Cases with a code of both."""
-    exact: Annotated[Estimate, Measure("equal composition")]
+    exact: Annotated[Estimate, Measure("same code")]
     """The same labels, joined in the same way."""
-    kappa: Annotated[Estimate, Measure("Cohen's kappa, primary label", "number")]
+    kappa: Annotated[Estimate, Measure("Cohen's kappa", "number")]
     """Agreement on the first label beyond what guessing at the same rates would give: 0 is chance,
     1 is full agreement, below 0 is worse than chance."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
     """Agreement on the sets of labels beyond chance."""
 
 
 class AgreementReport(Part):
-    """Agreement of the annotators; all estimates are over the cases with two codes or more.
+    """Agreement of the annotators, over the cases with two codes or more.
 
-    What is said of two codes is averaged over the pairs of codes of a case.
+    Measures of two codes are averaged over the pairs of codes of a case.
     """
 
     cases: int
     compared: int
     """Cases with two codes or more."""
-    exact: Annotated[Estimate, Measure("equal composition (consensus)")]
-    """All gave the same labels, joined in the same way."""
-    same_labels: Annotated[Estimate, Measure("equal set of labels")]
-    """All named the same labels, joined in any way."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
-    """Agreement on the sets of labels beyond chance, where a near miss counts as less of a
-    disagreement than a far one: 0 is chance, 1 is full agreement."""
-    jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
-    """Labels that both codes name, as a share of all that either names; 1 is the same set."""
-    weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
-    """1 minus the distance between the two sets of labels, so that a near miss costs less than a
-    far one."""
-    composition: Annotated[Estimate, Measure("composition", "number")]
-    """1 for the same code, 0.5 for the same labels joined differently, else 0."""
-    levenshtein: Annotated[Estimate, Measure("Levenshtein, edits", "number", "lower")]
-    """Characters to change to turn one line, as written, into the other."""
-    levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
-    """The same as a share of the longer line; 0 is equal."""
+    exact: Annotated[Estimate, Measure("same code")]
+    """All annotators gave the same labels, joined in the same way."""
+    same_labels: Annotated[Estimate, Measure("same labels")]
+    """All annotators named the same labels, joined in any way."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    """Agreement on the sets of labels beyond chance, weighted by the distance of labels: 0 is
+    chance, 1 is full agreement."""
+    jaccard: Annotated[Estimate, Measure("Jaccard index", "number")]
+    """Labels that both codes name, as a share of those that either names."""
+    weighted: Annotated[Estimate, Measure("agreement by distance", "number")]
+    """1 minus the distance of the sets of labels: a near miss costs less than a far one."""
     pairs: dict[str, PairReport]
     """By the names of the two annotators, such as `AB`."""
     rest: dict[Annotator, PairReport]
@@ -124,7 +114,7 @@ def count_answers(tables: Tables, attribute: str, *columns: str) -> Counter[tupl
 
 def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     """Returns the agreement of the annotators, with the means of the measures of single cases."""
-    names, compared = tables.annotators, tables.cases.dropna(subset=EDITS)
+    names, compared = tables.annotators, tables.cases.dropna(subset="exact")
     sets = count_answers(tables, "categories", *code_columns(names))
     same = Counter[bool]()
     for answers, cases in sets.items():
@@ -136,7 +126,6 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
         exact=share_of(compared.exact),
         same_labels=proportion(same[True], same.total()),
         alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed),
-        levenshtein=amount_mean(tally(compared, EDITS)),
         **{name: share_mean(tally(compared, name), seed) for name in SHARES},
         pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
         rest={
@@ -162,7 +151,7 @@ def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annot
     )
 
 
-def cohen_kappa(counts: Answers, draws: int = DRAWS, seed: int = 307) -> Estimate:
+def cohen_kappa(counts: Answers, seed: int = 307) -> Estimate:
     """Computes Cohen's kappa (1960) of the primary categories of an annotator and another.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
@@ -172,7 +161,6 @@ def cohen_kappa(counts: Answers, draws: int = DRAWS, seed: int = 307) -> Estimat
 
     Args:
         counts: Cases by the answers of the annotator and the others.
-        draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
     """
     values, cases = _pair_answers(counts, against_rest=True)
@@ -184,13 +172,12 @@ def cohen_kappa(counts: Answers, draws: int = DRAWS, seed: int = 307) -> Estimat
         expected = 1.0 - (first * second).sum(-1) / total**2
         return _one_less((tables * differences).sum((-2, -1)) / total, expected)
 
-    return agreement(cases, len(values), kappa, draws, seed)
+    return agreement(cases, len(values), kappa, seed)
 
 
 def krippendorff_alpha(
     counts: Answers,
     distance: SetDistance,
-    draws: int = DRAWS,
     seed: int = 307,
     *,
     against_rest: bool = False,
@@ -205,7 +192,6 @@ def krippendorff_alpha(
     Args:
         counts: Cases by the answers; those with fewer than two hold no pair and are left out.
         distance: Distance of two sets, in [0, 1].
-        draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
         against_rest: Compare the first annotator alone with another one of those who answered the
             case, at random.
@@ -222,7 +208,7 @@ def krippendorff_alpha(
         expected = ((margin @ differences) * margin).sum(-1) / (size * (size - 1))
         return _one_less((tables * differences).sum((-2, -1)) / (size / 2), expected)
 
-    return agreement(cases, len(values), alpha, draws, seed)
+    return agreement(cases, len(values), alpha, seed)
 
 
 def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[str]) -> Matrix:

@@ -1,9 +1,8 @@
 """Changes of annotators over time: the runs of one archive compared on the cases that they share.
 
-A run is compared with the latest earlier run that asked the same model in the same role and shares
-cases with it, equal in id and description, that both answered anew. Fisher's exact test of
-two proportions treats the two runs as independent samples. Since the cases are the same,
-McNemar's exact test, which uses only the cases that changed, is also given and finds smaller
+A run is compared with the latest earlier run in which the same model played the same role, on the
+cases, equal in id and description, that both answered anew. Fisher's exact test treats the runs as
+independent samples. McNemar's exact test uses only the cases that changed, and finds smaller
 changes.
 """
 
@@ -37,18 +36,18 @@ FACTS = {
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
-LABELS = {"labels": "right labels", "pass_rate": "passed", "exact": "equal composition"}
-NO_SHARED_CASE = "the runs share no case, equal in id and description"
+LABELS = {"labels": "right labels", "pass_rate": "pass rate", "exact": "same code"}
+NO_SHARED_CASE = "the runs share no case (equal id and description)"
 
 
 class DriftRun(Part):
-    """One run in a comparison over time."""
+    """A run in a comparison over time."""
 
     run: str
     started: datetime
     cases: int
     passed: dict[Annotator, Estimate]
-    """The share of each annotator's answers that the evaluator passed."""
+    """Pass rate of each annotator's answers."""
     exact: Estimate
     """The share of cases in which all codes are the same."""
 
@@ -76,23 +75,22 @@ class DriftChange(Part):
     after: str
     """Name of the later run."""
     changed: tuple[str, ...]
-    """Names of other facts that changed."""
+    """Other facts that changed, such as `prompt of A`."""
     shared: int
     """Cases that both runs have."""
     recoded: int | None
-    """Shared cases to which the annotator gave two codes that differ; None for several."""
+    """Shared cases in which the annotator's codes differ; None for several annotators."""
     cases: int
-    """Shared cases that this measure compares: those that both runs answered anew."""
+    """Shared cases that both runs answered anew, which this measure compares."""
     right_before: int
-    """Cases that were right, passed, or the same in the earlier run."""
+    """Cases that were right, passed or had the same codes in the earlier run."""
     right_after: int
     lost: int
-    """Cases that were right only in the earlier run."""
+    """Cases that were so only in the earlier run."""
     gained: int
-    """Cases that were right only in the later run."""
+    """Cases that are so only in the later run."""
     tests: dict[str, DriftTest]
-    """`two_proportion`, Fisher's exact test, which treats the two runs as independent samples, and
-    `mcnemar`, McNemar's exact test, which uses only the cases that changed; none without cases."""
+    """Results of `TESTS` by name; none without cases."""
     reason: str | None
     """The reason why nothing could be compared."""
 
@@ -106,18 +104,12 @@ class Drift(Record):
     """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
-    level: float
-    """See `LEVEL`."""
     runs: tuple[DriftRun, ...]
     """The earliest first."""
     comparisons: tuple[DriftChange, ...]
     """Comparisons of each run after the first."""
-    alarms: tuple[str, ...]
-    """A sentence for each flagged measure."""
-    notes: tuple[str, ...]
-    """A sentence for each run that no earlier one can be compared with."""
 
 
 @dataclass(frozen=True)
@@ -155,21 +147,12 @@ def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
         runs: In any order.
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
-    families = {
-        run.name: compare_latest(run, ordered[:place]) for place, run in enumerate(ordered) if place
-    }
-    comparisons = [change for family in families.values() for change in family]
-    return Drift(
-        level=LEVEL,
-        runs=tuple(map(describe, ordered)),
-        comparisons=tuple(comparisons),
-        alarms=tuple(alarms(comparisons)),
-        notes=tuple(
-            f"{name} is compared with no run: none before it asked the same models"
-            for name, family in families.items()
-            if not family
-        ),
-    )
+    changes = [
+        change
+        for place, run in enumerate(ordered)
+        for change in compare_latest(run, ordered[:place])
+    ]
+    return Drift(runs=tuple(map(describe, ordered)), comparisons=tuple(changes))
 
 
 def describe(run: ArchivedRun) -> DriftRun:
@@ -192,27 +175,24 @@ def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[Dri
     latest = [_latest(*measure, earlier, run) for measure in (*single, ("exact", names))]
     changes = [change for change in latest if change is not None]
     compared = [change for change in changes if change.cases]
-    tests = {name: iter(_holm(map(test, compared))) for name, test in TESTS.items()}
-    return [
-        change.model_copy(
-            update={"tests": {name: next(results) for name, results in tests.items()}}
-        )
-        if change.cases
-        else change
-        for change in changes
-    ]
+    families = {name: _holm(map(test, compared)) for name, test in TESTS.items()}
+    tests = {
+        change.label: {name: results[place] for name, results in families.items()}
+        for place, change in enumerate(compared)
+    }
+    return [change.model_copy(update={"tests": tests.get(change.label, {})}) for change in changes]
 
 
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     """Yields a sentence for each flagged measure."""
     for change in changes:
         flags = [name for name, test in change.tests.items() if test.flagged]
-        why = f"; changed as well: {', '.join(change.changed)}" if change.changed else ""
+        others = f"; also changed: {', '.join(change.changed)}" if change.changed else ""
         if flags:
             yield (
                 f"{change.label} ({', '.join(change.models)}): "
                 f"{change.right_before} of {change.cases} shared cases in {change.before}, "
-                f"{change.right_after} in {change.after} ({', '.join(flags)}){why}"
+                f"{change.right_after} in {change.after} ({', '.join(flags)}){others}"
             )
 
 
@@ -245,7 +225,7 @@ def _compare(
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
     gold = " with gold" if measure == "labels" else ""
-    missing = f"no shared case{gold} was answered anew in both: annotate with fresh=true"
+    missing = f"no shared case{gold} was answered anew in both runs: annotate with fresh=true"
     return DriftChange(
         measure=measure,
         annotators=annotators,
@@ -283,8 +263,8 @@ def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
 def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Annotator]) -> Frame:
     """Returns a measure of each case, as two columns of truths.
 
-    `right` tells that the case is right, passed or the same; `answered` that this can be said and a
-    model was asked anew, for a result from the journal is that of an earlier run.
+    `right` is true if the case is right, passed or has the same codes; `answered` if this can be
+    said and a model was asked anew, since the journal's results are those of an earlier run.
     """
     own, *others = (view(rows, name) for name in annotators)
     fresh = ~np.logical_and.reduce([each.cached.eq(True) for each in (own, *others)])

@@ -1,4 +1,4 @@
-"""Estimates from cases: proportions, means, and agreement."""
+"""Estimates from cases, with intervals: proportions, means and agreement."""
 
 import math
 from collections import Counter
@@ -16,8 +16,6 @@ DRAWS = 1000
 QUANTILES = (0.025, 0.975)
 LEAST_CASES = 20
 """Cases below which agreement and means have no interval."""
-LEAST_APART = 3
-"""Cases apart from the commonest value below which a mean of amounts has no interval."""
 PRIOR = 0.5
 """Cases that Jeffreys' prior adds to each of two ends."""
 CHUNK = 1 << 20
@@ -29,10 +27,9 @@ Cells = tuple[tuple[int, ...], float]
 
 
 class Estimate(Figure):
-    """An estimate from cases.
+    """An estimate from cases; missing values are left out and do not count as zero.
 
-    Proportions have Wilson intervals, agreement and means in [0, 1] those of a posterior, means of
-    amounts Student's with a correction. Missing values are left out and do not count as zero.
+    Proportions have Wilson intervals, agreement and means in [0, 1] those of a posterior.
     """
 
     count: int
@@ -74,7 +71,7 @@ def share_of(rows: Any) -> Estimate:
     return proportion(int(rows.sum()), len(rows))
 
 
-def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
+def share_mean(counts: Mapping[float, int], seed: int) -> Estimate:
     """Returns the mean of counted values in [0, 1] with the 95 % interval of its posterior.
 
     The shares of the values have a Dirichlet posterior, whose prior is half a case at 0 and half at
@@ -83,52 +80,23 @@ def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Es
     Args:
         counts: Cases by value.
         seed: Seed of the draws.
-        draws: Draws from the posterior; 0 leaves the interval out.
     """
-    values, cases, mean = _sorted(counts)
+    values = np.array(sorted(counts), float)
+    cases = np.array([counts[value] for value in values], float)
     total = int(cases.sum())
-    if missing := _too_few(total, draws):
+    mean = float(values @ cases / total) if total else None
+    if missing := _too_few(total):
         return estimate(mean, total, reason=missing)
     values, weights = np.append(values, (0.0, 1.0)), np.append(cases, (PRIOR, PRIOR))
-    gammas = _gammas(weights, draws, seed)
+    gammas = _gammas(weights, seed)
     drawn = np.concatenate([chunk @ values / chunk.sum(-1) for chunk in gammas])
     return estimate(mean, total, _percentiles(drawn))
-
-
-def amount_mean(counts: Mapping[float, int]) -> Estimate:
-    """Returns the mean of counted amounts >= 0, with Student's interval corrected for skewness.
-
-    The correction is Hall's transformation (J. R. Statist. Soc. B 54, 1992, 221-228): amounts such
-    as edits are 0 for most cases and large for a few, where Student's interval falls short. With
-    a = skewness / 3 and b = skewness / 6 it takes x = statistic / root of n to
-    (x + a x^2 + a^2 x^3 / 3 + b / n) times the root of n.
-
-    Args:
-        counts: Cases by value.
-    """
-    values, cases, mean = _sorted(counts)
-    total = int(cases.sum())
-    apart = total - int(cases.max(initial=0))
-    missing = _too_few(total)
-    if not missing and apart < LEAST_APART:
-        missing = f"{apart} cases differ from the commonest: an interval needs {LEAST_APART}"
-    if missing:
-        return estimate(mean, total, reason=missing)
-    moments = [float((values - mean) ** power @ cases / total) for power in (2, 3)]
-    skewness, root = moments[1] / moments[0] ** 1.5, math.sqrt(total)
-    quantile = float(stats.t.ppf(QUANTILES[1], total - 1))
-    shifted = np.array([quantile, -quantile]) / root - skewness / 6 / total
-    skewed = not math.isclose(skewness, 0.0, abs_tol=1e-9)
-    ends = root * (np.cbrt(1 + skewness * shifted) - 1) * 3 / skewness if skewed else root * shifted
-    low, high = (mean - math.sqrt(moments[0] / (total - 1)) * ends).tolist()
-    return estimate(mean, total, (max(low, 0.0), high))
 
 
 def agreement(
     cases: Mapping[Cells, int],
     size: int,
     statistic: Callable[[Array], Array],
-    draws: int,
     seed: int,
 ) -> Estimate:
     """Returns a statistic of pairs of answers with the 95 % interval of its posterior.
@@ -144,7 +112,6 @@ def agreement(
         cases: Numbers of cases by what they add to a (size, size) table of pairs of answers.
         size: Number of different answers.
         statistic: Takes (..., size, size) tables, returns (...) values; NaN is undefined.
-        draws: Draws from the posterior; 0 leaves the interval out.
         seed: Seed of the draws.
     """
     total = sum(cases.values())
@@ -155,10 +122,10 @@ def agreement(
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
         return estimate(None, total, reason=reason)
-    if missing := _too_few(total, draws):
+    if missing := _too_few(total):
         return estimate(value, total, reason=missing)
     tail = float(stats.norm.cdf(stats.t.ppf(QUANTILES[0], total - 1)))
-    values = _posterior(cases, table, statistic, draws, seed)
+    values = _posterior(cases, table, statistic, seed)
     low, high = _percentiles(values, (tail, 1 - tail))
     all_agree = np.count_nonzero(table) == np.count_nonzero(table.diagonal())
     return estimate(value, total, (low, 1.0 if all_agree else high))
@@ -168,10 +135,9 @@ def _posterior(
     cases: Mapping[Cells, int],
     table: Array,
     statistic: Callable[[Array], Array],
-    draws: int,
     seed: int,
 ) -> Array:
-    """Returns (draws,) values of the statistic for tables of as many cases."""
+    """Returns (DRAWS,) values of the statistic for tables of as many cases."""
     margin = (table.sum(0) + table.sum(1)) / (2 * table.sum())
     chance = np.outer(table.sum(1), table.sum(0))
     np.fill_diagonal(chance, 0.0)
@@ -183,7 +149,7 @@ def _posterior(
     ordered, total = sorted(weights), sum(cases.values())
     added, values = _added(ordered, len(table)), list[Array]()
     shapes = np.array([weights[cells] for cells in ordered])
-    for gammas in _gammas(shapes, draws, seed, table.size):
+    for gammas in _gammas(shapes, seed, table.size):
         tables = np.ascontiguousarray(gammas / gammas.sum(-1, keepdims=True) * total @ added)
         values.append(statistic(tables.reshape(-1, *table.shape)))
     drawn = np.concatenate(values)
@@ -197,26 +163,19 @@ def _added(cases: Iterable[Cells], size: int) -> Any:
     return sparse.csr_array((weights, (rows, cells)), shape=(rows[-1] + 1, size * size))
 
 
-def _gammas(weights: Array, draws: int, seed: int, size: int = 0) -> Iterator[Array]:
-    """Yields (some, weights) gamma variates, which make a Dirichlet posterior, `draws` in all."""
+def _gammas(weights: Array, seed: int, size: int = 0) -> Iterator[Array]:
+    """Yields (some, weights) gamma variates, which make a Dirichlet posterior, `DRAWS` in all."""
     generator = np.random.default_rng(seed)
     at_once = max(1, CHUNK // (size or len(weights)))
-    for start in range(0, draws, at_once):
-        yield generator.standard_gamma(weights, (min(at_once, draws - start), len(weights)))
+    for start in range(0, DRAWS, at_once):
+        yield generator.standard_gamma(weights, (min(at_once, DRAWS - start), len(weights)))
 
 
-def _sorted(counts: Mapping[float, int]) -> tuple[Array, Array, float]:
-    """Returns the values in order, the cases of each, and their mean, NaN without cases."""
-    values = np.array(sorted(counts), float)
-    cases = np.array([counts[value] for value in values], float)
-    return values, cases, float(values @ cases / cases.sum()) if counts else math.nan
-
-
-def _too_few(total: int, draws: int = DRAWS) -> str:
+def _too_few(total: int) -> str:
     """Returns the reason why so many cases give no interval; empty if they do."""
-    if not total or not draws:
-        return "no replicates" if total else "no cases"
-    return "" if total >= LEAST_CASES else f"{total} cases: an interval needs {LEAST_CASES}"
+    if total >= LEAST_CASES:
+        return ""
+    return f"{total} cases: an interval needs {LEAST_CASES}" if total else "no cases"
 
 
 def _percentiles(values: Array, quantiles: tuple[float, float] = QUANTILES) -> tuple[float, float]:

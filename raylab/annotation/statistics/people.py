@@ -41,12 +41,12 @@ Judged = Mapping[str, Label]
 class SubstituteReport(Part):
     """The alternative annotator test of one giver of codes."""
 
-    cases: Annotated[int, Measure("cases with two people's codes and more", "count", None)]
-    people: Annotated[int, Measure(f"people who judged {LEAST_JUDGED} of them and more", "count")]
+    cases: Annotated[int, Measure("cases with two people's codes", "count", None)]
+    people: Annotated[int, Measure(f"people with {LEAST_JUDGED} cases or more", "count")]
     winning_rate: Annotated[float | None, Measure("winning rate", "number")]
-    """Share of these people against whom it wins; from 0.5 on it may stand in for people."""
+    """Share of these people against whom it wins: with 0.5 or more it may stand in for people."""
     advantage: Annotated[Estimate, Measure("average advantage probability")]
-    """Chance that it is as near to the other people as a person who is left out, or nearer."""
+    """Chance that it is at least as near to the other people as the person who is left out."""
     reason: str | None
     """The reason why there is no winning rate."""
 
@@ -65,7 +65,7 @@ class PeopleReport(Part):
     waiting: Annotated[int, Measure("waiting for a third person", "count", None)]
     equal: Annotated[Estimate, Measure("equal judgements")]
     """Both people give the same composition, or both find no code right."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
     """Agreement beyond chance, by the distance of the codebook, where both people give a code."""
     people: Annotated[dict[str, int], Measure("judged by", "count", None)]
     """Judgements by reviewer."""
@@ -117,8 +117,8 @@ def substitute_report(
     counts: dict[str, int] = {"cases": len(judged), "people": won.shape[1]}
     if won.shape[1] < LEAST_PEOPLE:
         reason = (
-            f"{won.shape[1]} people judged {LEAST_JUDGED} of these cases and more: the test needs "
-            f"{LEAST_PEOPLE} people"
+            f"the test needs {LEAST_PEOPLE} people with {LEAST_JUDGED} cases or more each, and has "
+            f"{won.shape[1]}"
         )
         none = estimate(None, len(judged), reason=reason)
         return SubstituteReport(**counts, winning_rate=None, advantage=none, reason=reason)

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from pydantic import Field
 
 from raylab.annotation.outcome import Annotator, HumanDecision
 from raylab.annotation.statistics.accuracy import (
@@ -21,6 +23,7 @@ from raylab.annotation.statistics.accuracy import (
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
     DisagreementReport,
+    disagreement_report,
     measure_agreement,
 )
 from raylab.annotation.statistics.drift import DriftChange, DriftRun
@@ -31,7 +34,6 @@ from raylab.annotation.statistics.figures import (
     CaseReport,
     DecisionReport,
     TrapReport,
-    UncertainUsage,
     UsageReport,
     adjudication_report,
     annotator_report,
@@ -43,16 +45,23 @@ from raylab.annotation.statistics.figures import (
 from raylab.annotation.statistics.frame import Tables, ranked
 from raylab.annotation.statistics.people import PeopleReport, SubstituteReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
+from raylab.archive.records import Cost
 from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.runs.records import Part, Record
-
-NOTHING_UNCERTAIN = UncertainUsage()
+from raylab.runs.records import Record
 
 
-class BatchReport(Part):
-    """The quality of a batch of outcomes."""
+class AnnotationReport(Record):
+    """The report of an annotation run."""
 
+    file: ClassVar[str] = "report.json"
+    version: ClassVar[int] = 8
+
+    run: str = ""
+    archive: str = ""
+    """The file or URL of its archive."""
+    records: int = 0
+    """Cases, decisions and audit entries of the run at the time of the report."""
     smoke: bool
     """True if the embedded model answered, so that the figures mean nothing."""
     notices: tuple[str, ...]
@@ -67,6 +76,7 @@ class BatchReport(Part):
     """Share of the cases with a code that name each label; one may name several."""
     annotators: dict[Annotator, AnnotatorReport]
     agreement: AgreementReport
+    disagreements: DisagreementReport
     gold: dict[str, GoldReport]
     """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
     confusion: Confusion
@@ -79,19 +89,29 @@ class BatchReport(Part):
     adjudication: AdjudicationReport
     decisions: DecisionReport
     usage: UsageReport
+    people: dict[str, PeopleReport] = Field(default={})
+    """The judgements of two people a case, of the queues `decision` and `audit`."""
+    substitutes: dict[str, SubstituteReport] = Field(default={})
+    """Whether each annotator and the `final` code may stand in for people, on the audited cases."""
+    score_tree: ScoreTreeReport = ScoreTreeReport(files=0, left_out=(), notes=())
+    changes: tuple[DriftChange, ...] = ()
+    """The run against earlier runs of the archive, on the cases that they share."""
+    compared: tuple[DriftRun, ...] = ()
+    """The figures of these earlier runs and its own, the earliest first."""
 
 
-def batch_report(
+def annotation_report(
     tables: Tables,
     decisions: Sequence[HumanDecision] = (),
     audited: Mapping[str, Label | None] | None = None,
     *,
-    uncertain: UncertainUsage = NOTHING_UNCERTAIN,
+    uncertain: Cost | None = None,
     smoke: bool = False,
     warnings: Sequence[str] = (),
     seed: int = 307,
-) -> BatchReport:
-    """Returns the quality of a batch of outcomes.
+    **others: Any,
+) -> AnnotationReport:
+    """Returns the report of a run.
 
     Args:
         tables: The outcomes.
@@ -99,14 +119,15 @@ def batch_report(
         audited: Each case drawn for the audit with the code that a person gave it, None while it
             has none; None without an audit.
         uncertain: Attempts that may have been billed.
-        smoke: True if the embedded model answered, so that the figures mean nothing.
+        smoke: True if the embedded model answered.
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
         seed: Seed of the draws for intervals.
+        others: Fields of the report that have a default.
     """
     cases, people = case_report(tables), decision_report(tables, decisions)
     givers = givers_of(tables)
     final = tables.labels("code")
-    return BatchReport(
+    return AnnotationReport(
         smoke=smoke,
         notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
         distance=tables.codebook.distance.version,
@@ -121,6 +142,7 @@ def batch_report(
         },
         annotators={name: annotator_report(tables, name) for name in tables.annotators},
         agreement=measure_agreement(tables, seed),
+        disagreements=disagreement_report(tables),
         gold={
             name: gold_report(tables, name)
             for name in (*givers, *([REVIEWED] if people.cases else []))
@@ -131,42 +153,19 @@ def batch_report(
         sensitivity={name: trap_report(tables, CODES[name]) for name in givers},
         adjudication=adjudication_report(tables),
         decisions=people,
-        usage=usage_report(tables, uncertain),
+        usage=usage_report(tables, uncertain or Cost()),
+        **others,
     )
 
 
 def _notices(cases: CaseReport) -> Iterator[str]:
     if cases.proposed_gold:
         yield (
-            f"{cases.proposed_gold} of {cases.with_gold} gold codes are one person's proposals "
-            "that nobody reviewed (meta.reviewed is false): accuracy against them is provisional."
+            "Gold codes that one person proposed and nobody reviewed (meta.reviewed is false): "
+            f"{cases.proposed_gold:,} of {cases.with_gold:,}. Accuracy is provisional."
         )
     if cases.open_book:
         yield (
-            f"{cases.open_book} gold codes are of systems that the prompts name (meta.open_book): "
-            "no accuracy counts them. cases.packaged=systems has gold that no prompt names."
+            "Gold codes that count in no accuracy, because the prompts name their systems "
+            f"(meta.open_book): {cases.open_book:,}. No prompt names cases.packaged=systems."
         )
-
-
-class AnnotationReport(BatchReport, Record):
-    """The report of an annotation run."""
-
-    file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 7
-
-    run: str
-    run_id: str | None
-    archive: str
-    """The file or URL of its archive."""
-    records: int
-    """Cases, decisions and audit entries of the run at the time of the report."""
-    score_tree: ScoreTreeReport
-    people: dict[str, PeopleReport]
-    """The judgements of two people a case, of the queues `decision` and `audit`."""
-    substitutes: dict[str, SubstituteReport]
-    """Whether each annotator and the `final` code may stand in for people, on the audited cases."""
-    disagreements: DisagreementReport
-    changes: tuple[DriftChange, ...]
-    """The run against earlier runs of the archive, on the cases that they share."""
-    compared: tuple[DriftRun, ...]
-    """The figures of these earlier runs and its own, the earliest first."""

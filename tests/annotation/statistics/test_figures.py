@@ -3,25 +3,21 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from raylab.annotation.outcome import Annotator, HumanDecision, Outcome, Status, Verdict
 from raylab.annotation.statistics.agreement import set_confusion
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.figures import Ending, times
-from raylab.annotation.statistics.report import BatchReport, batch_report
-from raylab.codebook import Categories, Codebook
-from raylab.distances import Distance
+from raylab.annotation.statistics.figures import Ending
+from raylab.annotation.statistics.report import AnnotationReport, annotation_report
+from raylab.codebook import Categories
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
 from tests.annotation.outcomes import (
-    CODEBOOK,
     adjudication,
     answer,
     call,
@@ -40,13 +36,12 @@ LABELS = (*ROOTS, "none")
 def quality(
     cases: Iterable[Outcome],
     *decisions: HumanDecision,
-    codebook: Codebook = CODEBOOK,
     **changes: Any,
-) -> BatchReport:
-    run = tables(cases, *decisions, codebook=codebook)
-    found = batch_report(run, decisions, **changes)
+) -> AnnotationReport:
+    run = tables(cases, *decisions)
+    found = annotation_report(run, decisions, **changes)
     written = json.dumps(found.model_dump(mode="json"), allow_nan=False)
-    assert BatchReport.model_validate(json.loads(written)) == found
+    assert AnnotationReport.model_validate(json.loads(written)) == found
     return found
 
 
@@ -91,7 +86,6 @@ def test_endings_of_a_dozen_cases():
     waiting = Ending(cases=2, example="7: only B is acceptable")
     assert cases.endings["human:one-acceptable"] == waiting
     assert next(iter(cases.endings.items())) == ("accept", Ending(cases=6, example=None))
-    assert cases.seconds is not None and cases.seconds.mean == 4.0
 
 
 def test_agreement_of_a_dozen_cases():
@@ -100,12 +94,8 @@ def test_agreement_of_a_dozen_cases():
     # Evo/Lrn and Lrn+Evo have the same roots; Sym against Lrn+Sch, Swm against Sym, Evo against
     # Swm, Lrn against Sch share nothing.
     assert share(agreement.same_labels) == (5, 9)
-    assert agreement.composition.value == pytest.approx(4.5 / 9)
     # Distances .65, .50, .80 and the mean of .65 and .30, which is .475.
     assert agreement.weighted.value == pytest.approx(1 - (0.65 + 0.5 + 0.8 + 0.475) / 9)
-    # OPT=Evo/Lrn to OPT=Lrn+Evo 7 edits, Lrn to Sch and Evo to Swm 3, Swm to Sym 1, Sym to
-    # Lrn+Sch 6.
-    assert agreement.levenshtein.value == pytest.approx((7 + 3 + 3 + 1 + 6) / 9)
     assert agreement.jaccard.reason == "9 cases: an interval needs 20"
     assert agreement.alpha.count == 9
 
@@ -114,14 +104,13 @@ def test_traps_count_by_the_root_that_they_bait():
     traps = quality(DOZEN).sensitivity
     # A took 7 for Swm, as baited; B took 8 for Sch, which is among the roots of execution.
     for side in "AB":
-        assert share(traps[side].wrong) == share(traps[side].taken) == (1, traps[side].answered)
+        assert share(traps[side].taken) == (1, traps[side].answered)
     assert (traps["A"].taken_for, traps["B"].taken_for) == ({"Swm": 1}, {"Sch": 1})
     assert traps["final"].taken.reason == "no cases"
-    # Another wrong root than the one baited is wrong, and not taken.
+    # Another wrong root than the one baited is not taken.
     one = outcome("t", "Sch", "Swm", gold="Sym", trap=True, meta={"bait": ["Swm"]})
     traps = quality([one]).sensitivity
-    assert (share(traps["A"].wrong), share(traps["A"].taken)) == ((1, 1), (0, 1))
-    assert share(traps["B"].taken) == (1, 1)
+    assert (share(traps["A"].taken), share(traps["B"].taken)) == ((0, 1), (1, 1))
     # A baited root that gold has too is no mistake.
     one = outcome("t", "Evo/Swm", "Evo", gold="Evo", trap=True)
     assert quality([one]).sensitivity["A"].taken_for == {"Swm": 1}
@@ -139,11 +128,10 @@ def test_people_decide_and_the_latest_decision_holds():
         decision("9", "Lrn", confirmed=None, reviewer="S"),
     )
     people = found.decisions
-    assert (people.cases, people.choices) == (3, {"A": 1, "B": 0, "own": 2, "unclear": 0})
+    assert people.cases == 3
     assert (people.confirmed, people.refused, people.unconfirmed) == (1, 1, 1)
     # 6 is decided, 9 waits for the evaluator; 7 was undone, 8 refused, 10 never decided.
     assert people.waiting == 3
-    assert people.reviewers == {"R": 5, "S": 1}
     assert people.usage.sent == 4
     assert (found.gold["final"].cases, share(found.gold["reviewed"].labels)) == (5, (5, 6))
     # Lrn in 1, 2, 12 and now 6; 3; 4; 5.
@@ -171,28 +159,27 @@ def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
     assert (total.sent, total.cached) == (3, 1)
     assert (total.prompt_tokens, total.completion_tokens) == (300, 30)
     assert (total.cost, total.unpriced) == (1.0, 0)
-    assert total.seconds is not None
-    assert total.seconds.mean == pytest.approx(5 / 3)
+    assert (total.median_seconds, total.slow_seconds) == (2, 2)
     assert [row.role for row in usage.by_source] == [
         "adjudicate", "classify-a", "classify-a-repair", "classify-b"
     ]  # fmt: skip
     cached = usage.by_source[-1]
-    assert (cached.sent, cached.cost, cached.seconds) == (0, 0.0, None)
+    assert (cached.sent, cached.cost, cached.median_seconds) == (0, 0.0, None)
     a = answer("Lrn", [call(), call(cost=None)])
     total = quality([outcome("1", a, "Lrn")]).usage.total
     assert (total.cost, total.unpriced, total.priced) == (None, 1, 1.0)
-    hundred = times(range(100, 0, -1))
-    assert hundred and (hundred.p50, hundred.p90, hundred.p99, hundred.max) == (50, 90, 99, 100)
+    hundred = [call(seconds=float(n)) for n in range(100, 0, -1)]
+    total = quality([outcome("1", answer("Lrn", hundred), None)]).usage.total
+    assert (total.median_seconds, total.slow_seconds) == (50, 99)
 
 
 def test_an_empty_run_has_reasons_in_place_of_numbers():
     found = quality([])
-    assert (found.cases.total, found.cases.seconds, found.usage.total.seconds) == (0, None, None)
+    assert (found.cases.total, found.usage.total.median_seconds) == (0, None)
     written = found.model_dump_json()
     assert written.count('"value":') == written.count('"value":null,"interval":null') > 50
     assert '"reason":null' not in written
     assert list(found.confusion.panels) == ["annotators"]
-    assert found.adjudication.first_shown_p_value is None
 
 
 def test_weak_results_are_announced():
@@ -203,15 +190,11 @@ def test_weak_results_are_announced():
     assert (found.smoke, found.cases.with_gold, found.cases.proposed_gold) == (True, 11, 1)
     smoke, notice, warning = found.notices
     assert (smoke, warning) == (SMOKE_NOTICE, "both annotators are one")
-    assert notice.startswith("1 of 11 gold codes are one person's proposals")
+    assert "nobody reviewed (meta.reviewed is false): 1 of 11." in notice
 
 
-def test_measures_of_other_distances_are_computed_again():
-    table = tuple(tuple(float(a != b) for b in Root) for a in Root)
-    other = Distance("discrete", tuple(Root), table)
-    found = quality([outcome("1", "Lrn", "Sch")], codebook=replace(CODEBOOK, distance=other))
-    assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
-    # Without a record, as where an evaluation failed, they are computed as well.
+def test_agreement_without_a_record_is_computed():
+    # As where an evaluation failed.
     found = quality([outcome("1", "Lrn", "Sch", agreements={})])
     assert found.agreement.weighted.value == pytest.approx(0.35)
 
@@ -242,35 +225,29 @@ def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     chosen = [one for one in settled if one.choice != "synthesis"]
     first, shown = sum(one.choice == one.order[0] for one in chosen), found.adjudication
     assert (shown.cases, share(shown.first_shown)) == (len(settled), (first, len(chosen)))
-    p_value = stats.binomtest(first, len(chosen)).pvalue if chosen else None
-    assert shown.first_shown_p_value == p_value
 
 
-def _check_annotator(found: BatchReport, cases: list[Outcome], side: Annotator) -> None:
+def _check_annotator(found: AnnotationReport, cases: list[Outcome], side: Annotator) -> None:
     of = found.annotators[side]
     answers = [one for case in cases if (one := case.classification(side)) is not None]
     for form in ("strict", "repaired", "unparsable"):
         count = sum(one.format == form for one in answers)
-        assert share(getattr(of.format, form)) == (count, len(answers))
+        assert share(getattr(of, form)) == (count, len(answers))
     reports = [r for case in cases if (r := case.evaluation(side)) is not None]
     passed = sum(r.verdict is not Verdict.FAIL for r in reports)
-    assert share(of.evaluation.pass_rate) == (passed, len(reports))
-    assert of.evaluation.verdicts == {v: sum(r.verdict is v for r in reports) for v in Verdict}
+    assert share(of.pass_rate) == (passed, len(reports))
+    assert of.verdicts == {v: sum(r.verdict is v for r in reports) for v in Verdict}
     asked = [r for r in reports if r.raw_verdict is not None]
-    for issue, found_share in of.evaluation.issues.items():
+    for issue, found_share in of.issues.items():
         judged = reports if issue == "format" else asked
         assert share(found_share) == (sum(issue in r.issues for r in judged), len(judged))
-    assert share(of.evaluation.contradictory)[1] == len(asked)
-    if reports:
-        mean = statistics.fmean(r.score for r in reports)
-        assert of.evaluation.mean_score == pytest.approx(mean)
+    assert share(of.contradictory)[1] == len(asked)
     gold = found.gold[side]
     scored = [
         (case.gold_label, one.label)
         for case in cases
         if case.gold_label and (one := case.classification(side))
     ]
-    assert gold.left_out == sum(case.gold_label is not None for case in cases) - len(scored)
     for name, value in (("labels", "categories"), ("exact", "composition"), ("primary", "primary")):
         right = sum(a is not None and getattr(g, value) == getattr(a, value) for g, a in scored)
         assert share(getattr(gold, name)) == (right, len(scored))

@@ -66,7 +66,7 @@ def test_too_few_people_or_cases_are_told() -> None:
     few = substitute_report(by_hand()[:40], DISTANCE, 0.15, seed=1)
     # Ada has 40 cases, bo and cy 20 each.
     assert (few.people, few.winning_rate, few.passes) == (1, None, None)
-    assert few.reason == "1 people judged 30 of these cases and more: the test needs 3 people"
+    assert few.reason == "the test needs 3 people with 30 cases or more each, and has 1"
     alone = substitute_report([({"ada": EVO}, EVO)] * 100, DISTANCE, 0.15, seed=1)
     assert (alone.cases, alone.people) == (0, 0)
 
