@@ -70,16 +70,16 @@ def read_reply(
         UnreadableError: The reply is empty, cut off, or not of this form.
     """
     text, reading, keys = clean(text), ReplyReading(form), form.keys(kind)
-    _refuse_length(text, finish_reason)
+    cut = CUT_OFF.get(finish_reason)
+    if len(text) > LONGEST_REPLY:
+        raise UnreadableError(f"it has {len(text):,} characters")
+    if not text.strip():
+        raise UnreadableError(f"it is empty, {cut}" if cut else "it is empty")
     try:
         answer, values = _find_object(text, keys, reading.repairs)
-        if values is not None:
-            values = _with_keys_in_order(values, tuple(keys), reading.repairs)
-        elif finish_reason in CUT_OFF:
-            raise UnreadableError(CUT_OFF[finish_reason])
-        elif form.key not in keys:
-            raise UnreadableError("it holds no JSON object")
-        else:
+        if values is None and (cut or form.key not in keys):
+            raise UnreadableError(cut or "it holds no JSON object")
+        if values is None:
             reading.repairs.append("no JSON object: read as prose")
             values = {form.reason: answer, form.key: answer}
         return _validate(kind, values, keys, reading), reading.repairs
@@ -87,21 +87,13 @@ def read_reply(
         raise UnreadableError("it nests too deep") from None
 
 
-def _refuse_length(text: str, finish_reason: str) -> None:
-    if len(text) > LONGEST_REPLY:
-        raise UnreadableError(f"it has {len(text):,} characters")
-    if not text.strip():
-        cut = f", {CUT_OFF['length']}" if finish_reason == "length" else ""
-        raise UnreadableError(f"it is empty{cut}")
-
-
 def settle(
     form: AnswerForm, reply: ChoiceReply, repairs: list[str], shown: Mapping[str, Label]
 ) -> tuple[ChoiceReply, list[str]]:
     """Returns an adjudicator's reply with its choice of a label and the final label.
 
-    The final label decides: with other labels or attributes than those of the candidate that the
-    reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
+    The final label decides: one that no candidate has, or with other attributes, is a synthesis. A
+    candidate whose label is only given in part keeps its own.
 
     Args:
         form: The form of the reply.
@@ -117,35 +109,19 @@ def settle(
         raise UnreadableError(f"choice is {quoted(reply.choice)}: Input should be {expected}")
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
-    label: Label | None = reply.label
-    named = shown.get(reply.choice or SYNTHESIS)
-    if label is None:
-        if named is None:
+    if reply.label is None:
+        if reply.choice not in shown:
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
-        return reply.model_copy(update={"label": named}), [*repairs, note]
-    final = _choose(label, reply.choice, shown)
-    compositions = {candidate.composition for candidate in shown.values()}
-    if named is not None and label.composition in compositions - {named.composition}:
-        other = "the other" if len(shown) == 2 else "another"
-        problem = f"choice is {reply.choice}, and its line is that of {other} candidate"
-        raise UnreadableError(problem)
-    if "choice" in form.keys(ChoiceReply) and reply.choice != final:
-        what = f"choice {reply.choice}" if reply.choice else "no choice named"
-        repairs = [*repairs, f"{what}: its line makes it {final}"]
-    return reply.model_copy(update={"choice": final, "label": shown.get(final, label)}), repairs
-
-
-def _choose(label: Label, named: str | None, shown: Mapping[str, Label]) -> str:
-    """Returns the candidate that a label equals, the named one if it equals several."""
-    equal = [
-        choice
-        for choice, candidate in shown.items()
-        if label == candidate or (named in (None, choice) and _restates(label, candidate))
-    ]
-    if named in equal:
-        return named
-    return equal[0] if equal else SYNTHESIS
+        return reply.model_copy(update={"label": shown[reply.choice]}), [*repairs, note]
+    equal = [place for place, label in shown.items() if _restates(reply.label, label)]
+    choice = reply.choice if reply.choice in equal else next(iter(equal), SYNTHESIS)
+    if equal and reply.choice in shown.keys() - equal:
+        raise UnreadableError(f"choice is {reply.choice}, and its line is that of {choice}")
+    if "choice" in form.keys(ChoiceReply) and reply.choice != choice:
+        repairs = [*repairs, f"choice {reply.choice or 'missing'}: its line makes it {choice}"]
+    label = shown.get(choice, reply.label)
+    return reply.model_copy(update={"choice": choice, "label": label}), repairs
 
 
 def _restates(label: Label, candidate: Label) -> bool:
@@ -275,24 +251,15 @@ def _read_pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
 DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_read_pairs)
 
 
-def _with_keys_in_order(
-    values: JsonObject, keys: tuple[str, ...], repairs: list[str]
-) -> JsonObject:
-    """Returns the values at the keys that are asked for, and notes all that is not as asked."""
-    if extra := sorted(values.keys() - set(keys)):
-        repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
-    order = [key for key in values if key in keys]
-    if order != [key for key in keys if key in values]:
-        repairs.append(f"keys in another order: {quoted(', '.join(order))}")
-    if missing := [key for key in keys if values.get(key) is None]:
-        repairs.append(f"keys not given: {', '.join(missing)}")
-    return {key: values[key] for key in order if values[key] is not None}
-
-
 def _validate(
     kind: type[R], values: JsonObject, keys: Mapping[str, str], reading: ReplyReading
 ) -> R:
-    named = {keys[key]: value for key, value in values.items()}
+    """Returns the reply with these values; notes keys that were not asked for, or are missing."""
+    if extra := sorted(values.keys() - keys.keys()):
+        reading.repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
+    if missing := [key for key in keys if values.get(key) is None]:
+        reading.repairs.append(f"keys not given: {', '.join(missing)}")
+    named = {keys[key]: values[key] for key in keys if values.get(key) is not None}
     try:
         return kind.model_validate(named, context=reading)
     except ValidationError as error:

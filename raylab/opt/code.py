@@ -8,73 +8,47 @@ Every step of the search takes time linear in the length of the text, or is trie
 times.
 """
 
-import json
 import re
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
-from typing import Any
 
 from raylab.codebook import Label, drop_asides
 from raylab.opt.notation import (
     ALL_NAMES,
     HTML_TAG,
-    KEY,
-    KEYS,
     LONGEST_LINE,
     MARK,
+    MARKS,
     NAMES,
-    PLACEHOLDER,
-    PLAIN,
-    VALUE,
     OptCodeError,
     Reader,
     Repair,
     Root,
-    begins_operand,
     escape,
+    make_plain,
     repairs_by_dropping,
-    sort_keys,
     sort_repairs,
 )
 
 LONGEST_TEXT = 200_000
 """Longest text that is searched, in characters."""
-BARE_TRIES = 64
-"""Lines without `OPT=` that are read as codes."""
-QUOTATION = re.compile(r'"""[\s\S]*?"""|^[ \t]*>.*$', re.MULTILINE)
-CODE_KEYS = (
-    *("opt-code", "optcode", "final-opt-code", "opt-line", "opt", "line", "code"),
-    *("composition", "expression", "roots", "root"),
-)
-"""Keys under which a JSON object may hold a code, the most specific first."""
-ROOT_NAMES = f"(?:{'|'.join(NAMES)})"
 EXACT_MARKER = re.compile(r"OPT[ \t]*=")
-CANONICAL = re.compile(rf"(OPT=[^;]*)((?:; {KEY.pattern}={VALUE.pattern})*)")
 MARKER = re.compile(
-    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK}]{{0,8}}(?P<sign>[=:])", re.IGNORECASE
+    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK}]{{0,8}}"
+    rf"(?:=|:(?=[\s{MARK}\[({{]{{0,8}}(?:{'|'.join(ALL_NAMES)})\b))",
+    re.IGNORECASE,
 )
+"""`OPT=`, or `OPT:` before a root."""
 LONGEST_LABEL = 100
-LABEL = re.compile(
-    rf"[\s>•‣{MARK}-]*+(?:\(?\d{{1,3}}[.):])?+[\s>•{MARK}{{(\[,-]*+"
-    rf"(?:[^.!?;:=]{{1,60}}[:=][ \t{MARK}]*|(?P<title>(?:\S++\s*+){{0,4}}+))"
-)
-"""What may stand before a code on its line: a bullet and a label, or the title of `OPT-Code`."""
-FENCE = re.compile(r"^[ \t]*(?:```|~~~)\w*[ \t]*$", re.MULTILINE)
-BARE = re.compile(
-    rf"^[ \t>•{MARK}-]*+(?:(?!{ROOT_NAMES}\b)[^.!?;:=\n]{{1,60}}:[ \t{MARK}]++)?+"
-    rf"(?P<code>[ \t>•{MARK}\[({{-]*{ROOT_NAMES}(?![\w-])(?![ \t]*:))",
-    re.IGNORECASE | re.MULTILINE,
-)
-"""A root at the start of a line, perhaps behind a label."""
+"""Longest text between the start of a line and a marker that leads it, in characters."""
 
 
 def parse(text: str, strict: bool = False) -> Label:
     """Reads the OPT-Code in a text.
 
-    Of several codes behind `OPT=` the last one is read. Thoughts and given material (in tags such
-    as <think> or <description>) are skipped. Quotations (in triple quotes or after `>`) are
-    searched only if the rest holds no code.
+    Of several codes behind `OPT=` the last one at the start of a line is read, or else the last
+    one. Thoughts and given material (in tags such as <think> or <description>) are skipped. Without
+    `OPT=` the whole text must be a code.
 
     Args:
         text: A line, a bare expression or a whole reply. To bound the time, a text may have
@@ -84,8 +58,7 @@ def parse(text: str, strict: bool = False) -> Label:
             and no other text. These are exactly the texts that need no repair.
 
     Raises:
-        OptCodeError: The text holds no code, or several different ones without `OPT=`; the message
-            points at the column.
+        OptCodeError: The text holds no code; the message points at the column.
     """
     try:
         return _read_line(text, EXACT_MARKER)
@@ -96,24 +69,25 @@ def parse(text: str, strict: bool = False) -> Label:
 
 
 def _read_reply(text: str) -> Label:
-    """Reads the code in a whole reply: its own, or else the one that it quotes."""
+    """Reads the code in a whole reply."""
     if len(text) > LONGEST_TEXT:
         raise OptCodeError(
             f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
             f"{LONGEST_TEXT:,} are read"
         )
-    plain = text.replace("\r\n", "\n").translate(PLAIN)
-    own = drop_asides(_put_object_as_line(plain))
-    unquoted = QUOTATION.sub("\n", own)
-    code, repairs = _search(unquoted), {Repair.AROUND} if unquoted != plain else set[Repair]()
-    if code is None and own != unquoted:
-        code, repairs = _search(own), {Repair.SEVERAL}
-    if code is None:
-        raise OptCodeError(
-            "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
-            f"Data=sim; Time=gen; Human=low', found '{escape(text.strip())}'"
-        )
-    return _add_repairs(code, repairs | ({Repair.CHARACTERS} if plain != text else set()))
+    plain = make_plain(text)
+    own = drop_asides(plain)
+    repairs = {Repair.CHARACTERS} if plain != text else set[Repair]()
+    if own != plain:
+        repairs.add(Repair.AROUND)
+    markers = list(MARKER.finditer(own))
+    if not markers:
+        return _add_repairs(_read_bare(own), repairs | {Repair.MARKER})
+    if len(markers) > 1:
+        repairs.add(Repair.SEVERAL)
+    marker = ([marker for marker in markers if _leads(own, marker)] or markers)[-1]
+    end = next((m.start() for m in markers if m.start() > marker.start()), len(own))
+    return _add_repairs(_read_behind(own, marker, end), repairs)
 
 
 def bare(text: str) -> Label:
@@ -125,24 +99,17 @@ def bare(text: str) -> Label:
     return _read_line(text, re.compile(""))
 
 
+@lru_cache(maxsize=1 << 16)
 def read_canonical(line: str) -> Label:
-    """Reads a canonical line, as written by `str` of a code, much faster than `parse`.
+    """Reads a canonical line, as written by `str` of a code.
 
     Raises:
         OptCodeError: The text is no such line.
     """
-    match = CANONICAL.fullmatch(line)
-    start = _read_start(match[1]) if match else None
-    pairs = [field.partition("=") for field in match[2].split("; ")[1:]] if match else []
-    keys = [key for key, _, _ in pairs]
-    if match is None or start is None or start.line != match[1] or keys != sort_keys(keys):
+    code = _read_part(line.removeprefix("OPT="), NAMES)[0]
+    if code.line != line:
         raise OptCodeError(f"no canonical line: '{escape(line)}'")
-    return replace(start, line=line, written=line, fields={key: value for key, _, value in pairs})
-
-
-@lru_cache(maxsize=1 << 14)
-def _read_start(line: str) -> Label:
-    return _read_line(line, EXACT_MARKER)
+    return replace(code, written=line, repairs=())
 
 
 def _read_line(text: str, marker: re.Pattern[str]) -> Label:
@@ -159,54 +126,6 @@ def _read_line(text: str, marker: re.Pattern[str]) -> Label:
 
 def _add_repairs(code: Label, repairs: set[Repair]) -> Label:
     return replace(code, repairs=sort_repairs({*code.repairs, *repairs}))
-
-
-def _put_object_as_line(text: str) -> str:
-    """Returns the text with its JSON object, if that holds a code, as a line."""
-    start, end = text.find("{"), text.rfind("}") + 1
-    try:
-        values = _flatten(json.loads(text[start:end], strict=False), {})
-    except (ValueError, RecursionError):
-        return text
-    codes = (values[key] for key in CODE_KEYS if key in values)
-    code = next((code for code in codes if isinstance(code, str | list)), None)
-    if not code:
-        return text
-    content = MARKER.split(code)[-1] if isinstance(code, str) else "+".join(map(str, code))
-    fields = [
-        f"; {name}={values[key]}"
-        for key, name in KEYS.items()
-        if isinstance(values.get(key), str | int | float)
-    ]
-    line = " ".join(f"OPT={content}{''.join(fields)}".split())
-    return f"{text[:start]}\n{line}\n{text[end:]}"
-
-
-def _flatten(document: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a JSON object and of the objects in it; the outer ones hold."""
-    if isinstance(document, dict):
-        for value in reversed(document.values()):
-            _flatten(value, values)
-        values |= {re.sub("[_ ]", "-", key.casefold()): value for key, value in document.items()}
-    return values
-
-
-def _search(text: str) -> Label | None:
-    """Returns the last code at the start of a line, or else in it, or else without `OPT=`."""
-    text = FENCE.sub("```", text)
-    every = list(MARKER.finditer(text))
-    markers = [marker for marker in every if _introduces(text, marker)]
-    chosen = [marker for marker in markers if _leads(text, marker)] or markers
-    genuine = [marker for marker in chosen if not _is_placeholder(text, marker.end())]
-    if not chosen:
-        return _search_bare(text)
-    if not genuine:
-        shown = escape(text[chosen[-1].end() :].strip())
-        raise OptCodeError(f"expected roots behind OPT=, found only the placeholder '{shown}'")
-    marker = genuine[-1]
-    end = next((other.start() for other in every if other.start() > marker.start()), len(text))
-    code = _read_behind(text, marker, end)
-    return _add_repairs(code, {Repair.SEVERAL}) if len(markers) > 1 else code
 
 
 def _read_behind(text: str, marker: re.Match[str], end: int) -> Label:
@@ -231,46 +150,24 @@ def _read_part(text: str, names: dict[str, Root]) -> tuple[Label, str]:
     return reader.read(), reader.rest
 
 
-def _search_bare(text: str) -> Label | None:
-    """Returns the line that is an expression, with or without fields, and nothing else.
-
-    Raises:
-        OptCodeError: Several such lines differ.
-    """
-    codes: dict[str, Label] = {}
-    lines = [match.start("code") for match in islice(BARE.finditer(text), BARE_TRIES + 1)]
-    for start in lines[:BARE_TRIES]:
-        try:
-            code, rest = _read_part(text[start:], NAMES)
-        except OptCodeError:
-            continue
-        if Repair.AROUND not in code.repairs:
-            around = {Repair.MARKER} | repairs_by_dropping(text[:start]) | repairs_by_dropping(rest)
-            codes.setdefault(code.composition, _add_repairs(code, around))
-    if len(codes) > 1 or len(lines) > BARE_TRIES:
-        shown = ", ".join([*codes][:3])
-        raise OptCodeError(f"expected one OPT= line, found several codes without it: {shown}")
-    return next(iter(codes.values()), None)
-
-
-def _introduces(text: str, marker: re.Match[str]) -> bool:
-    """Returns True unless a marker is a word before a colon that nothing like a code follows."""
-    if marker["sign"] == "=":
-        return True
-    return begins_operand(text, marker.end()) or _is_placeholder(text, marker.end())
+def _read_bare(text: str) -> Label:
+    """Reads a text that is an expression, with or without fields, and nothing else."""
+    try:
+        code, rest = _read_part(text, NAMES)
+    except OptCodeError:
+        code, rest = None, ""
+    if code is None or Repair.AROUND in {*code.repairs, *repairs_by_dropping(rest)}:
+        raise OptCodeError(
+            "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
+            f"Data=sim; Time=gen; Human=low', found '{escape(text.strip())}'"
+        )
+    return code
 
 
 def _leads(text: str, marker: re.Match[str]) -> bool:
-    """Returns True if nothing but a label precedes a marker on its line."""
-    start = text.rfind("\n", max(0, marker.start() - LONGEST_LABEL - 1), marker.start()) + 1
+    """Returns True if nothing but a label or marks precede a marker on its line."""
+    start = text.rfind("\n", max(0, marker.start() - LONGEST_LABEL), marker.start()) + 1
     if marker.start() - start > LONGEST_LABEL:
         return False
-    label = LABEL.fullmatch(HTML_TAG.sub("", text[start : marker.start()]))
-    return label is not None and (not label["title"] or marker["code"] is not None)
-
-
-def _is_placeholder(text: str, position: int) -> bool:
-    """Returns True if a placeholder such as `<roots>` stands at a position."""
-    match = PLACEHOLDER.match(text, position)
-    words = re.findall("[A-Za-z]+", match[0]) if match else ()
-    return match is not None and not any(word.casefold() in ALL_NAMES for word in words)
+    label = HTML_TAG.sub("", text[start : marker.start()]).rstrip(f"{MARKS} \t")
+    return label.endswith(":") or marker["code"] is not None or not any(map(str.isalpha, label))

@@ -94,24 +94,17 @@ def read_code(text: str, repairs: list[str]) -> Label:
 
 
 def read_word(text: str, repairs: list[str]) -> Label:
-    """Reads the one word of `WORDS` in a text, or else the code in it, and adds its repairs.
+    """Reads the one word of `WORDS` in a text, and adds its repairs.
 
     Raises:
-        OptCodeError: The text holds none or several of the words, and no code.
+        OptCodeError: The text holds none or several of the words.
     """
-    if text in WORDS:
-        return WORDS[text]
-    named = {word for word in WORDS if re.search(rf"\b{word}\b", text, re.IGNORECASE)}
-    if len(named) == 1 and "OPT" not in text:
-        code = WORDS[named.pop()]
-    else:
-        try:
-            code = read_code(text, repairs)
-        except OptCodeError:
-            words = ", ".join(WORDS)
-            raise OptCodeError(f"it holds {len(named) or 'none'} of the words {words}") from None
-    repairs.append(f"word {quoted(text)} read as {code.composition}")
-    return code
+    words = [word for word in WORDS if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+    if len(words) != 1:
+        raise OptCodeError(f"it holds {len(words) or 'none'} of the words {', '.join(WORDS)}")
+    if text != words[0]:
+        repairs.append(f"word {quoted(text)} read as {words[0]}")
+    return WORDS[words[0]]
 
 
 def _show_word(label: Label) -> str:

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from itertools import accumulate, chain, groupby
 
 from raylab.codebook import Label
@@ -64,7 +65,7 @@ class Repair(StrEnum):
     NAMES = "other names of roots or keys"
     OPERATORS = "other operators or brackets, or repeated roots"
     FIELDS = "form or order of the fields"
-    SEVERAL = "several codes, placeholders or quotations"
+    SEVERAL = "several codes"
     AROUND = "text or JSON around the code"
     """No fault by itself if a rationale was asked for along with the code."""
 
@@ -106,22 +107,7 @@ def _join(operator: str, operands: list[list[Step]]) -> list[Step]:
 
 # Characters, names and marks
 
-PLAIN: dict[int, int | str | None] = {
-    code: plain
-    for plain, codes in {
-        None: (
-            *(*range(9), *range(14, 28), 31, *range(127, 133), *range(134, 160), 0xAD, 0xFEFF),
-            *(*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065)),
-        ),
-        "-": (*range(0x2010, 0x2016), 0x2212),
-        " ": (11, 12, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000),
-        "\n": (13, 28, 29, 30, 0x85, 0x2028, 0x2029),
-        "/": (0x2044, 0x2215),
-        ",": (0x3001,),
-    }.items()
-    for code in codes
-} | {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-"""ASCII for typographic look-alikes; None drops an invisible character."""
+LOOK_ALIKES = {"\u2212": "-", "\u2044": "/", "\u2215": "/", "\u3001": ","}
 NAMES = {
     **{root.casefold(): root for root in Root},
     **{name.casefold(): root for root, name in LONG_NAMES.items()},
@@ -152,12 +138,13 @@ FIELD = re.compile(
     rf"[ \t]*;[ \t]*({KEY.pattern})[ \t]*=[ \t]*({VALUE.pattern})(?=[ \t]*(?:[;\n]|\Z))"
 )
 """A field as published."""
-LOOSE_KEY = re.compile(rf"(?<![A-Za-z0-9-])([A-Za-z][A-Za-z0-9_-]{{0,31}})[ \t{MARK}]{{0,8}}([=:])")
-FIELD_LINE = re.compile(
-    rf"[\s>•{MARK}{{-]{{0,40}}(?:{'|'.join(KEYS)})[ \t{MARK}]{{0,8}}[=:]", re.IGNORECASE
+KEY_NAME = rf"(?:{'|'.join(KEYS)})[ \t{MARK}]{{0,8}}"
+LOOSE_KEY = re.compile(
+    rf"[;,|\n][\s>•{MARK}{{-]{{0,40}}{KEY_NAME}[=:]|(?<![A-Za-z0-9-]){KEY_NAME}=", re.IGNORECASE
 )
+"""A known key behind a separator, or before `=`."""
+FIELD_LINE = re.compile(rf"[\s>•{MARK}{{-]{{0,40}}{KEY_NAME}[=:]", re.IGNORECASE)
 """A line that goes on with the fields of a code."""
-PLACEHOLDER = re.compile(rf"[\s{MARK}]*(?:<[^<>]*>|\.\.\.|…|{{[^{{}}]*}}|\[[^\[\]]*\])")
 VALUE_END = re.compile(r"[;\n(|<\"“”\\}\]]| - |[.!?](?:\s|$)|\s[A-Z][A-Za-z]+:")
 UNFIT = re.compile(r"[^A-Za-z0-9+_.,-]+")
 HTML_TAG = re.compile(r"</?[A-Za-z]{1,10}>")
@@ -166,6 +153,24 @@ HTML_TAG = re.compile(r"</?[A-Za-z]{1,10}>")
 def escape(text: str) -> str:
     """Returns the first characters of a text, with unprintable ones such as NUL as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:SHOWN])
+
+
+def make_plain(text: str) -> str:
+    """Returns a text with ASCII for look-alikes, and without invisible characters."""
+    composed = unicodedata.normalize("NFKC", text.replace("\r\n", "\n"))
+    return "".join(map(_plain_character, composed))
+
+
+@cache
+def _plain_character(character: str) -> str:
+    if character in " \t\n":
+        return character
+    if character.isspace():
+        return "\n" if character.splitlines() == [""] else " "
+    category = unicodedata.category(character)
+    if category.startswith("C"):
+        return ""
+    return "-" if category == "Pd" else LOOK_ALIKES.get(character, character)
 
 
 def repairs_by_dropping(text: str) -> set[Repair]:
@@ -367,22 +372,20 @@ class Reader:
         while lines and (FIELD_LINE.match(lines[0]) or not lines[0].strip()):
             body += f"\n{lines.pop(0)}"
         self.rest = "\n".join(lines)
-        keys = [key for key in LOOSE_KEY.finditer(body) if _is_field(body, key)]
+        keys = list(LOOSE_KEY.finditer(body))
         starts = [key.start() for key in keys] + [len(body)]
         self._repairs |= repairs_by_dropping(body[: starts[0]])
         for key, end in zip(keys, starts[1:], strict=True):
             self._repairs.add(Repair.FIELDS)
-            name = KEYS.get(key[1].casefold(), key[1])
-            if name != key[1]:
+            written = re.sub("[^A-Za-z]", "", key[0])
+            name = KEYS[written.casefold()]
+            if name != written:
                 self._repairs.add(Repair.NAMES)
             if value := self._loose_value(body[key.end() : end]):
                 yield name, value
 
     def _loose_value(self, text: str) -> str:
         """Returns the value at the start of a text, of valid characters; empty if there is none."""
-        if PLACEHOLDER.match(text):
-            self._repairs.add(Repair.SEVERAL)
-            return ""
         begun = text.lstrip(f"{MARKS} \t\n")
         end = VALUE_END.search(begun)
         body = begun[: end.start()] if end else begun
@@ -405,10 +408,3 @@ def _fold(parts: list[Part]) -> list[Step]:
             operands.sort(key=lambda steps: RANK[steps[0][1]] if len(steps) == 1 else -1)
         whole = _join(operator, operands)
     return whole
-
-
-def _is_field(body: str, key: re.Match[str]) -> bool:
-    before = body[: key.start()].rstrip("*`\"' \t>•{-")[-1:]
-    if key[1].casefold() in KEYS:
-        return key[2] == "=" or before in (";", ",", "|", "\n")
-    return key[2] == "=" and before in (";", "\n")

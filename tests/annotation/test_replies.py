@@ -59,7 +59,6 @@ def test_code_as_asked_for_needs_no_repair() -> None:
         (f"Here it is:\n```json\n{coded('Evo')}\n```\n", "text around the JSON object ignored"),
         (coded("Evo") + coded("Evo"), "text around the JSON object ignored"),
         (f'{{"a": 1 {{"b"}} {coded("Evo")} {{', "text around the JSON object ignored"),
-        (json.dumps({"opt": EVO, "rationale": "because"}), "keys in another order"),
         (coded("Evo", confidence=0.9), "unknown keys ignored: 'confidence'"),
         (json.dumps({"opt": EVO}), "keys not given: rationale"),
         (json.dumps({"rationale": ["x"], "opt": EVO}), "rationale is no text"),
@@ -88,7 +87,6 @@ def test_code_with_a_repair(text: str, repair: str) -> None:
         ('{"reason": "a population", "word": "evolution"}', "Evo", True),
         ('{"reason": "a population", "word": "Evolution."}', "Evo", False),
         ("The answer is: RULES!", "Sym", False),
-        (EVO, "Evo", False),
     ],
 )
 def test_word(text: str, roots: str, strict: bool) -> None:
@@ -140,7 +138,6 @@ def line(choice: str | None, opt: str | None) -> str:
         (settled(" Second", "Lrn"), "second", str(SECOND), False),
         # A synthesis keeps its own attributes, though its roots are those of a candidate.
         (line("synthesis", f"OPT=Ctl{OTHER}"), "synthesis", f"OPT=Ctl{OTHER}", True),
-        (line("synthesis", "OPT=Ctl; Rep=param"), "synthesis", "OPT=Ctl; Rep=param", False),
         (line("first", f"OPT=Ctl{OTHER}"), "synthesis", f"OPT=Ctl{OTHER}", False),
         (line(None, f"OPT=Ctl{OTHER}"), "synthesis", f"OPT=Ctl{OTHER}", False),
         # A chosen candidate that is given in part keeps its own fields.
@@ -188,7 +185,7 @@ read_withheld = partial(read_code, finish_reason="content_filter")
         (
             read_choice,
             settled("first", "Lrn"),
-            "choice is first, and its line is that of the other candidate",
+            "choice is first, and its line is that of second",
         ),
         (read_choice, settled("first", "Ctl", rationale=" "), "it gives no reason for the choice"),
         (
