@@ -1,8 +1,8 @@
 """The calls that an annotation would make, and what they would cost; nothing is sent."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from raylab.annotation.settings import RoleModel, Settings, protocol_settings
 from raylab.codebook import PLACES, Codebook
 from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig
+from raylab.config.llm import ChatModel
 from raylab.llm.prices import Prices
 from raylab.llm.prompts import PromptFile
 from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
@@ -39,7 +40,7 @@ class Amounts:
 
 @dataclass(frozen=True)
 class RoleForecast:
-    """What the calls of a role come to.
+    """The calls of a role.
 
     Attributes:
         role: its name.
@@ -56,11 +57,15 @@ class RoleForecast:
 
 @dataclass(frozen=True)
 class _Question:
+    """A question about each description, asked from `least` to `most` times."""
+
+    role: str
     model: RoleModel
     prompt: PromptFile
     content: Mapping[str, Any]
     """What the prompt is filled with at the upper end, beside the description."""
-    is_certain: bool = True
+    least: int
+    most: int
 
 
 def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
@@ -78,35 +83,29 @@ def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
         if len(case.description) <= settings.prompts.classify.longest:
             sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
     forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
-    return [forecaster.row(role, question) for role, question in _questions(settings).items()]
+    return list(map(forecaster.row, _questions(settings)))
 
 
 class _Forecaster:
     """Counts what questions about `count` descriptions of `size` bytes come to."""
 
     def __init__(self, llm: LlmConfig, settings: Settings, count: int, size: int) -> None:
-        self._llm, self._prices, self._settings = llm, Prices(llm), settings
+        self._llm, self._prices, self._repair = llm, Prices(llm), settings.prompts.repair
         self._count, self._size = count, size
 
-    def row(self, role: str, questions: Sequence[_Question]) -> RoleForecast:
-        model = questions[0].model
-        cap = model.chat.longest_reply
-        least = [
-            self._measure(question, dict.fromkeys(question.content, "")) / MOST_BYTES_PER_TOKEN
-            for question in questions
-            if question.is_certain
-        ]
-        most = [
-            (TURNS * self._measure(question, question.content) + self._repair(question))
-            / BYTES_PER_TOKEN
-            for question in questions
-        ]
+    def row(self, question: _Question) -> RoleForecast:
+        chat, prompt = question.model.chat, question.prompt
+        least = self._measure(question, dict.fromkeys(question.content, "")) / MOST_BYTES_PER_TOKEN
+        second = msgspec.json.encode(self._repair.messages(problem=CODE, keys=prompt.keys))
+        most = TURNS * self._measure(question, question.content)
+        most = (most + (len(second) + prompt.shown) * self._count) / BYTES_PER_TOKEN
+        cap = chat.longest_reply
         short = min(SHORT_REPLY, cap or SHORT_REPLY)
         return RoleForecast(
-            role,
-            model.chat.model,
-            self._amounts(model, self._count * len(least), least, short),
-            self._amounts(model, self._count * TURNS * len(most), most, cap),
+            question.role,
+            chat.model,
+            self._amounts(chat, question.least, question.least * math.ceil(least), short),
+            self._amounts(chat, TURNS * question.most, question.most * math.ceil(most), cap),
         )
 
     def _measure(self, question: _Question, content: Mapping[str, Any]) -> int:
@@ -116,44 +115,31 @@ class _Forecaster:
         request = encode_request(model.request(messages, question.prompt.schema), reply_format)
         return len(request) * self._count + self._size
 
-    def _repair(self, question: _Question) -> int:
-        """Returns the bytes that the second turns of a question add."""
-        repair = self._settings.prompts.repair
-        turn = msgspec.json.encode(repair.messages(problem=CODE, keys=question.prompt.keys))
-        return (len(turn) + question.prompt.shown) * self._count
-
-    def _amounts(
-        self, model: RoleModel, calls: int, tokens: Sequence[float], reply: int | None
-    ) -> Amounts:
-        prompt = sum(map(math.ceil, tokens))
+    def _amounts(self, chat: ChatModel, calls: int, prompt: int, reply: int | None) -> Amounts:
+        calls *= self._count
         if reply is None and calls:
             return Amounts(calls, prompt, None, None)
-        chat, replies = model.chat, calls * (reply or 0)
+        replies = calls * (reply or 0)
         cost = self._prices.cost(chat.endpoint, chat.model, self._llm.lane, prompt, replies)
         return Amounts(calls, prompt, replies, cost)
 
 
-def _questions(settings: Settings) -> dict[str, list[_Question]]:
-    """Returns the questions about a case by role, in the order of the protocol."""
-    prompts = settings.prompts
-    questions = {
-        STAGES[classify_stage(name)]: [_Question(model, prompts.classify, {})]
-        for name, model in settings.annotators.items()
-    }
+def _questions(settings: Settings) -> Iterator[_Question]:
+    """Yields the questions about a case by role, in the order of the protocol."""
+    prompts, answers, adjudicator = settings.prompts, len(settings.answerers), settings.adjudicator
+    for name, model in settings.annotators.items():
+        yield _Question(STAGES[classify_stage(name)], model, prompts.classify, {}, 1, 1)
+    adjudicates = adjudicator is not None and settings.rules.adjudicator == "model"
     judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
-    judge = _Question(settings.evaluator, prompts.evaluate, judged)
-    questions[EVALUATOR] = [judge] * len(settings.answerers)
-    if settings.adjudicator is not None and settings.rules.adjudicator == "model":
+    most = answers + adjudicates
+    yield _Question(EVALUATOR, settings.evaluator, prompts.evaluate, judged, answers, most)
+    if adjudicator is not None and adjudicates:
         said = "x" * prompts.adjudicate.shown
         issues = [criterion.name for criterion in settings.codebook.criteria]
         shown = {"code": CODE, "rationale": said, "verdict": "WEAK_PASS", "score": 100}
-        content = {
-            "candidates": [
-                {"place": place, **shown, "issues": issues, "summary": said}
-                for place in PLACES[: len(settings.annotators)]
-            ]
-        }
-        chair = _Question(settings.adjudicator, prompts.adjudicate, content, is_certain=False)
-        questions[ADJUDICATOR] = [chair]
-        questions[EVALUATOR].append(replace(judge, is_certain=False))
-    return questions
+        candidates = [
+            {"place": place, **shown, "issues": issues, "summary": said}
+            for place in PLACES[:answers]
+        ]
+        content = {"candidates": candidates}
+        yield _Question(ADJUDICATOR, adjudicator, prompts.adjudicate, content, 0, 1)
