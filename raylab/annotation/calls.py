@@ -27,7 +27,7 @@ R = TypeVar("R")
 Send = Callable[..., Awaitable[Any]]
 NOT_ARCHIVED = ("cached", "lane", "written_prompt_tokens")
 REPLY = tuple(field.name for field in fields(Reply) if field.name not in NOT_ARCHIVED)
-"""What the archived row of a call has in common with its reply."""
+"""The fields that an archived call shares with its reply."""
 
 
 class ArchiveWriter:
@@ -65,7 +65,7 @@ class ArchiveWriter:
 
 
 class ArchiveClient:
-    """Access to the `ArchiveWriter` of a run, wherever it is. What is written twice is stored once.
+    """A client of the `ArchiveWriter` of a run, wherever that is. Repeated writes are stored once.
 
     Attributes:
         claimant: Name of this client among those of the run.
@@ -96,7 +96,7 @@ class GroupedWriter(Generic[T, R]):
         self._writer: asyncio.Task[None] | None = None
 
     def leave(self, row: T) -> None:
-        """Queues a row for whose end nobody waits."""
+        """Queues a row without waiting until it is written."""
         self.add(row).add_done_callback(lambda written: written.exception())
 
     def add(self, row: T) -> asyncio.Future[R]:
@@ -193,7 +193,7 @@ class CallJournal:
         row = call_row(request, reply, description_hash, role)
         # Queued at once, so that a claim that is asked for later is granted later.
         written = self._operations.add(AnswerRow(row, claim.id))
-        return asyncio.create_task(self._stored(written, claim))
+        return asyncio.create_task(self._wait_until_stored(written, claim))
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
@@ -203,7 +203,7 @@ class CallJournal:
         archive = self._archive
         return await archive.ask(ArchiveWriter.write_calls, operations, archive.claimant)
 
-    async def _stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
+    async def _wait_until_stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
         self._require(claim, await written)
 
     def _require(self, claim: Claim, results: CallResults) -> None:
@@ -217,11 +217,11 @@ class CallJournal:
         budget, tokens = self._budget, (spent.billed + spent.uncertain + most).tokens
         key = "tokens" if budget.tokens is not None and tokens > budget.tokens else "money"
         total, billed, uncertain, next_one = (
-            f"{round(getattr(part, key), 6):,}"
-            for part in (budget, spent.billed, spent.uncertain, most)
+            f"{round(getattr(each, key), 6):,}"
+            for each in (budget, spent.billed, spent.uncertain, most)
         )
         return BudgetError(
-            f"the budget is used up: of {total} ({key}) {billed} are billed, {uncertain} may have "
+            f"the budget of {total} ({key}) is used up: {billed} are billed, {uncertain} may have "
             f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
             "and resume=true to go on: all paid answers are kept"
         )

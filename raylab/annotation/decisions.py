@@ -1,4 +1,4 @@
-"""People's decisions: what a person says of a case, as it is archived and then confirmed.
+"""People's decisions on cases, as they are archived and then confirmed.
 
 A decision is archived at once. The evaluator confirms or refuses its code in the next run of
 `jobs/annotate.py` with `resume=true`, unless the person insists or says that no code is right.
@@ -37,7 +37,7 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class DecidedCase(Case):
-    """A case with a decision on it that the evaluator has not judged yet.
+    """A case with a decision that the evaluator has not judged yet.
 
     Attributes:
         decision: the decision.
@@ -69,7 +69,7 @@ def decision_row(
     Args:
         decision: The decision.
         kind: `DECISION` or `AUDIT`.
-        decides: False for a judgement that the case has no equal one of.
+        decides: False for a judgement without an equal one on the same case.
     """
     report = decision.confirmation
     if decision.choice is None or not decides:

@@ -19,13 +19,13 @@ from raylab.llm.prompts import PromptFile
 from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
 
 MOST_BYTES_PER_TOKEN = 4
-"""About that of English, for the lower end; `BYTES_PER_TOKEN` makes the upper one."""
+"""About that of English, for the lower end; the upper end takes `BYTES_PER_TOKEN`."""
 SHORT_REPLY = 100
-"""Tokens of a reply at the lower end; at the upper one it has all that it may have."""
+"""Tokens of a reply at the lower end; the upper end takes the longest reply."""
 CODE = "x" * 200
 """A code, and the reason for a second turn, at the upper end."""
 TURNS = 2
-"""Calls of a question whose first reply cannot be read."""
+"""Calls for a question whose first reply cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class _Question:
     model: RoleModel
     prompt: PromptFile
     content: Mapping[str, Any]
-    """What the prompt is filled with at the upper end, beside the description."""
+    """Variables of the prompt at the upper end, without the description."""
     least: int
     most: int
 
 
 def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
-    """Returns what a run would come to by role, as if nothing were archived or cached.
+    """Returns the calls of a run by role, as if nothing were archived or cached.
 
     Equal descriptions are asked about once, and too long ones never.
 
@@ -87,7 +87,7 @@ def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
 
 
 class _Forecaster:
-    """Counts what questions about `count` descriptions of `size` bytes come to."""
+    """Forecasts questions about `count` descriptions that have `size` bytes together."""
 
     def __init__(self, llm: LlmConfig, settings: Settings, count: int, size: int) -> None:
         self._llm, self._prices, self._repair = llm, Prices(llm), settings.prompts.repair

@@ -32,8 +32,7 @@ Annotator = Annotated[str, Field(pattern=f"^[{''.join(ANNOTATORS)}]$")]
 EVALUATOR, ADJUDICATOR = "evaluator", "adjudicator"
 
 CANDIDATE_ANNOTATOR: Annotator = "A"
-"""The annotator whose answer the candidate of a row counts as, where only the evaluator is
-asked."""
+"""The annotator that a row's candidate stands for if only the evaluator is asked."""
 CANDIDATE, ADJUDICATE, CONFIRM = "candidate", "adjudicate", "confirm"
 """Steps of a case; the first takes the candidate of its row."""
 
@@ -73,7 +72,7 @@ LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, 
 
 
 Format = Literal["strict", "repaired", "unparsable"]
-"""How an answer came: as it was asked for, after repairs, or without a label that can be read."""
+"""The form of an answer: as it was asked for, repaired, or without a readable label."""
 
 
 class Status(StrEnum):

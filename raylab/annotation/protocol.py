@@ -131,7 +131,7 @@ def _relate(labels: Iterable[Label]) -> Relation:
     return "operators" if len({label.categories for label in labels}) == 1 else "labels"
 
 
-def _needed(annotators: int, rules: ProtocolConfig) -> int:
+def _count_needed(annotators: int, rules: ProtocolConfig) -> int:
     """Returns how many annotators must give the same acceptable code."""
     return annotators if rules.acceptance == "all" else annotators // 2 + 1
 
@@ -208,7 +208,7 @@ class _Course:
         annotators = self._settings.annotators
         await _all(map(self._classify, annotators))
         await _all(map(self._evaluate, annotators))
-        needed = _needed(len(annotators), self._settings.rules)
+        needed = _count_needed(len(annotators), self._settings.rules)
         if len(self._labels) < needed:
             name = next(name for name in annotators if name not in self._labels)
             problem = f"no code of {name} could be read: {self._classified[name].problem}"
@@ -234,11 +234,11 @@ class _Course:
                 return await self._adjudicate()
             case "adjudicate" if _relate(labels.values()) != "same":
                 compositions = [f"{name} {label.composition}" for name, label in labels.items()]
-                step, reason = "disagreement", f"the codes differ, {_joined(compositions)}"
+                step, reason = "disagreement", f"the codes differ, {_join(compositions)}"
             case _ if acceptable:
                 number, verb = ("few", "are") if len(acceptable) > 1 else ("one", "is")
                 step = f"{number}-acceptable"
-                reason = f"only {_joined([*acceptable])} {verb} acceptable"
+                reason = f"only {_join([*acceptable])} {verb} acceptable"
             case _:
                 step, reason = "none-acceptable", "no code is acceptable"
         grades = ", ".join(f"{name} {_grade(self._evaluated[name])}" for name in labels)
@@ -258,8 +258,7 @@ class _Course:
     async def _decide_candidate(self) -> _End:
         """Has the evaluator judge the candidate of the row, and asks nobody else."""
         candidate, repairs = self._case.candidate, list[str]()
-        if candidate is None:
-            raise _CaseEnded(Status.FAILED, f"failed:{CANDIDATE}", "the row has no candidate")
+        assert candidate is not None, "a case without a candidate is no input"
         try:
             label = self._form.read(candidate.code, repairs)
             classification = _classify(label, candidate.rationale, repairs)
@@ -506,7 +505,7 @@ def _rank(error: BaseException) -> int:
     return 1 if error.end.status is Status.FAILED else 2
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return join_names(names, MOST_ANNOTATORS)
 
 

@@ -1,4 +1,4 @@
-"""What replies say: the JSON object in one, validated, with every repair, and its judgement.
+"""Reads replies: the JSON object in each, validated, with every repair; judges reports.
 
 Nothing is guessed: a score out of range, an unknown verdict or two contradictory labels make a
 reply unreadable, and the protocol asks once more.

@@ -132,13 +132,13 @@ class Made:
         return self.latest and self.status == UNCONFIRMED
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """True if the evaluator refused it, and its case is open again."""
         return self.latest and self.status == HUMAN and self.decision.confirmation is not None
 
     def can_be_undone_by(self, reviewer: str) -> bool:
         """Returns whether it holds and is this reviewer's."""
-        holds = self.latest and self.decision.choice is not None and not self.refused
+        holds = self.latest and self.decision.choice is not None and not self.is_refused
         return holds and person(self.decision.reviewer) == person(reviewer)
 
 
@@ -213,7 +213,7 @@ class Opened(CurrentCase):
         standing = (*self.judgements, *([self.last.decision] if self.last else []))
         return any(other.model_copy(update=changes) == decision for other in standing)
 
-    def retyped(self, reviewer: str) -> Typed:
+    def draft(self, reviewer: str) -> Typed:
         """Returns the form of the reviewer's latest decision, which may be sent again."""
         for decision in (made.decision for made in reversed(self.made)):
             if decision.reviewer == reviewer and (choice := decision.choice) is not None:

@@ -1,6 +1,5 @@
 """An annotation run and its archive: found by name, and proven to belong together."""
 
-import contextlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.schema import problems_of
-from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
+from raylab.errors import ArchiveError, ConfigError, RunError
 from raylab.files import Place
 from raylab.printable import redact
 from raylab.runs.run import Run, runs_in
@@ -156,12 +155,8 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
             _require(run, archive)
         try:
             yield archive
-        except BaseException:
-            # The error that ends the run counts more than one of noting.
-            with contextlib.suppress(RaylabError):
-                _note(run, archive)
-            raise
-        _note(run, archive)
+        finally:
+            _note(run, archive)
 
 
 @contextmanager

@@ -103,13 +103,13 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.prompts)}")
     prompts = codebook.prompts[llm.prompt]
 
-    def served(chat: ChatModel) -> RoleModel:
+    def role_model(chat: ChatModel) -> RoleModel:
         return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
 
     settings = Settings(
-        annotators=dict(zip(ANNOTATORS, map(served, llm.annotators), strict=False)),
-        evaluator=served(llm.evaluator),
-        adjudicator=llm.adjudicator and served(llm.adjudicator),
+        annotators=dict(zip(ANNOTATORS, map(role_model, llm.annotators), strict=False)),
+        evaluator=role_model(llm.evaluator),
+        adjudicator=llm.adjudicator and role_model(llm.adjudicator),
         prompts=prompts,
         codebook=codebook,
         rules=rules,

@@ -120,7 +120,7 @@ class ProtocolConfig(Strict):
 
 
 class PeopleConfig(Strict):
-    """How people review the run."""
+    """The review of the run by people."""
 
     people: Literal[1, 2] = 1
     """Who decides a case: one person, or two who judge it independently by the description alone,

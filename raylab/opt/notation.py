@@ -254,7 +254,7 @@ class Reader:
             raise OptCodeError(f"column {position + 1}: {problem}")
         self._repairs.add(repair)
 
-    def _unexpected(self, token: _Token, expected: str) -> OptCodeError:
+    def _make_error(self, token: _Token, expected: str) -> OptCodeError:
         name = f"'{escape(token.text)}'" if token.text else "the end"
         return OptCodeError(f"column {token.start + 1}: expected {expected}, found {name}")
 
@@ -302,21 +302,21 @@ class Reader:
             self._take(token, root, Repair.NAMES)
             steps = [("+", root)]
             if self._peek().text == "{":
-                branches = [_fold(branch) for branch in self._bracketed(",", depth)]
+                branches = [_fold(branch) for branch in self._read_bracket(",", depth)]
                 branches.sort(key=lambda steps: [RANK[root] for _, root in _canonicalise(steps)])
                 steps = _join("/", [steps, _join("+", branches)])
             return [("+", steps)]
         if token.text not in CLOSERS:
-            raise self._unexpected(token, f"a root ({', '.join(Root)}) or '['")
+            raise self._make_error(token, f"a root ({', '.join(Root)}) or '['")
         place = len(self._written)
-        stages = self._bracketed("→" if token.text == "[" else "", depth)
+        stages = self._read_bracket("→" if token.text == "[" else "", depth)
         if len(stages) > 1:
             return [("+", _join("/", [_fold(stage) for stage in stages]))]
         self._repair(Repair.OPERATORS, token.start)
         self._written[place] = self._written[-1] = ""
         return stages[0]
 
-    def _bracketed(self, separator: str, depth: int) -> list[list[Part]]:
+    def _read_bracket(self, separator: str, depth: int) -> list[list[Part]]:
         """Reads expressions between brackets."""
         opening = self._peek()
         if depth == DEEPEST:
@@ -330,7 +330,7 @@ class Reader:
             expressions.append(self._expression(separator, depth + 1))
         closer = CLOSERS[opening.text]
         if (token := self._peek()).text != closer:
-            raise self._unexpected(token, f"'{closer}'")
+            raise self._make_error(token, f"'{closer}'")
         self._take(token, closer)
         return expressions
 
@@ -345,7 +345,7 @@ class Reader:
         glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
         goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
         if glued or goes_on or others or self.position >= LONGEST_LINE:
-            raise self._unexpected(token, "'+', '/', ';' or the end")
+            raise self._make_error(token, "'+', '/', ';' or the end")
 
     def _fields(self) -> dict[str, str]:
         start, pairs = self.position, list[tuple[str, str]]()
@@ -356,7 +356,7 @@ class Reader:
             self.position = match.end()
         if self.text[self.position :].strip(" \t"):
             if self.names is None:
-                raise self._unexpected(self._peek(), "'; key=value' or the end")
+                raise self._make_error(self._peek(), "'; key=value' or the end")
             pairs += self._loose_fields()
         keys = [key for key, _ in pairs]
         if not any([key for key in order if key in keys] == keys for order in ORDERS):
@@ -402,7 +402,7 @@ def _fold(parts: list[Part]) -> list[Step]:
     its front and the others sorted.
     """
     (_, whole), *others = parts
-    for operator, group in groupby(others, key=lambda part: part[0]):
+    for operator, group in groupby(others, key=lambda pair: pair[0]):
         operands = [whole, *(steps for _, steps in group)]
         if operator == "+":
             operands.sort(key=lambda steps: RANK[steps[0][1]] if len(steps) == 1 else -1)

@@ -42,8 +42,8 @@ HEADERS = {
 }
 OVER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 NOT_BY_PROXY = (
-    "This page is reached over HTTPS alone: by its proxy, which says X-Forwarded-Proto: https "
-    "and comes from an address in proxies= of jobs/review.py."
+    "This page answers over HTTPS only: through a proxy that sends X-Forwarded-Proto: https from "
+    "an address in proxies= of jobs/review.py."
 )
 FOREIGN = "This form comes from another page: open the page itself and send it again."
 

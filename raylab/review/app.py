@@ -75,7 +75,7 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
         ("POST", "/sign-out", page.sign_out),
         ("GET", "/", page.queue),
         ("GET", "/next", page.next_case),
-        ("GET", "/decided", page.decided),
+        ("GET", "/decided", page.decisions),
         ("GET", "/cases/{case}", page.case),
         ("POST", "/cases/{case}/keep", page.keep),
         ("POST", "/cases/{case}/skip", page.skip),
@@ -92,7 +92,7 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
 
 
 class _Page:
-    """What each path of the page answers."""
+    """The answers to requests, one method per path."""
 
     def __init__(self, reviews: Reviews, access: Access) -> None:
         self._reviews, self._access = reviews, access
@@ -142,7 +142,7 @@ class _Page:
             more=len(chosen) > PAGE_LENGTH,
             leases=self._reviews.leases(),
             unconfirmed=sum(decision.waits for decision in made),
-            refused=[own for own in made if own.refused and not own.decision.independent],
+            refused=[own for own in made if own.is_refused and not own.decision.independent],
             progress=self._reviews.progress(queue) if self._reviews.people > 1 else None,
         )
 
@@ -154,7 +154,7 @@ class _Page:
         path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
         return RedirectResponse(_link(path, kind=kind, done=done), 303)
 
-    def decided(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
+    def decisions(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
         decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
         return _render(request, "decided.html", decisions=decisions, codes=codes, done=done)
@@ -166,7 +166,7 @@ class _Page:
     ) -> Response:
         """Shows a case, and keeps it for the reviewer while nobody else works on it."""
         opened = self._reviews.open(case, reviewer)
-        return self._case_page(request, opened, opened.retyped(reviewer), kind, done=done)
+        return self._case_page(request, opened, opened.draft(reviewer), kind, done=done)
 
     def keep(self, request: Request, reviewer: Reviewer, case: Number, typed: Filled) -> Response:
         """Keeps a case for the reviewer, and says how the code reads that is being typed."""

@@ -319,7 +319,6 @@ def objects(depth: int) -> str:
     return f'{{"opt": {"[" * depth}{"]" * depth}, "rationale": ""}}'
 
 
-ALIASES = "\n".join(f"l{n + 1}: &l{n + 1}\n" + f"- *l{n}\n" * 9 for n in range(8))
 HOSTILE = {
     "digits": filled("", "9"),
     "score of blanks": report(filled("5", " ", "x" * 100)),
@@ -338,11 +337,9 @@ HOSTILE = {
     "members": filled("{", '"a": 1, ', '"b": 2}'),
     "escapes": filled('{"rationale": "', "\\u0000", '", "opt": "OPT=Lrn"}'),
     "objects around a list": filled('{"a":' * 200 + "[", "1,"),
-    "documents in lines": filled('{"opt": "Lrn"}' * 64, "\n"),
     "quoted material without end": "".join(f"<x id={n:08x}></x " for n in range(SIZE // 19)),
     "long word": "OPT=Sch/E" + "score" * 700,
     "long key twice": "OPT=Lrn; " + ("Rep" * 600 + "=a; ") * 2,
-    "aliases": f"```\nl0: &l0\n- x\n{ALIASES}\nroots:\n- *l8\nfields: {{}}\n```",
     "deep": objects(SIZE // 2 - 20),
     "two deep": objects(900) + objects(901),
     "issues": json.dumps({"verdict": "FAIL", "score": 1, "issues": ["x"] * (SIZE // 6)}),

@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.run import (
-    archive_location,
-    find_annotation_run,
-    open_annotation,
-    open_archive,
-)
+from raylab.annotation.run import archive_location, find_annotation_run, open_annotation
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import ArchiveError, ConfigError
@@ -129,18 +124,6 @@ def test_an_archive_that_was_cut_off_or_made_anew_is_refused(tmp_path: Path):
         archived = new.start_run("r", identity_of(configured(tmp_path)), {}, run.id)
         archived.add_cases([case_row(case) for case in "abc"])
     refused(configured(tmp_path, archive=str(tmp_path / "new.db")), "another run of the name r")
-
-
-def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
-    config = configured(tmp_path)
-    run = annotate(config, "a")
-    with (
-        pytest.raises(KeyboardInterrupt),
-        open_archive(run, archive_location(config), start=True) as archive,
-    ):
-        archive.run("r").add_cases([case_row("b")])
-        raise KeyboardInterrupt
-    assert noted(run) == 2
 
 
 def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):

@@ -175,7 +175,7 @@ def test_cases_are_settled_by_keyboard_alone(visit: Callable[..., Page], storage
     assert (made.reviewer, made.choice) == ("Ada", "own")
     assert made.justification == "Bred, not learnt."
     # What was sent is no draft any more.
-    page.get_by_role("button", name="Undo the decision on the case before").click()
+    page.get_by_role("button", name="Undo the decision on the previous case").click()
     arrive(page, "pool")
     expect(page.get_by_label("Your code")).to_have_value("OPT=Evo")
     expect(page.locator("#kept")).to_be_empty()

@@ -158,7 +158,7 @@ def test_behind_a_tls_proxy_cookies_are_secure(
     # Without the proxy's word nothing is answered.
     for headers in ({}, {"X-Forwarded-Proto": "http"}):
         refused = browser.get("/", **headers)
-        assert refused.status_code == 400 and "reached over HTTPS alone" in refused.text
+        assert refused.status_code == 400 and "over HTTPS only" in refused.text
     assert reached_from("203.0.113.9").get("/", **by_tls).status_code == 400
 
 

@@ -56,8 +56,8 @@ def test_next_passes_over_cases_that_others_are_at(office: Office) -> None:
     assert ada.go(ada.get(f"/next?{one}&after=1")) == f"/cases/4?{one}"
     assert bo.go(bo.get(f"/next?{one}")) == f"/?{one}"
     bo.get("/")
-    assert "Ada is at it until 12:10 UTC" in bo.text()
-    assert "you are at it until 12:10 UTC" in bo.text()
+    assert "reserved for Ada until 12:10 UTC" in bo.text()
+    assert "reserved for you until 12:10 UTC" in bo.text()
     # The filter stays on the way.
     answer = ada.post(f"/cases/1/decide?{one}", **FILLED)
     assert ada.go(answer) == f"/cases/4?{one}&done=1"
@@ -80,7 +80,7 @@ def test_a_case_shows_all_that_a_person_needs_without_models_or_gold(office: Off
         assert "quux" not in text and GOLD not in text
         assert ("adjudicator's proposal" in browser.text()) == (number == 3)
     assert len(orders) == 2
-    assert browser.text(".answers").count("joined otherwise") == 2
+    assert browser.text(".answers").count("joined differently") == 2
     browser.get("/cases/3")
     assert "Adjudication refused" in browser.text(".reason")
     assert "the adjudicated code is not acceptable: FAIL 20" in browser.text(".reason")

@@ -49,7 +49,7 @@ BATCH_ROWS = 16
 
 
 class _Context(NamedTuple):
-    """What rows are read with."""
+    """The codebook and the generation that rows are read with."""
 
     codebook: Codebook
     generation: str | None
