@@ -1,11 +1,9 @@
-"""Measure the speed of training, annotation, score trees or sweeps against plain baselines.
+"""Measure the speed of training or annotation against a plain baseline.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py data=re_arc data.path=re_arc.zip data.every=4
     python jobs/benchmark.py part=annotate
-    python jobs/benchmark.py part=quality
-    python jobs/benchmark.py part=tune data.every=8
 """
 
 from raylab.config.jobs import BenchmarkConfig
@@ -17,29 +15,17 @@ def run(config: BenchmarkConfig) -> None:
 
     # Benchmarks fail fast: tasks are read before the heavy imports.
     Run.check(config)
-    match config.part:
-        case "train":
-            from raylab.arc.data.sources import load_tasks
+    if config.part == "train":
+        from raylab.arc.data.sources import load_tasks
 
-            tasks = load_tasks(config.data)
-            from raylab.benchmarks.train import benchmark_train
+        tasks = load_tasks(config.data)
+        from raylab.benchmarks.train import benchmark_train
 
-            benchmark_train(config, tasks)
-        case "tune":
-            from raylab.arc.inputs import read_sides
+        benchmark_train(config, tasks)
+    else:
+        from raylab.benchmarks.annotate import benchmark_annotate
 
-            sides = read_sides(config)
-            from raylab.benchmarks.tune import benchmark_tune
-
-            benchmark_tune(config, sides)
-        case "quality":
-            from raylab.benchmarks.quality import benchmark_quality
-
-            benchmark_quality(config)
-        case "annotate":
-            from raylab.benchmarks.annotate import benchmark_annotate
-
-            benchmark_annotate(config)
+        benchmark_annotate(config)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from rich.table import Table
-
 from raylab.config.jobs import BenchmarkConfig
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
+from raylab.report.table import Table, print_tables
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
@@ -26,6 +25,10 @@ class Spread(Part):
         """Returns the spread of one or more values."""
         return cls(min=min(values), median=statistics.median(values), max=max(values))
 
+    def __str__(self) -> str:
+        """Returns the three figures."""
+        return " / ".join(map(_shorten, (self.min, self.median, self.max)))
+
 
 class Rates(Part):
     """Work per second of raylab and its baseline, over alternating rounds."""
@@ -37,7 +40,7 @@ class Rates(Part):
 
 
 class BenchmarkRates(Record):
-    """What a part of the benchmark measured."""
+    """The rates of a benchmark: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
     version: ClassVar[int] = 4
@@ -62,9 +65,7 @@ def rate(work: Callable[[], float]) -> float:
 
 
 @contextmanager
-def benchmark(
-    config: BenchmarkConfig, unit: str, conditions: str, rounds: int | None = None
-) -> Generator[Compare]:
+def benchmark(config: BenchmarkConfig, unit: str, conditions: str) -> Generator[Compare]:
     """Yields a function that compares rates over rounds; prints a table of them at the end.
 
     Raises:
@@ -75,11 +76,16 @@ def benchmark(
     log_line(conditions)
 
     def compare(name: str, raylab: Rate, baseline: Rate) -> None:
-        record.rates[name] = _compare(name, unit, rounds or config.rounds, raylab, baseline)
+        record.rates[name] = _compare(name, unit, config.rounds, raylab, baseline)
         run.write_record(record)
 
     yield compare
-    log_tables(_table(record), **record.model_dump())
+    table = Table(
+        f"{conditions}; minimum / median / maximum of the rounds",
+        ["", f"raylab, {unit}", f"baseline, {unit}", "times as fast"],
+        [[name, *(str(spread) for _, spread in rates)] for name, rates in record.rates.items()],
+    )
+    print_tables(table, **record.model_dump())
     run.finish()
 
 
@@ -89,8 +95,8 @@ def _compare(name: str, unit: str, rounds: int, raylab: Rate, baseline: Rate) ->
         fast, plain = raylab(number), baseline(number)
         pairs.append((fast, plain))
         log_line(
-            f"{name} round {number + 1}/{rounds}: {_shown(fast)} {unit}, baseline "
-            f"{_shown(plain)}, {_shown(fast / plain)} times",
+            f"{name} round {number + 1}/{rounds}: {_shorten(fast)} {unit}, baseline "
+            f"{_shorten(plain)}, {_shorten(fast / plain)} times",
             benchmark=name,
             done=number + 1,
             total=rounds,
@@ -104,19 +110,5 @@ def _compare(name: str, unit: str, rounds: int, raylab: Rate, baseline: Rate) ->
     )
 
 
-def _table(record: BenchmarkRates) -> Table:
-    table = Table(title=f"{record.conditions}; minimum / median / maximum of the rounds")
-    table.add_column("")
-    for head in (f"raylab, {record.unit}", f"baseline, {record.unit}", "times as fast"):
-        table.add_column(head, justify="right")
-    for name, rates in record.rates.items():
-        table.add_row(name, *map(_cell, (rates.raylab, rates.baseline, rates.ratio)))
-    return table
-
-
-def _cell(spread: Spread) -> str:
-    return " / ".join(map(_shown, (spread.min, spread.median, spread.max)))
-
-
-def _shown(value: float) -> str:
+def _shorten(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -5,10 +5,8 @@ precision; the baseline makes steps of random pairs, padded to the longest, in f
 include building the batches.
 """
 
-import platform
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +20,7 @@ from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss
 from raylab.arc.models import build_model
 from raylab.arc.optimisation import build_optimiser
-from raylab.benchmarks.figures import Rate, benchmark, rate
+from raylab.benchmarks.figures import benchmark, rate
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import ModelConfig
@@ -39,9 +37,14 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     """
     store, size = store_pairs(tasks), config.batch_size
     torch.set_num_threads(config.threads)
-    precision = hardware_precision(config.precision)
+    precision = hardware_precision(Precision.AUTO)
+    machine = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f"a CPU with {torch.backends.cpu.get_cpu_capability()}"
+    )
     conditions = (
-        f"Training on {_machine()} with {config.threads} threads in {precision.value}, "
+        f"Training on {machine} with {config.threads} threads in {precision.value}, "
         f"baseline in {Precision.FLOAT32.value}, {len(store.task_of):,} pairs of "
         f"{len(store.task_ids)} tasks, batch size {size}"
     )
@@ -51,13 +54,11 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
             baseline = Learner(model, Precision.FLOAT32, random_steps(model, store, size))
             for learner in (raylab, baseline):
                 learner.train(1)  # warms up
-            measures = (_rate_of(learner, config.batches) for learner in (raylab, baseline))
-            compare(model.architecture, *measures)
-
-
-def _rate_of(learner: "Learner", steps: int) -> Rate:
-    """Returns a function that measures the samples per second of the next steps."""
-    return lambda _: rate(lambda: learner.train(steps))
+            compare(
+                model.architecture,
+                lambda _, own=raylab: rate(lambda: own.train(config.batches)),
+                lambda _, own=baseline: rate(lambda: own.train(config.batches)),
+            )
 
 
 class Learner:
@@ -116,13 +117,3 @@ def random_steps(model: ModelConfig, store: PairStore, batch_size: int) -> Itera
         table = demonstration_table(store, pairs, model.context_pairs, rng)
         cells = float(store.lengths[pairs, 1].sum())
         yield TrainingStep((build_batch(store, Draw(pairs, table)),), cells, len(pairs))
-
-
-def _machine() -> str:
-    """Returns the name of the GPU, or of the CPU with its widest instructions in use."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if platform.system() == "Linux" else []
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"

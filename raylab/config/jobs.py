@@ -24,7 +24,6 @@ from raylab.config.annotation import (
 )
 from raylab.config.arc import (
     DataConfig,
-    Precision,
     ScoringConfig,
     TrainingConfig,
 )
@@ -462,7 +461,7 @@ class BenchmarkConfig(JobConfig):
         "concurrency",
     )
 
-    part: Literal["train", "annotate", "quality", "tune"] = "train"
+    part: Literal["train", "annotate"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -472,11 +471,9 @@ class BenchmarkConfig(JobConfig):
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
-    """Rounds of every measurement; trials of part=tune."""
+    """Rounds of every measurement."""
     batches: PositiveInt = 4
     """Steps that raylab, and then its baseline, train per round."""
-    precision: Precision = Precision.AUTO
-    """Precision of raylab for part=train, as in a training; the baseline keeps 32-true."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128
