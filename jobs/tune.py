@@ -1,6 +1,6 @@
 """Search architectures and hyperparameters with Ray Tune; every trial is a training run.
 
-Leaves a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
+Leaves `report.html` with the trials by rank, and `best.yaml` for jobs/train.py.
 
 Examples:
     python jobs/tune.py name=sweep trials=50 cluster.workers=2

@@ -1,4 +1,4 @@
-"""Draws from a search space, and the training runs made of them."""
+"""Draws from a search space, and the configurations of their trainings."""
 
 import json
 import math
@@ -12,17 +12,17 @@ from optuna.trial import TrialState
 from raylab.arc.sweep import ARCHITECTURE, Drawn
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.search import Domain, Search, SearchSpace, nested
+from raylab.config.search import Domain, Search, SearchSpace, nest
 from raylab.grid_metrics import mode_of
 
 REDRAWS = 10
-"""Draws of the sampler for a trial, after which any configuration that is left is taken."""
+"""Draws of the sampler for a trial, after which any remaining configuration is taken."""
 
 
 class Draws:
-    """The configurations that a sweep tries, none of them twice; what came of them guides TPE.
+    """The configurations that a sweep tries, each only once; their scores guide TPE.
 
-    Each architecture is drawn once before chance decides.
+    Each architecture is drawn once before the sampler chooses among them.
     """
 
     def __init__(self, config: TuneConfig) -> None:
@@ -48,13 +48,13 @@ class Draws:
         return None
 
     def tell(self, name: str, score: float | None) -> None:
-        """Notes the score of a trial that ended, once; None if it has none."""
+        """Records the score of a trial that ended; None if it has none."""
         state = TrialState.FAIL if score is None else TrialState.COMPLETE
         if trial := self._trials.pop(name, None):
             self._study.tell(trial, score, state=state)
 
     def _ask(self) -> Iterator[optuna.Trial]:
-        """Yields what the sampler wants, and then whatever else there is."""
+        """Yields draws of the sampler, then the remaining configurations."""
         if self._config.search is not Search.GRID:
             for _ in range(REDRAWS):
                 yield self._study.ask()
@@ -74,7 +74,7 @@ class Draws:
 
 
 def combination(space: SearchSpace, index: int) -> Drawn:
-    """Returns configuration `index`, from 0, of a space that has an end; the first keys turn first.
+    """Returns configuration `index`, from 0, of a finite space; the first keys vary fastest.
 
     Raises:
         IndexError: the space has fewer.
@@ -93,13 +93,13 @@ def combination(space: SearchSpace, index: int) -> Drawn:
 
 
 def rungs(config: TuneConfig) -> tuple[int, ...]:
-    """Returns the epochs after which trials that fell behind are stopped, before the last epoch.
+    """Returns the epochs, before the last one, after which trials that fell behind are stopped.
 
-    The first rung is `grace_epochs`. With `training.judge_at_restarts` it is the next epoch where a
-    cosine ends whatever `restart_epochs` a trial has drawn, which is a multiple of them all. Each
+    The first rung is `grace_epochs`. With `training.judge_at_restarts` it is rounded up to a
+    multiple of every `restart_epochs` in the space, where the cosines of all trials end. Each
     further rung is `reduction_factor` times the one before (Li et al. 2020, arXiv 1810.05934), so
-    that cosines end there too. Without restarts all trials are in the same phase at equal epochs,
-    except where each has a schedule of its own speed, and so no rung.
+    that cosines end there too. With `max_minutes` there is no rung, because trials are in different
+    phases of their schedules at equal epochs.
     """
     epochs = config.training.epochs
     if epochs is None or config.training.max_minutes is not None:
@@ -127,7 +127,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "storage": storage,
             "name": name,
             "resume": True,
-            "model": nested(_below(drawn, architecture)) | {ARCHITECTURE: architecture},
+            "model": nest(_below(drawn, architecture)) | {ARCHITECTURE: architecture},
             "data": config.data,
             "training": config.training.model_dump() | _below(drawn, "training"),
             "cluster": config.cluster,
@@ -137,7 +137,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
 
 
 def _values(config: TuneConfig, key: str) -> Sequence[Any]:
-    """Returns all values of the `training` key, a choice or whole number, that a trial may have."""
+    """Returns all values that a trial may have of a discrete `training` key."""
     domain = config.space.training.get(key)
     return [getattr(config.training, key)] if domain is None else domain.values or ()
 

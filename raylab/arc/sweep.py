@@ -22,7 +22,7 @@ NAME_CHARACTERS = 100
 """Most characters of what was searched in the name of a run."""
 
 Drawn = dict[str, Scalar]
-"""The values that a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
+"""The drawn values: `architecture`, `<architecture>.<key>` and `training.<key>`."""
 
 
 def describe(drawn: Drawn) -> str:
@@ -33,14 +33,14 @@ def describe(drawn: Drawn) -> str:
 
 
 def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
-    """Returns the name of a trial's run: the id that Ray Tune gives it, and what was searched."""
-    words = re.sub(r"[^A-Za-z0-9._]+", "-", describe(space.searched(drawn)))
+    """Returns the name of a trial's run: its id in Ray Tune and the searched values."""
+    words = re.sub(r"[^A-Za-z0-9._]+", "-", describe(space.drop_constants(drawn)))
     return f"{trial}-{words[:NAME_CHARACTERS]}"
 
 
 def best_yaml(config: TrainConfig) -> str:
-    """Returns the `best.yaml` of a trial: what is trained, but not where and under which name."""
-    # Who reads what sweeps left has no use for Hydra.
+    """Returns the `best.yaml` of a trial: its configuration without storage, name and cluster."""
+    # Readers of sweeps must not import Hydra.
     from raylab.config.compose import as_yaml
 
     return as_yaml(config, exclude={"storage", "name", "resume", "log", "cluster", "tracking"})
@@ -51,8 +51,6 @@ class TrialFailure(Record):
 
     file: ClassVar[str] = "failure.json"
 
-    kind: str
-    """Name of the error."""
     message: str
 
 
@@ -60,13 +58,13 @@ class Trained(Part):
     """The result of training a trial."""
 
     score: float
-    """The best value of what was monitored."""
+    """The best value of the monitored metric."""
     epoch: int
     """The epoch with that value."""
     cell_accuracy: float
     """Cell accuracy at the same epoch."""
-    solve_rate: float | None = None
-    """Free-running solve rate at the same epoch; None if it was not measured."""
+    solve_rate: float
+    """Free-running solve rate at the same epoch."""
     epochs: int
     """Epochs trained."""
     parameters: int
@@ -80,11 +78,11 @@ class Trial(Part):
     trial: str
     """Name of its run, below the sweep's trials."""
     drawn: Drawn | None
-    """The values of what was searched; None if the trial was not begun."""
+    """The searched values; None if the trial did not start."""
     trained: Trained | None
     """The result; None if it failed or finished no epoch."""
     failure: str | None
-    """The reason why it failed; None if it did not."""
+    """The reason why it failed; None for other trials."""
 
     @property
     def description(self) -> str:
@@ -104,7 +102,7 @@ class SweepMetrics(Record):
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the validation tasks."""
     test: HeldOut | None = None
-    """Figures of the best trial, and of no other, on the test tasks; None if there is none."""
+    """Figures of the best trial on the test tasks."""
 
 
 def trial_runs(run: Run) -> list[Run]:
@@ -116,7 +114,7 @@ def trial_runs(run: Run) -> list[Run]:
 def rank_trials(
     config: TuneConfig, run: Run, ids: Iterable[str]
 ) -> tuple[SweepMetrics, dict[str, TrainingMetrics]]:
-    """Returns the trials `ids`, best first and failed ones last, and the metrics of the trained.
+    """Returns the trials by rank, failed ones last, and the metrics of those that were trained.
 
     Cell accuracy breaks ties, which are common in short sweeps.
 
@@ -134,8 +132,8 @@ def rank_trials(
         metrics = own.read_record(TrainingMetrics) if failure is None else None
         trial = Trial(
             trial=own.name,
-            drawn=record and _drawn(config.space, record),
-            trained=metrics and _trained(own, metrics, monitor),
+            drawn=record and _read_drawn(config.space, record),
+            trained=metrics and _summarize(own, metrics, monitor),
             failure=failure and failure.message,
         )
         trials.append(trial)
@@ -152,7 +150,7 @@ def rank_trials(
 
 
 def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
-    """Returns the main figures of a sweep by name: of its best trial, and how many there are."""
+    """Returns the number of trials and the main figures of the best one, by name."""
     best = metrics.trials[0].trained if metrics.trials else None
     figures = {"trials": float(len(metrics.trials))}
     if best is not None:
@@ -162,32 +160,29 @@ def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
     return figures
 
 
-def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
+def _summarize(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
     best = metrics.best
     return Trained(
         score=best.validation[monitor.removeprefix(VALIDATION)],
         epoch=best.epoch,
         cell_accuracy=best.validation["cell_accuracy"],
-        solve_rate=best.validation.get("solve_rate"),
+        solve_rate=best.validation["solve_rate"],
         epochs=metrics.last.epoch,
         parameters=metrics.parameters,
         checkpoint=str(run / best.checkpoint),
     )
 
 
-def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
+def _read_drawn(space: SearchSpace, record: RunRecord) -> Drawn:
     """Returns the searched values of a trial, as recorded in its configuration."""
-    config = TrainConfig.model_validate(record.config)
-    architecture = config.model.architecture
-    model, training = (
-        flat(part.model_dump(mode="json")) for part in (config.model, config.training)
-    )
+    config = flat(TrainConfig.model_validate(record.config).model_dump(mode="json"))
+    architecture = config["model.architecture"]
     drawn = {
         ARCHITECTURE: architecture,
-        **{f"{architecture}.{key}": model[key] for key in space.model[architecture]},
-        **{f"training.{key}": training[key] for key in space.training},
+        **{f"{architecture}.{key}": config[f"model.{key}"] for key in space.model[architecture]},
+        **{key: config[key] for key in (f"training.{name}" for name in space.training)},
     }
-    return space.searched(drawn)
+    return space.drop_constants(drawn)
 
 
 def _short(value: Scalar) -> str:

@@ -2,34 +2,25 @@
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import RunError
-from raylab.files import Place, places_of
-from raylab.runs.run import Run, runs_in
-from raylab.runs.run_record import RECORD, RunRecord
+from raylab.files import Place
+from raylab.runs.run import Run, find_named
 
 LOGGER = logging.getLogger(__name__)
 SUFFIX = Path(CHECKPOINT_FILE).suffix
 UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 
-class _Model(NamedTuple):
-    """A checkpoint, its name, and the directory that tells it from another of the same name."""
-
-    name: str
-    above: str
-    uri: str
-
-
 def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
     """Returns the checkpoint file of every model, by its name in a score tree.
+
+    A model has the name of its run; in a pipeline or a sweep that of the run and its own.
 
     Args:
         names: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
@@ -37,73 +28,48 @@ def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
         storage: the directory of runs.
 
     Raises:
-        RunError: there is no such run or file, it holds no trained model, two models would have
-            the same name, or a checkpoint is given twice.
+        RunError: there is no such run or file, it holds no trained model, or two models have the
+            same name.
     """
-    models = [model for text in names for model in _models_at(_location(text, storage))]
-    counts = Counter(file_name(model.name).casefold() for model in models)
-    named: dict[str, str] = {}
-    for model in models:
-        is_shared = counts[file_name(model.name).casefold()] > 1
-        name = file_name(f"{model.above}-{model.name}" if is_shared else model.name)
-        for other, uri in named.items():
-            if uri == model.uri:
-                raise RunError(f"the checkpoint {uri} is given twice: name it once in models=")
-            if other.casefold() == name.casefold():
-                raise RunError(
-                    f"{uri} and {model.uri} would both be called {name} in the score tree: "
-                    "score them in runs of their own, or rename a run directory"
-                )
-        named[name] = model.uri
-    return named
+    models: dict[str, str] = {}
+    for text in names:
+        for name, uri in _models_at(find_named(text, storage, SUFFIX)).items():
+            for other in models:
+                if other.casefold() == name.casefold():
+                    raise RunError(
+                        f"{models[other]} and {uri} would both be called {name} in the score "
+                        "tree: name each model once, or rename a run directory"
+                    )
+            models[name] = uri
+    return models
 
 
-def _location(text: str, storage: str) -> Place:
-    if "://" in text:
-        return Place.at(text)
-    places = places_of(text, storage)
-    for place in places:
-        if (place if _is_checkpoint(place) else place / RECORD).exists():
-            return place
-    raise RunError(
-        f"no model {text}: neither {' nor '.join(map(str, places))} is a checkpoint "
-        f"(*{SUFFIX}) or a run directory with a {RECORD}; {runs_in(storage)}"
-    )
-
-
-def _is_checkpoint(place: Place) -> bool:
-    return place.name.endswith(SUFFIX)
-
-
-def _models_at(place: Place) -> list[_Model]:
-    if not _is_checkpoint(place):
+def _models_at(place: Place) -> dict[str, str]:
+    if not place.name.endswith(SUFFIX):
         return _models_of(Run.at(place))
     directory = place.parent
     if directory.parent.name == CHECKPOINTS:
-        run = directory.parent.parent
-        return [_Model(f"{run.name}-{directory.name}", run.parent.name, str(place))]
-    return [_Model(place.stem, directory.name, str(place))]
+        return {f"{directory.parent.parent.name}-{directory.name}": str(place)}
+    return {file_name(place.stem): str(place)}
 
 
-def _models_of(run: Run) -> list[_Model]:
-    models: list[_Model] = []
+def _models_of(run: Run) -> dict[str, str]:
+    models: dict[str, str] = {}
     skipped: list[str] = []
-    for name, own in _trainings_of(run).items():
-        metrics = own.read_record(TrainingMetrics)
-        if metrics is None or (own / TrialFailure.file).exists():
-            skipped.append(own.name)
-            continue
-        above = (own if name == own.name else run).parent.name
-        models.append(_Model(name, above, str(own / metrics.best.checkpoint)))
+    for name, training in _trainings_of(run).items():
+        metrics = training.read_record(TrainingMetrics)
+        if metrics is None or (training / TrialFailure.file).exists():
+            skipped.append(training.name)
+        else:
+            models[name] = str(training / metrics.best.checkpoint)
     if not models:
         raise RunError(f"{run} has no trained model yet: no epoch of a training is finished")
     if not run.is_finished:
         LOGGER.warning("%s is not finished: its best checkpoint so far is taken", run)
     if skipped:
         LOGGER.warning(
-            "%s: %d trainings failed or have no epoch yet and are left out: %s",
+            "%s: trainings that failed or have no epoch yet are left out: %s",
             run,
-            len(skipped),
             ", ".join(skipped),
         )
     return models
@@ -111,17 +77,15 @@ def _models_of(run: Run) -> list[_Model]:
 
 def _trainings_of(run: Run) -> dict[str, Run]:
     """Returns the training runs of a run, by the names of their models."""
-    record = run.read_record(RunRecord)
-    match record and record.job:
+    match run.record.job:
         case "train":
             return {run.name: run}
         case "pipeline":
             metrics = run.read_record(PipelineMetrics)
-            return {name: Run.at(run / name) for name in (metrics.models if metrics else ())}
+            names = metrics.models if metrics else ()
+            return {f"{run.name}-{name}": Run.at(run / name) for name in names}
         case "tune":
             return {f"{run.name}-{trial.name}": trial for trial in trial_runs(run)}
-        case None:
-            raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
         case job:
             raise RunError(f"{run} is a run of {job}, which trains no model")
 

@@ -170,7 +170,7 @@ def _trial(
     except (WorkersLostError, RunError):
         raise
     except (RaylabError, ValidationError) as error:
-        failure = TrialFailure(kind=type(error).__name__, message=str(error))
+        failure = TrialFailure(message=str(error))
         Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
         score = worst(config.training.monitor)
         epochs = config.training.epochs or 0

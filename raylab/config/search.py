@@ -1,4 +1,4 @@
-"""The configuration of a sweep's search: its space, and the way it draws trials."""
+"""The configuration of a sweep: its search space and sampler."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from raylab.config.schema import problems_of
 
 
 class Domain(Strict):
-    """The values that a search draws one key from: exactly one of these."""
+    """The values of one key: exactly one of these kinds."""
 
     choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
     """One of these."""
@@ -42,7 +42,7 @@ class Domain(Strict):
 
     @property
     def values(self) -> Sequence[Scalar] | None:
-        """All values in order, each once; None between two numbers, where there is no end."""
+        """All distinct values in order; None for a continuous domain."""
         if self.choice is not None:
             # 1 and true are equal in Python.
             return tuple({json.dumps(value): value for value in self.choice}.values())
@@ -88,36 +88,36 @@ class SearchSpace(Strict):
         return self
 
     def domains(self, architecture: Architecture) -> dict[str, Domain]:
-        """Returns what is drawn with an architecture: `<architecture>.<key>`, `training.<key>`."""
+        """Returns the domains of an architecture: `<architecture>.<key>` and `training.<key>`."""
         own = {f"{architecture}.{key}": domain for key, domain in self.model[architecture].items()}
         return own | {f"training.{key}": domain for key, domain in self.training.items()}
 
     def count(self, architecture: Architecture) -> int | None:
-        """Returns the number of configurations of an architecture; None if there is no end."""
+        """Returns the number of configurations of an architecture; None if it is infinite."""
         counts = [domain.count for domain in self.domains(architecture).values()]
         return None if None in counts else math.prod(count or 0 for count in counts)
 
-    def searched(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns the architecture, and those values of a draw that another one may differ in."""
+    def drop_constants(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Returns a draw without the keys that have a single value."""
         domains = self.domains(str(drawn["architecture"]))
         return {k: v for k, v in drawn.items() if k not in domains or domains[k].count != 1}
 
     @property
     def size(self) -> int | None:
-        """The number of all configurations; None if there is no end."""
+        """The number of all configurations; None if it is infinite."""
         counts = [self.count(architecture) for architecture in self.model]
         return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def endless(self) -> list[str]:
-        """The keys, as on the command line, between whose values there is no end of others."""
-        model = {
-            f"space.model.{architecture}.{key}": domain
-            for architecture, domains in self.model.items()
+        """The keys of continuous domains, as on the command line."""
+        sections = {f"model.{name}": domains for name, domains in self.model.items()}
+        return [
+            f"space.{section}.{key}"
+            for section, domains in {**sections, "training": self.training}.items()
             for key, domain in domains.items()
-        }
-        training = {f"space.training.{key}": domain for key, domain in self.training.items()}
-        return [key for key, domain in (model | training).items() if domain.count is None]
+            if domain.count is None
+        ]
 
 
 CHECKED_COMBINATIONS = 4096
@@ -130,7 +130,7 @@ def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
         raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {names}")
     combinations = itertools.product(*(domain.extremes for domain in domains.values()))
     for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
-        drawn = nested(dict(zip(domains, values, strict=True)))
+        drawn = nest(dict(zip(domains, values, strict=True)))
         try:
             kind.model_validate_json(json.dumps(drawn), strict=True)
         except ValidationError as error:
@@ -145,8 +145,8 @@ def _is_drawable(kind: type[BaseModel], key: str) -> bool:
     return head in kind.model_fields and head != "architecture"
 
 
-def nested(drawn: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Returns drawn values as a configuration has them: `options.width` as `{options: {width}}`."""
+def nest(drawn: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Returns drawn values as in a configuration: `options.width` as `{options: {width: ...}}`."""
     values: dict[str, Any] = {}
     for key, value in drawn.items():
         head, dot, option = key.partition(".")
@@ -158,7 +158,7 @@ def nested(drawn: Mapping[str, Scalar]) -> dict[str, Any]:
 
 
 class Search(StrEnum):
-    """The way a sweep draws its trials."""
+    """The sampler of a sweep."""
 
     TPE = "tpe"
     RANDOM = "random"

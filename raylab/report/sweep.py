@@ -1,4 +1,4 @@
-"""The page of a sweep: trials by rank, what was searched, curves, the best configuration."""
+"""The page of a sweep: what was searched, trials by rank, curves, the best configuration."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,9 @@ from raylab.report.table import BEST, MISSING, RULE, Cell, Column, Row, Table, p
 from raylab.runs.run_record import RunRecord
 
 PAGE_ONLY = ("skill", "epochs", "parameters")
-"""Columns for which a terminal of 80 columns has no room."""
-SHOWN_TRIALS = 200
-"""Most rows of the table."""
-SHOWN_CURVES = 50
-"""Most trials whose curves are drawn, to keep the page small."""
+"""Columns that do not fit a terminal of 80 columns."""
+SHOWN_TRIALS = 100
+"""Most trials in the table and in the charts, which keeps the page small."""
 
 
 def sweep_page(
@@ -38,33 +36,36 @@ def sweep_page(
         monitor: Name of the score.
         best: The best configuration as YAML.
     """
+    space = SearchSpace.model_validate(record.config["space"])
+    shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
+    # The table of trials has their values.
+    ranked = {f"rank {rank}": histories[trial] for rank, trial in enumerate(shown, 1)}
     sections = [
+        Section("search", "What was searched", [_space_table(space, sweep)], page_only=True),
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
-        *_search(record, sweep),
-        Section("curves", "Learning curves", list(_curves(sweep, histories, monitor))),
+        Section("curves", "Learning curves", [curves(ranked, monitor)]),
         Section("best", "Best configuration", _best(uri, best)),
         provenance(uri, record),
     ]
-    return Page("sweep", record.name, uri, list(_summarize(sweep, monitor)), sections)
+    return Page("sweep", record.name, uri, list(_summarize(space, sweep, monitor)), sections)
 
 
-def _search(record: RunRecord, sweep: SweepMetrics) -> Iterator[Section]:
-    """Yields the section on what was searched, beside what the best trial drew."""
-    if "space" not in record.config:
-        return
-    space, best = SearchSpace.model_validate(record.config["space"]), sweep.trials[0].drawn or {}
-    domains = {
-        f"{section}.{key}": domain
-        for section, keys in {**space.model, "training": space.training}.items()
-        for key, domain in keys.items()
-    }
-    drawn = {key: str(best[key]) for key in ("architecture", *domains) if key in best}
-    searched = {"architecture": join_names([*space.model], 12)}
-    searched |= {key: _describe(domain) for key, domain in domains.items()}
-    rows = [[key, values, drawn.get(key, "-")] for key, values in searched.items()]
-    columns = ["key", Column("searched", text=True), Column("best trial", text=True)]
-    table = Table("What was searched", columns, rows)
-    yield Section("search", "What was searched", [table], page_only=True)
+def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
+    """Returns the searched keys and values, beside those of the best trial."""
+    best = sweep.trials[0].drawn or {}
+    values = {"architecture": join_names([*space.model], 12)}
+    values |= {key: _describe(domain) for key, domain in _select_domains(space).items()}
+    return Table(
+        "What was searched",
+        ["key", Column("searched", text=True), Column("best trial", text=True)],
+        [[key, searched, str(best.get(key, "-"))] for key, searched in values.items()],
+    )
+
+
+def _select_domains(space: SearchSpace) -> dict[str, Domain]:
+    """Returns the domains of all architectures that have several values."""
+    domains = [domain for name in space.model for domain in space.domains(name).items()]
+    return {key: domain for key, domain in domains if domain.count != 1}
 
 
 def _describe(domain: Domain) -> str:
@@ -72,22 +73,6 @@ def _describe(domain: Domain) -> str:
         return ", ".join(map(str, domain.choice))
     low, high = domain.bounds
     return f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
-
-
-def _curves(sweep: SweepMetrics, histories: Mapping[str, History], monitor: str) -> Iterator[Block]:
-    names = curve_names(sweep)
-    shown = list(names)[:SHOWN_CURVES]
-    # The table of trials says what they drew.
-    ranked = {f"rank {rank}": histories[trial] for rank, trial in enumerate(shown, 1)}
-    yield curves(ranked, monitor)
-    if len(shown) < len(names):
-        yield f"The chart shows the best {len(shown)} of {len(names)} trials."
-
-
-def curve_names(sweep: SweepMetrics) -> dict[str, str]:
-    """Returns rank and drawn values of each trained trial, best first, by its name."""
-    trained = (trial for trial in sweep.trials if trial.trained)
-    return {trial.trial: f"{rank}. {trial.description}" for rank, trial in enumerate(trained, 1)}
 
 
 def _best(uri: str, best: str) -> list[Block]:
@@ -110,7 +95,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
         free = percent(None if solved is None else solved[1])
         rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5]]
     if len(sweep.trials) > SHOWN_TRIALS:
-        notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)}."
+        notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)} trials."
     return Table(
         f"Trials by {label} at their best epoch, on the validation tasks",
         ["rank", trial, *figures, run],
@@ -125,13 +110,12 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
         reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
         return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.trial]
     over = skill(trained.score, sweep.rules, monitor)
+    is_best = place == 0 and _stands_out(sweep, monitor)
     return [
         str(place + 1),
         trial.description,
         percent(trained.solve_rate),
-        Cell(
-            f"{trained.score:.4f}", look=BEST if place == 0 and _stands_out(sweep, monitor) else ""
-        ),
+        Cell(f"{trained.score:.4f}", look=BEST if is_best else ""),
         "-" if over is None else f"{over:+.3f}",
         str(trained.epoch),
         str(trained.epochs),
@@ -143,36 +127,33 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
 def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
     """Returns True if the first trial has learnt anything: it beats 0 and the best rule."""
     trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
-    if trained is None or trained.score == worst(monitor):
-        return False
-    return rule is None or trained.score > rule[1]
+    assert trained is not None
+    return trained.score != worst(monitor) and (rule is None or trained.score > rule[1])
 
 
-def _summarize(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
-    yield from _summarize_best(sweep, monitor)
+def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterator[str]:
+    keys = [*dict.fromkeys(key.partition(".")[2] for key in _select_domains(space))]
+    yield (
+        f"{pluralize(len(sweep.trials), 'trial')} of {join_names([*space.model])} searched "
+        f"{join_names(keys or ['nothing but the architecture'], 12)}."
+    )
+    best = sweep.trials[0]
+    assert best.trained is not None
+    first = "The best one" if _stands_out(sweep, monitor) else "No trial beats the rules: the first"
+    yield (
+        f"{first} reached a {label_of(monitor)} of {best.trained.score:.4f} at epoch "
+        f"{best.trained.epoch}: {best.description}. Free-running, it solves "
+        f"{percent(best.trained.solve_rate)} of the grids."
+    )
+    if rule := best_rule(sweep.rules, monitor):
+        yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
     if test := sweep.test:
         value = test.metrics[monitor.removeprefix(VALIDATION)]
         yield (
             f"On the test tasks, which chose nothing, it reaches a {label_of(monitor)} of "
-            f"{value:.4f} and solves {percent(test.metrics.get('solve_rate'))}."
+            f"{value:.4f} and solves {percent(test.metrics['solve_rate'])}."
             if not test.chosen_on
             else "The reported tasks also chose it, so its figures are too good."
         )
     if failed := sum(trial.trained is None for trial in sweep.trials):
         yield f"{pluralize(failed, 'trial')} failed, for the reasons in the table."
-
-
-def _summarize_best(sweep: SweepMetrics, monitor: str) -> Iterator[str]:
-    best = sweep.trials[0]
-    if best.trained is None:
-        yield "No trial was trained."
-        return
-    first = "The best" if _stands_out(sweep, monitor) else "No trial beats the rules: the first"
-    yield (
-        f"{first} of {pluralize(len(sweep.trials), 'trial')} reached a {label_of(monitor)} of "
-        f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."
-    )
-    if best.trained.solve_rate is not None:
-        yield f"Free-running, it solves {percent(best.trained.solve_rate)} of the grids."
-    if rule := best_rule(sweep.rules, monitor):
-        yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."

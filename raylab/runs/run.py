@@ -19,7 +19,7 @@ import msgspec
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import OwnerError, RunError
-from raylab.files import Place, is_temporary, make_directory, require_writable
+from raylab.files import Place, is_temporary, make_directory, places_of, require_writable
 from raylab.log import bind_run
 from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -51,6 +51,27 @@ def runs_in(storage: str) -> str:
         f"{storage} has {f'the runs {listed}' if names else 'no runs'}; give storage= for a run of "
         "another directory, because the default is ./runs of the present one"
     )
+
+
+def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
+    """Returns the run directory, or the file with a suffix, that a user names.
+
+    Args:
+        text: A name under `storage`, a path or a URI.
+        storage: The directory of runs.
+        suffix: Ending of the names of files to find as well as runs.
+
+    Raises:
+        RunError: There is none.
+        DataError: The storage cannot be read.
+        ConfigError: No filesystem opens the URI.
+    """
+    places = places_of(text, storage)
+    files = [p if suffix and p.name.endswith(suffix) else p / RECORD for p in places]
+    for place, file in zip(places, files, strict=True):
+        if file.exists():
+            return place
+    raise RunError(f"no run {text}: there is no {' or '.join(map(str, files))}; {runs_in(storage)}")
 
 
 class Run(Place):

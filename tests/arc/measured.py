@@ -57,7 +57,7 @@ def held_out(metrics: Mapping[str, float], **more: Any) -> HeldOut:
     return HeldOut.model_validate({**fields, **more, "metrics": metrics})
 
 
-def trained(score: float, solve_rate: float | None = None) -> Trained:
+def trained(score: float, solve_rate: float = 0.0) -> Trained:
     """The result of a trial."""
     return Trained(
         score=score,

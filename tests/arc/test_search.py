@@ -204,9 +204,9 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         own.write_record(RunRecord.start(trial, own.name))
         scores[name] = number % 3 / 4
         metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 1 - number / 8}
-        own.write_record(training_metrics(epoch(1, metrics)))
+        own.write_record(training_metrics(epoch(1, {**metrics, "solve_rate": 0.0})))
     failed = max(scores)
-    Run.at(run / f"trials/{failed}").write_record(TrialFailure(kind="DataError", message="no pair"))
+    Run.at(run / f"trials/{failed}").write_record(TrialFailure(message="no pair"))
     scores[failed] = -1.0
     metrics, trained = rank_trials(config, run, [name.partition("-")[0] for name in scores])
     ranked = metrics.trials

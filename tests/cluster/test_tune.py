@@ -108,7 +108,7 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.reports[0]["failure"] == "loss is nan"
     assert session.reports[0]["score"] == 0.0
     failure = Run.at(f"{session.path}/sweep/trials/{NAME}").read_record(TrialFailure)
-    assert failure == TrialFailure(kind="NonFiniteLossError", message="loss is nan")
+    assert failure == TrialFailure(message="loss is nan")
 
 
 def test_a_trial_that_lost_its_workers_is_no_result(session: Session):

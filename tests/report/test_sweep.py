@@ -6,12 +6,7 @@ from raylab.arc.records import HeldOut
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.grid_metrics import RuleMetrics
 from raylab.report.page import render as render_page
-from raylab.report.sweep import (
-    SHOWN_CURVES,
-    SHOWN_TRIALS,
-    curve_names,
-    sweep_page,
-)
+from raylab.report.sweep import SHOWN_TRIALS, sweep_page
 from tests.arc.measured import held_out, trained
 from tests.report.pages import Page
 from tests.report.runs import SPACE
@@ -41,7 +36,9 @@ def render(*trials: Trial, test: HeldOut | None = None, rules: RuleMetrics = RUL
 
 def test_trials_stand_by_rank_and_failures_with_their_reason():
     page = Page(render(trial("a", 0.5), trial("b", 0.25), trial("c", None, failure="no memory")))
-    assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
+    searched = "3 trials of champion, encoder_decoder and decoder_only searched encoder_dropout"
+    assert searched in page.text
+    assert "The best one reached a dense grid objective of 0.5000 at epoch 2" in page.text
     assert "1 trial failed, for the reasons in the table." in page.text
     ends = ["2", "3", "1,234,567"]
     assert ["1", "champion lr=a", "12.50 %", "0.5000", "+0.375", *ends, "a"] in page.rows
@@ -65,13 +62,8 @@ def test_a_trial_that_learnt_nothing_is_no_best_one(
 ):
     trials = tuple(trial(f"t{place}", score) for place, score in enumerate(scores))
     html = render(*trials, rules=rules)
-    assert ('class="best"' in html) is ("The best of" in html) is green
-    assert ("No trial beats the rules: the first of" in html) is not green
-
-
-def test_curves_are_named_by_rank_and_what_was_searched():
-    sweep = SweepMetrics(trials=(trial("x", 0.5), trial("y", 0.25), trial("z", None)))
-    assert curve_names(sweep) == {"x": "1. champion lr=x", "y": "2. champion lr=y"}
+    assert ('class="best"' in html) is ("The best one" in html) is green
+    assert ("No trial beats the rules: the first" in html) is not green
 
 
 def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
@@ -86,7 +78,7 @@ def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
 def test_of_many_trials_the_first_are_listed():
     many = SHOWN_TRIALS + 50
     html = render(*(trial(f"t{n:04}", 1 - n / many) for n in range(many)))
-    trials = html.partition('id="search"')[0]
+    trials = html.partition('id="trials"')[2]
     assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", trials)) == SHOWN_TRIALS
-    assert f"The first {SHOWN_TRIALS} of {many}." in html
-    assert f"The chart shows the best {SHOWN_CURVES} of {many} trials." in html
+    assert f"The first {SHOWN_TRIALS} of {many} trials." in html
+    assert f"Of {SHOWN_TRIALS} curves the best is in colour" in html
