@@ -17,7 +17,7 @@ from raylab.entrypoint import run_job
 def run(config: PipelineConfig) -> None:
     from raylab.arc.inputs import read_sides
 
-    sides = read_sides(config) if config.models else None
+    sides = read_sides(config)
     from raylab.cluster.pipeline import run_pipeline
 
     run_pipeline(config, sides)

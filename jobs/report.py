@@ -1,6 +1,6 @@
 """Compare any runs side by side: metrics, configurations, learning curves, quality, annotation.
 
-Prints tables and leaves `report.html`, one self-contained page, and `report.json`. Needs no Ray.
+Prints tables and leaves `report.html`, one self-contained page. Needs no Ray.
 With `drift=true` it compares the annotation runs of an archive over time and leaves `drift.json`.
 
 Examples:

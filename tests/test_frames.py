@@ -35,8 +35,9 @@ def test_epochs_of_a_training_and_of_a_pipeline(tmp_path: Path):
 
 def test_trials_of_a_sweep(tmp_path: Path):
     trained = Trained(
-        score=0.5, epoch=3, cell_accuracy=0.875, epochs=4, parameters=10, checkpoint="x.ckpt"
-    )
+        score=0.5, epoch=3, cell_accuracy=0.875, solve_rate=0.25, epochs=4, parameters=10,
+        checkpoint="x.ckpt",
+    )  # fmt: skip
     trials = (
         Trial(trial="t1", drawn={"training.lr": 0.25}, trained=trained, failure=None),
         Trial(trial="t2", drawn={"training.lr": 0.5}, trained=None, failure="no memory"),

@@ -1,6 +1,6 @@
 """The records that training, scoring and picturing leave. Reports read them without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
@@ -107,9 +107,9 @@ class HeldOut(Part):
     chosen_on: bool
     """True if the same tasks chose the epoch, so that the figures are too good."""
     tasks: int | None
-    """Number of tasks; None if the record does not tell."""
+    """Number of tasks; None on the validation side."""
     pairs: int | None
-    """Number of pairs; None if the record does not tell."""
+    """Number of pairs; None on the validation side."""
     metrics: Mapping[str, float]
     """Every grid metric, by its name in `raylab.grid_metrics`, and `loss`."""
     groups: Mapping[str, GroupMetrics]
@@ -119,23 +119,21 @@ class HeldOut(Part):
     group_rules: Mapping[str, RuleMetrics] = Field(default={})
     """The same by group of the tasks; empty on the validation side."""
     by_task: Mapping[str, TaskFigures] = Field(default={})
-    """Main figures by id of the task; none where the record does not tell."""
-    trained_pairs: int | None = None
-    """Of the pairs, those that the model was trained on all the same, as a model that another one
-    starts from may be; None if its checkpoint does not tell."""
+    """Main figures by id of the task; empty on the validation side."""
+    trained_pairs: int = 0
+    """Of the pairs, those that the model was trained on all the same, as the model that a
+    fine-tuning starts from may be."""
 
     @property
     def name(self) -> str:
-        """What the figures are on, in words."""
+        """The held-out tasks or pairs in words."""
         chosen = ", which also chose the epoch" if self.chosen_on else ""
         return f"{self.side} {NEW_IN_SPLIT[self.by]}{chosen}"
 
     @property
-    def mean_of_tasks(self) -> TaskFigures | None:
-        """The mean over tasks of their figures, and all pairs; None without figures by task."""
+    def mean_of_tasks(self) -> TaskFigures:
+        """The mean over tasks of their figures, and all pairs; needs `by_task`."""
         tasks = self.by_task.values()
-        if not tasks:
-            return None
         return TaskFigures(
             pairs=sum(task.pairs for task in tasks),
             solve_rate=fmean(task.solve_rate for task in tasks),
@@ -303,6 +301,11 @@ class Example(Part):
     target: GridRows
     predictions: Mapping[str, PredictedGrid]
     """Answers by model."""
+
+
+def sort_by_solved(examples: Iterable[Example]) -> list[Example]:
+    """Returns examples sorted by the number of answers that solve them, the most first."""
+    return sorted(examples, key=lambda e: -sum(own.solved for own in e.predictions.values()))
 
 
 class Examples(Record):

@@ -12,7 +12,7 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.device import use_share
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.prize.answering import choose_pictures, join_examples, picture_tasks
+from raylab.arc.prize.answering import choose_pictures, contrast, join_examples, picture_tasks
 from raylab.arc.records import (
     Example,
     Examples,
@@ -51,15 +51,17 @@ from raylab.training.held_out import with_test
 from raylab.workers import Workers
 
 PRIOR = "prior"
+CANDIDATES = 8
+"""Tasks that are answered for each one that is pictured."""
 R = TypeVar("R", bound=Record)
 
 
-def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
+def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
     """Trains and scores every model, measures the benchmark and writes `report.html`.
 
     Args:
         config: configuration of the pipeline.
-        sides: pairs of its trainings; None if it has none.
+        sides: pairs of its trainings.
 
     Raises:
         RaylabError: the pipeline failed for a reason that the user can act on.
@@ -72,14 +74,14 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
         _run(config, sides, run, taken)
 
 
-def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str, str]) -> None:
+def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) -> None:
     if run.is_finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)
         return
     # Begun before its trainings, which are tracked below it.
     with tracking(config.tracking, run) as trackers, session(config.cluster, run):
-        trained = {} if sides is None else _train(config, run, sides)
+        trained = _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models, workers = best | taken, RayWorkers(config.cluster, run.name)
         _score(config, run, models, workers)
@@ -151,10 +153,10 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
 def _examples(
     config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
 ) -> Examples:
-    """Returns the answers of each model to a few of the scored tasks."""
+    """Returns the answers of each model to a few of the scored tasks, solved and wrong ones."""
     scored = _written(run, ScorePlan).unit_of_task
     tasks = [task for task in load_tasks(config.data) if task.id in scored]
-    chosen = choose_pictures(tasks, config.pictures)
+    chosen = choose_pictures(tasks, CANDIDATES * config.pictures)
     if not chosen:
         return Examples(examples=())
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
@@ -164,7 +166,8 @@ def _examples(
     what = data, seen, scoring, workers.share
     calls = {name: (name, checkpoint, *what) for name, checkpoint in checkpoints.items()}
     answers = dict(workers.run(_answer, calls))
-    return join_examples([answers[name] for name in checkpoints])
+    joined = join_examples([answers[name] for name in checkpoints])
+    return Examples(examples=tuple(contrast(joined, config.pictures)))
 
 
 def _answer(

@@ -19,13 +19,7 @@ from raylab.arc.prize.scores import (
 )
 from raylab.arc.prize.submissions import SUBMISSION, read_submission, submission_bytes
 from raylab.arc.prize.votes import ATTEMPTS, TaskAnswers
-from raylab.arc.records import (
-    EvaluationMetrics,
-    Example,
-    PrizeScore,
-    RuleScores,
-    rule_scores_file,
-)
+from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
 from raylab.arc.scoring.files import in_threads, missing_units, write_scores
 from raylab.arc.scoring.plan import (
     SPECIALISTS,
@@ -46,7 +40,7 @@ from raylab.files import Place
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.report.page import PAGE, write_page
-from raylab.report.prize import prize_pages
+from raylab.report.prize import prize_page
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 from raylab.workers import Workers
@@ -158,7 +152,7 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
             write_scores(planned, pair, {unit: units[unit] for unit in lacking})
         for rule, score in rule_scores(tasks, solutions).items():
             rules[rule][generation] = score
-        # Of one generation: pages of all would be too many to look at.
+        # Of one generation: more would be too many to look at.
         pictures = pictures or picture_attempts(
             {model: answers[model, generation] for model in plan.models}, tasks, views
         )
@@ -193,11 +187,8 @@ def _report(
     run.write_record(metrics)
     if not models:
         return
-    rule_means = RuleScores(metric=metric, rules=metrics.rules)
-    run.write_record(rule_means, rule_scores_file(planned.subdir))
-    pages = prize_pages(run, metrics, pictures)
-    for name, page in pages.items():
-        write_page(run, page, name)
-    print_tables(*pages[PAGE].tables, **metrics.model_dump(include={"prize", "prize_rules"}))
+    page = prize_page(run, metrics, pictures)
+    write_page(run, page)
+    print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
     scores = str(run / planned.subdir)
     log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))

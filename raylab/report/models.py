@@ -1,7 +1,7 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
 from raylab.grid_metrics import (
@@ -77,19 +77,16 @@ def accuracy_phrase(metric: str) -> str:
     return label if way in label else f"{label}, {way}"
 
 
-def find_leader(models: Models, metric: str) -> tuple[str, str, str] | None:
-    """Returns the best model on a metric, its value, and the best rule as the end of a phrase.
+def find_leader(models: Models, metric: str) -> tuple[str, str, str]:
+    """Returns the best model on a metric, its value, and the best rule as the end of a phrase."""
+    name = max(models, key=lambda name: models[name].reported.metrics[metric])
+    return name, percent(models[name].reported.metrics[metric]), rule_phrase(models[name], metric)
 
-    None if no model has the metric.
-    """
-    values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
-    present = {name: value for name, value in values.items() if value is not None}
-    if not present:
-        return None
-    name = max(present, key=lambda name: present[name])
-    rule = best_rule(models[name].reported.rules, metric)
-    phrase = "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
-    return name, percent(present[name]), phrase
+
+def rule_phrase(model: TrainingMetrics, metric: str) -> str:
+    """Returns the best rule on the tasks of a model as the end of a phrase; empty without one."""
+    rule = best_rule(model.reported.rules, metric)
+    return "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
 
 
 def summary_table(models: Models) -> Table:
@@ -105,7 +102,7 @@ def summary_table(models: Models) -> Table:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
     rows.append(RULE)
     for name, rules in _distinct_rules(models).items():
-        best = {key: found[1] for key in SUMMARY if (found := best_rule(rules, key))}
+        best = _best_values(rules, SUMMARY)
         rows.append([shorten(f"best rule{name}", LONGEST_NAME), *_summary_cells(best)])
     return Table(
         f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
@@ -132,7 +129,10 @@ def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_table(models: Models) -> Table:
-    """Returns a row of metrics for each model at its best epoch, then one for each rule."""
+    """Returns a row of metrics for each model at its best epoch, then one for each rule.
+
+    Where models have tasks of their own, the best values of all rules on each are one row.
+    """
     present = {key for model in models.values() for key in model.reported.metrics}
     labels = {
         key: SHORT_LABELS.get(key, metric.label)
@@ -153,9 +153,11 @@ def score_table(models: Models) -> Table:
     ]
     rows.append(RULE)
     for name, rules in _distinct_rules(models).items():
-        for rule, values in rules.items():
-            shares = (percent(values.get(key)) for key in labels)
-            rows.append([f"{rule_label(rule)}{name}", *shares])
+        named = {rule_label(rule): values for rule, values in rules.items()}
+        if name:
+            named = {f"best rule{name}": _best_values(rules, labels)}
+        for label, values in named.items():
+            rows.append([label, *(percent(values.get(key)) for key in labels)])
     return Table(
         f"Scores at the best epoch, on the {side_of(models)}",
         ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
@@ -218,27 +220,28 @@ def group_table(models: Models) -> Table:
     )
 
 
-def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table | None:
-    """Returns the tasks of a model before and after a fine-tuning, then their mean.
+def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
+    """Returns the mean over tasks before and after a fine-tuning, then the tasks by their gain."""
+    before, after = metrics.before, metrics.reported
+    assert before is not None
+    tasks = [(task, had, after.by_task[task]) for task, had in before.by_task.items()]
 
-    None if the training started from no other model, or the record tells no figures by task.
-    """
-    before, after = metrics.before, metrics.test
-    if before is None or after is None or not before.by_task:
-        return None
-    tasks = {task: (had, after.by_task[task]) for task, had in before.by_task.items()}
-    if (had := before.mean_of_tasks) and (has := after.mean_of_tasks):
-        tasks["mean of the tasks"] = had, has
+    def rank(row: tuple[str, TaskFigures, TaskFigures]) -> list[float]:
+        _, had, has = row
+        return [getattr(had, key) - getattr(has, key) for key in FINE_TUNING]
+
     rows = [
         [task, str(has.pairs), *(_change(had, has, key) for key in FINE_TUNING)]
-        for task, (had, has) in tasks.items()
+        for task, had, has in [
+            ("mean of the tasks", before.mean_of_tasks, after.mean_of_tasks),
+            *sorted(tasks, key=rank),
+        ]
     ]
-    trained = "an unknown number" if before.trained_pairs is None else before.trained_pairs
     return Table(
         f"{name} before → after fine-tuning, on the {after.name}",
         ["task", "pairs", *(GROUP_COLUMNS[key] for key in FINE_TUNING)],
-        rows,
-        f"The first model was trained on {trained} of these {before.pairs} pairs.",
+        [rows[0], RULE, *rows[1:]],
+        f"The first model was trained on {before.trained_pairs} of these {before.pairs} pairs.",
     )
 
 
@@ -267,6 +270,12 @@ def epoch_figures(epoch: Epoch) -> str:
         f"  cell {100 * measured['cell_accuracy']:.2f} %"
         f"  objective {measured[OBJECTIVE]:.4f}"
     )
+
+
+def _best_values(rules: RuleMetrics, metrics: Iterable[str]) -> dict[str, float]:
+    """Returns the value of the best rule on each metric that has one."""
+    best = {metric: best_rule(rules, metric) for metric in metrics}
+    return {metric: rule[1] for metric, rule in best.items() if rule}
 
 
 def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.records import Example
-from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.printable import join_names, pluralize
 from raylab.quality.record import TreeQuality
@@ -15,6 +14,7 @@ from raylab.report.models import (
     fine_tuning_table,
     group_table,
     rule_label,
+    rule_phrase,
     score_table,
     side_of,
     training_table,
@@ -59,68 +59,63 @@ def pipeline_page(
 
     Args:
         uri: The run directory.
-        record: Of the run.
-        config: Of the run, validated.
+        record: Its record.
+        config: Its configuration.
         models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
         rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
-        diagnosis: The section on the diagnosis of its score tree, if there is one.
+        diagnosis: Sections on the diagnosis of its score tree, if there is one.
     """
-    trees, scoring = quality or {}, getattr(config, "scoring", None) or ScoringConfig()
+    trees = quality or {}
+    metric = config.scoring.metric if isinstance(config, PipelineConfig) else ""
     sections = list(_fine_tuning(models))
     if examples:
-        sections.append(_examples_section(examples, models, scoring.metric))
-    if models:
-        sections += _training_sections(models, config.training.monitor)
+        sections.append(_examples_section(examples, models, metric))
+    sections += _training_sections(models, config.training.monitor)
     labels = {
         tree: {rule_label(rule): value for rule, value in values.items()}
         for tree, values in (rules or {}).items()
     }
     for place, (name, tree) in enumerate(trees.items(), 1):
-        lead = f" Accuracy is {accuracy_phrase(scoring.metric)}." if place == 1 and models else ""
+        lead = f" Accuracy is {accuracy_phrase(metric)}." if place == 1 else ""
         sections.append(quality_section(place, name, tree, lead, labels))
     return Page(
         record.job,
         record.name,
         uri,
-        list(_summarize(models, trees)) or ["No model was trained and no score tree was read."],
+        [*_summarize_models(models), *map(_summarize_tree, trees, trees.values())],
         [*sections, *diagnosis, provenance(uri, record)],
-        list(_caveats(config, models, trees)),
+        [*_training_caveats(config, models), *_skipped_files(trees)],
     )
 
 
-def _summarize(models: Models, trees: Trees) -> Iterator[str]:
-    if models:
-        yield from _summarize_models(models)
-    for name, quality in trees.items():
-        figures = quality.figures.items()
-        named = [
-            f"{metric} {figure.value:.3f}" for metric, figure in figures if figure.value is not None
-        ]
-        shown = join_names(named) if named else "no figure could be computed"
-        yield f"Quality of {name}: {shown}."
+def _summarize_tree(name: str, quality: TreeQuality) -> str:
+    figures = [
+        f"{metric} {figure.value:.3f}"
+        for metric, figure in quality.figures.items()
+        if figure.value is not None
+    ]
+    shown = join_names(figures) if figures else "no figure could be computed"
+    return f"Quality of {name}: {shown}."
 
 
 def _summarize_models(models: Models) -> Iterator[str]:
-    for name, model in models.items():
-        if model.before is not None and model.test is not None:
-            had, has = (
-                percent(figures.metrics.get("solve_rate")) for figures in (model.before, model.test)
-            )
-            yield (
-                f"Fine-tuning took {name} from {had} to {has} of the {model.test.name} solved on "
-                "its own (free-running)."
-            )
-    side = " or ".join(sorted({model.reported.side for model in models.values()}))
-    if leader := find_leader(models, "solve_rate"):
-        name, share, rule = leader
+    tuned = [name for name, model in models.items() if model.before]
+    for name in tuned:
+        before, after = models[name].before, models[name].reported
+        assert before is not None
+        had, has = (percent(own.metrics["solve_rate"]) for own in (before, after))
+        yield (
+            f"Fine-tuning took {name} from {had} to {has} of the {after.name} solved on its own "
+            f"(free-running){rule_phrase(models[name], 'solve_rate')}."
+        )
+    if not tuned:
+        side = " or ".join(sorted({model.reported.side for model in models.values()}))
+        name, share, rule = find_leader(models, "solve_rate")
         yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
-    else:
-        yield "No solve rate was measured, so this page does not say what the models solve."
-    forced = {name: model for name, model in models.items() if model.teacher_forced}
-    if leader := find_leader(forced, "grid_accuracy"):
-        name, share, rule = leader
+    if forced := {name: model for name, model in models.items() if model.teacher_forced}:
+        name, share, rule = find_leader(forced, "grid_accuracy")
         yield (
             f"Given the right cells so far (teacher-forced), {name} gets every cell right in "
             f"{share} of the grids{rule}."
@@ -133,9 +128,7 @@ def _summarize_models(models: Models) -> Iterator[str]:
     )
 
 
-def _caveats(config: TrainConfig | PipelineConfig, models: Models, trees: Trees) -> Iterator[str]:
-    if models:
-        yield from _training_caveats(config, models)
+def _skipped_files(trees: Trees) -> Iterator[str]:
     for name, quality in trees.items():
         if skipped := quality.files.skipped:
             files = pluralize(skipped, "file")
@@ -173,17 +166,17 @@ def _training_sections(models: Models, monitor: str) -> Iterator[Section]:
 
 
 def _fine_tuning(models: Models) -> Iterator[Section]:
-    tables = [fine_tuning_table(name, model) for name, model in models.items()]
-    if shown := [table for table in tables if table]:
-        yield Section("tuning", "Before and after fine-tuning", shown)
+    tables = [fine_tuning_table(name, model) for name, model in models.items() if model.before]
+    if tables:
+        yield Section("tuning", "Before and after fine-tuning", tables)
 
 
 def _examples_section(examples: Sequence[Example], models: Models, metric: str) -> Section:
     metrics = {name: model.reported.metrics for name, model in models.items()}
     names = dict.fromkeys(name for example in examples for name in example.predictions)
     best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
-    most_solved = sorted(examples, key=lambda e: -sum(a.solved for a in e.predictions.values()))
     solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)
-    lead = f"{pluralize(len(examples), 'task')}; some model solves {solved}, which come first."
-    blocks = [lead, *picture_blocks(most_solved, best[:SHOWN_MODELS])]
+    lead = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
+    lead += "; solved ones come first." if solved else "."
+    blocks = [lead, *picture_blocks(examples, best[:SHOWN_MODELS])]
     return Section("tasks", "Answers of the models", blocks)

@@ -13,13 +13,13 @@ from raylab.printable import pluralize
 from raylab.report.charts import learning_curves
 from raylab.report.diagnosis import verdict_sections
 from raylab.report.models import rule_label
-from raylab.report.page import PAGE, Page, Section, block, provenance
+from raylab.report.page import Page, Section, block, provenance
 from raylab.report.pictures import SHOWN_MODELS, picture_blocks
 from raylab.report.table import Column, Row, Table, percent
 from raylab.runs.run import Run
 
-GRIDS_A_PAGE = 400
-"""Most grids on a page, a few megabytes."""
+SHOWN_GRIDS = 2000
+"""Grids above which the pictures leave out models, which keeps the page at some 10 megabytes."""
 Scores = Mapping[str, Mapping[str, PrizeScore]]
 """Scores by model or rule and generation."""
 
@@ -37,67 +37,51 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     )
 
 
-def prize_pages(
-    run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]
-) -> dict[str, Page]:
-    """Returns the pages of a run by file name: its report, and those of further pictures.
+def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Page:
+    """Returns the report of a run.
 
     Args:
         run: The run.
         metrics: Its scores; at least one model has one.
         attempts: The attempts at test inputs, in the order shown.
     """
+    sections = [
+        Section("scores", "Scores", [prize_table(metrics)]),
+        *_votes(metrics),
+        *verdict_sections(run),
+        *_attempts(metrics, attempts),
+        provenance(str(run), run.record),
+    ]
+    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+
+
+def _votes(metrics: EvaluationMetrics) -> Iterator[Section]:
+    histories = {
+        f"{name} on {generation}": [point.model_dump() for point in score.curve]
+        for name, generation, score in _flatten(metrics.prize)
+        if score.curve[1:]
+    }
+    if histories:
+        drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
+        caption = "The score by the number of views that vote; fewer are the first of more."
+        yield Section("votes", "Votes", [block("charts", drawn, caption)])
+
+
+def _attempts(metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Iterator[Section]:
+    """Yields the pictures of all attempts of the best models."""
+    if not attempts:
+        return
 
     def rank(model: str) -> float:
         return -max(score.two_attempts for score in metrics.prize[model].values())
 
-    models = sorted(metrics.prize, key=rank)[:SHOWN_MODELS]
+    # Beside input and target, each model has two grids.
+    room = (SHOWN_GRIDS // len(attempts) - 2) // 2
+    models = sorted(metrics.prize, key=rank)[: max(1, min(room, SHOWN_MODELS))]
     shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
-    size = GRIDS_A_PAGE // (2 + len(shown))
-    parts = {
-        PAGE if start == 0 else f"tasks-{start // size + 1}.html": (
-            _title(start, attempts[start : start + size]),
-            attempts[start : start + size],
-        )
-        for start in range(0, len(attempts), size)
-    }
-    links = [block("link", name, title) for name, (title, _) in parts.items() if len(parts) > 1]
-    sections = {
-        name: Section("tasks", title, [*picture_blocks(inputs, shown), *links])
-        for name, (title, inputs) in parts.items()
-    }
-    report = _report_page(run, metrics, [sections.pop(PAGE)] if sections else [])
-    lead = ["Further attempts of the models; the first ones are on the page of the scores."]
-    return {PAGE: report} | {
-        name: Page("evaluation", run.record.name, str(run), lead, [section])
-        for name, section in sections.items()
-    }
-
-
-def _title(start: int, attempts: Sequence[Example]) -> str:
     solved = sum(any(own.solved for own in example.predictions.values()) for example in attempts)
-    return (
-        f"Attempts at test inputs {start + 1} to {start + len(attempts)}, {solved} of them solved"
-    )
-
-
-def _report_page(run: Run, metrics: EvaluationMetrics, tasks: Sequence[Section]) -> Page:
-    scores = _flatten(metrics.prize)
-    sections = [Section("scores", "Scores", [prize_table(metrics)])]
-    curves = {
-        f"{name} on {generation}": score.curve
-        for name, generation, score in scores
-        if score.curve[1:]
-    }
-    if curves:
-        histories = {
-            name: [point.model_dump() for point in curve] for name, curve in curves.items()
-        }
-        drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
-        caption = "The score by the number of views that vote, the first of the same each time."
-        sections.append(Section("votes", "Votes", [block("charts", drawn, caption)]))
-    sections += [*verdict_sections(run), *tasks, provenance(str(run), run.record)]
-    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+    title = f"Attempts at {pluralize(len(attempts), 'test input')}, {solved} of them solved"
+    yield Section("tasks", title, picture_blocks(attempts, shown))
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:

@@ -32,7 +32,8 @@ def training_metrics(
     best: int = 0,
 ) -> TrainingMetrics:
     """A training of these epochs, of which that number, from 1, is the best, or the last."""
-    history = epochs or (epoch(1, {"grid_accuracy": 0.5, "cell_accuracy": 0.75}),)
+    default = {"solve_rate": 0.25, "grid_accuracy": 0.5, "cell_accuracy": 0.75}
+    history = epochs or (epoch(1, default),)
     checkpoint = checkpoint or checkpoint_path(history[best - 1].epoch)
     return TrainingMetrics(
         parameters=1234567,

@@ -76,7 +76,7 @@ def full_cases(
 def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:
     """A training of two epochs."""
     first, last = (
-        {"grid_accuracy": accuracy, "copy_rate": grid, "cell_accuracy": 0.85}
+        {"solve_rate": 0.5, "grid_accuracy": accuracy, "copy_rate": grid, "cell_accuracy": 0.85}
         for accuracy in (grid / 2, grid)
     )
     return training_metrics(epoch(1, first, train_loss=loss), epoch(2, last, train_loss=loss))

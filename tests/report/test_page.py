@@ -25,7 +25,7 @@ from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
 from raylab.report.page import Section, render
 from raylab.report.pipeline import pipeline_page
-from raylab.report.prize import GRIDS_A_PAGE, prize_pages
+from raylab.report.prize import prize_page
 from raylab.report.sweep import sweep_page
 from raylab.report.table import BEST, Cell, Column, Table
 from raylab.runs.run_record import Checkout, RunRecord
@@ -34,7 +34,7 @@ from tests.arc.measured import epoch, trained, training_metrics
 from tests.pictures import CHROMIUM
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
-from tests.report.runs import content, every_kind, full_cases, left
+from tests.report.runs import SPACE, content, every_kind, full_cases, left
 from tests.report.test_pipeline import GROUP, example
 from tests.runs.records import run_record
 
@@ -54,7 +54,8 @@ def record() -> RunRecord:
 
 
 def pipeline(_: Path) -> content_of.Page:
-    model = training_metrics(epoch(1, {"grid_accuracy": 0.5}), groups={HOSTILE: GROUP})
+    solved = epoch(1, {"grid_accuracy": 0.5, "solve_rate": 0.25})
+    model = training_metrics(solved, groups={HOSTILE: GROUP})
     tree = quality(
         figures={"novelty": figure(None, reason=HOSTILE)},
         warnings=(HOSTILE,),
@@ -76,12 +77,13 @@ def annotation(_: Path) -> content_of.Page:
 
 def sweep(_: Path) -> content_of.Page:
     trials = (
-        Trial(trial=HOSTILE, drawn=None, trained=trained(0.5, solve_rate=None), failure=None),
+        Trial(trial=HOSTILE, drawn=None, trained=trained(0.5), failure=None),
         Trial(trial="b", drawn=None, trained=None, failure=HOSTILE),
     )
     history = {HOSTILE: [{"epoch": 1, MONITOR: 0.5}]}
     metrics = SweepMetrics(trials=trials)
-    return sweep_page(HOSTILE, record(), metrics, history, MONITOR, HOSTILE)
+    searched = record().model_copy(update={"config": {"name": HOSTILE, "space": SPACE}})
+    return sweep_page(HOSTILE, searched, metrics, history, MONITOR, HOSTILE)
 
 
 def prize(storage: Path) -> content_of.Page:
@@ -100,7 +102,7 @@ def prize(storage: Path) -> content_of.Page:
         ),
     )
     metrics = EvaluationMetrics(metric="solve_rate", models={}, prize={HOSTILE: {HOSTILE: score}})
-    return prize_pages(run, metrics, [attempt(HOSTILE, HOSTILE)])["report.html"]
+    return prize_page(run, metrics, [attempt(HOSTILE, HOSTILE)])
 
 
 def attempt(task: str, *models: str) -> Example:
@@ -113,7 +115,8 @@ def comparison(storage: Path) -> content_of.Page:
     names = every_kind(storage, content())
     for name in ("a", "b"):
         config = TrainConfig.model_validate({"storage": str(storage), "name": name})
-        run = left(config, training_metrics(epoch(1, {"grid_accuracy": 0.5})))
+        metrics = {"grid_accuracy": 0.5, "solve_rate": 0.25}
+        run = left(config, training_metrics(epoch(1, metrics)))
         changed = {**run.record.config, "init_from": f"{name}{HOSTILE}"}
         run.write_record(run.record.model_copy(update={"config": changed, "host": HOSTILE}))
     runs = find_runs([*names, "a", "b"], str(storage))
@@ -136,7 +139,10 @@ def test_foreign_text_is_escaped_and_printable(html: str):
     assert "<script>alert('x')</script>&\"$y$[/red]\\x1b]0;t\\x07\\u202e\\x00" in page.text
 
 
-def test_the_attempts_at_many_tasks_are_on_pages_that_a_browser_opens(tmp_path: Path):
+@pytest.mark.parametrize(("tasks", "best"), [(89, 8), (419, 1)])
+def test_every_task_is_pictured_with_the_models_for_which_there_is_room(
+    tmp_path: Path, tasks: int, best: int
+):
     run = left(EvaluateConfig(storage=str(tmp_path), name="prize", models=("m",)))
     names = [f"model-{number:02}" for number in range(10)]
     scores = {
@@ -144,19 +150,12 @@ def test_the_attempts_at_many_tasks_are_on_pages_that_a_browser_opens(tmp_path: 
         for at, name in enumerate(names)
     }
     metrics = EvaluationMetrics(metric="two_attempts", models={}, prize=scores)
-    tasks = [f"{number:08}" for number in range(419)]
-    pages = prize_pages(run, metrics, [attempt(task, *names) for task in tasks])
-    # 2 and 16 grids of the eight best models: 22 tasks a page.
-    assert [*pages] == ["report.html", *(f"tasks-{number}.html" for number in range(2, 21))]
-    shown: list[str] = []
-    for name, page in pages.items():
-        html = render(page)
-        assert html.count("<svg") <= GRIDS_A_PAGE and len(html) < 3_000_000
-        assert {*re.findall(r"of (model-\d+), attempt \d for", html)} == {*names[2:]}
-        assert all(f'href="{other}"' in html for other in pages)
-        shown += re.findall(r"<title>input of task (\d+),", html)
-        assert name == "report.html" or "Scores" not in html
-    assert shown == tasks
+    ids = [f"{number:08}" for number in range(tasks)]
+    html = render(prize_page(run, metrics, [attempt(task, *names) for task in ids]))
+    assert re.findall(r"<title>input of task (\d+),", html) == ids
+    pictured = re.findall(r"<title>prediction of (model-\d+), attempt", html)
+    # Two attempts each, at 89 tasks of the eight best models and at 419 of the best one.
+    assert len(pictured) == 2 * best * tasks and {*pictured} == {*names[10 - best :]}
 
 
 def test_the_scores_of_prize_pages_have_errors_and_what_training_changed(tmp_path: Path):

@@ -25,7 +25,7 @@ from raylab.arc.prize.votes import (
     as_rows,
     draw_views,
 )
-from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
+from raylab.arc.records import Example, GridRows, PredictedGrid, sort_by_solved
 from raylab.arc.scoring.evaluation import autocast_on, model_on
 from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, unit_file
 from raylab.config.arc import ScoringConfig, VotesConfig
@@ -252,9 +252,9 @@ def picture_tasks(
     return examples
 
 
-def join_examples(of_models: Iterable[Sequence[Example]]) -> Examples:
+def join_examples(of_models: Iterable[Sequence[Example]]) -> list[Example]:
     """Returns the answers of every model to the same tasks, task by task."""
-    examples = [
+    return [
         same[0].model_copy(
             update={
                 "predictions": {k: v for example in same for k, v in example.predictions.items()}
@@ -262,7 +262,12 @@ def join_examples(of_models: Iterable[Sequence[Example]]) -> Examples:
         )
         for same in zip(*of_models, strict=True)
     ]
-    return Examples(examples=tuple(examples))
+
+
+def contrast(examples: Sequence[Example], count: int) -> list[Example]:
+    """Returns at most `count` examples: half that most models solve, half that fewest do."""
+    ranked = sort_by_solved(examples)
+    return ranked[: (count + 1) // 2] + ranked[max(len(ranked) - count // 2, (count + 1) // 2) :]
 
 
 def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:

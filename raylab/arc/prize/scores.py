@@ -13,6 +13,7 @@ from raylab.arc.records import (
     PrizeScore,
     TrainedScore,
     VotesScore,
+    sort_by_solved,
 )
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
@@ -89,7 +90,7 @@ def picture_attempts(
             examples.append(
                 Example(task=task.id, input=source, target=target, predictions=predictions)
             )
-    return sorted(examples, key=lambda e: -sum(own.solved for own in e.predictions.values()))
+    return sort_by_solved(examples)
 
 
 def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views: int) -> PrizeScore:

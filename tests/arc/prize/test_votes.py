@@ -19,12 +19,13 @@ from raylab.arc.prize.answering import (
     Answerer,
     answer_tasks,
     choose_pictures,
+    contrast,
     join_examples,
     picture_tasks,
 )
 from raylab.arc.prize.scores import picture_attempts, prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
-from raylab.arc.records import GridRows
+from raylab.arc.records import Example, GridRows, PredictedGrid
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, limit_sides, small_model
@@ -242,13 +243,27 @@ def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
     # Without a test pair the first pair is asked for.
     asked = {first: 4, Task(last.id, last.demonstrations): 0, solved: 4}
     pictures = [picture_tasks(name, checkpoint, [*asked], CPU) for name in ("a", "b")]
-    for (task, pair), example in zip(asked.items(), join_examples(pictures).examples, strict=True):
+    for (task, pair), example in zip(asked.items(), join_examples(pictures), strict=True):
         grids = task.pairs[pair].input, task.pairs[pair].output, answer(task, pair)
         source, target, grid = map(as_rows, grids)
         assert (example.task, example.input, example.target) == (task.id, source, target)
         assert example.predictions.keys() == {"a", "b"}
         for prediction in example.predictions.values():
             assert (prediction.grid, prediction.solved) == (grid, task is solved)
+
+
+def test_half_of_the_pictures_are_of_tasks_that_few_models_solve() -> None:
+    examples = [
+        Example(
+            task=str(solved),
+            input=A,
+            target=A,
+            predictions={str(n): PredictedGrid(grid=A, solved=n < solved) for n in range(6)},
+        )
+        for solved in range(6)
+    ]
+    for count, tasks in {0: "", 1: "5", 4: "5410", 5: "54310", 6: "543210", 9: "543210"}.items():
+        assert "".join(example.task for example in contrast(examples, count)) == tasks
 
 
 def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
