@@ -1,6 +1,6 @@
 """The records that training, scoring and picturing leave. Reports read them without torch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
@@ -301,11 +301,6 @@ class Example(Part):
     target: GridRows
     predictions: Mapping[str, PredictedGrid]
     """Answers by model."""
-
-
-def sort_by_solved(examples: Iterable[Example]) -> list[Example]:
-    """Returns examples sorted by the number of answers that solve them, the most first."""
-    return sorted(examples, key=lambda e: -sum(own.solved for own in e.predictions.values()))
 
 
 class Examples(Record):

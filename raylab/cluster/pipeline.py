@@ -7,14 +7,17 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
 
-from raylab.arc.checkpoints import Checkpoint, read_checkpoint
+from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.device import use_share
-from raylab.arc.models.custom import import_model_classes
-from raylab.arc.prize.answering import choose_pictures, contrast, join_examples, picture_tasks
+from raylab.arc.prize.answering import Exam, solve
+from raylab.arc.prize.pictures import (
+    choose_pictures,
+    contrast,
+    keep_one_question,
+    picture_attempts,
+)
 from raylab.arc.records import (
-    Example,
     Examples,
     PipelineMetrics,
     RuleScores,
@@ -27,8 +30,7 @@ from raylab.arc.trained_models import find_models
 from raylab.cluster.session import session
 from raylab.cluster.train import fit
 from raylab.cluster.workers import RayWorkers, workers_of
-from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.config.base import AS_PUBLISHED, ClusterConfig
+from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
@@ -154,33 +156,26 @@ def _examples(
     config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
 ) -> Examples:
     """Returns the answers of each model to a few of the scored tasks, solved and wrong ones."""
-    scored = _written(run, ScorePlan).unit_of_task
-    tasks = [task for task in load_tasks(config.data) if task.id in scored]
-    chosen = choose_pictures(tasks, CANDIDATES * config.pictures)
-    if not chosen:
-        return Examples(examples=())
-    data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
+    scored, scoring = _written(run, ScorePlan).unit_of_task, config.scoring.trusting(config.models)
     checkpoints = {name: read_checkpoint(uri) for name, uri in models.items()}
-    scoring = config.scoring.trusting(config.models)
-    seen = seen_pairs(checkpoints, data, scoring)
-    what = data, seen, scoring, workers.share
-    calls = {name: (name, checkpoint, *what) for name, checkpoint in checkpoints.items()}
-    answers = dict(workers.run(_answer, calls))
-    joined = join_examples([answers[name] for name in checkpoints])
-    return Examples(examples=tuple(contrast(joined, config.pictures)))
-
-
-def _answer(
-    model: str,
-    checkpoint: Checkpoint,
-    data: DataConfig,
-    seen: frozenset[int],
-    scoring: ScoringConfig,
-    share: ClusterConfig,
-) -> list[Example]:
-    device = use_share(share)
-    import_model_classes(scoring.model_classes)
-    return picture_tasks(model, checkpoint, part_seen(load_tasks(data), seen), device)
+    seen = seen_pairs(checkpoints, config.data, scoring)
+    chosen = choose_pictures(
+        [task for task in load_tasks(config.data) if task.id in scored],
+        CANDIDATES * config.pictures,
+    )
+    tasks = [keep_one_question(task) for task in part_seen(chosen, seen)]
+    if not tasks:
+        return Examples(examples=())
+    exam = workers.put(Exam(scoring, {AS_PUBLISHED: {task.id: task.posed for task in tasks}}))
+    ids = [task.id for task in tasks]
+    calls = {
+        name: (exam, (name, AS_PUBLISHED), ids, checkpoint, workers.share)
+        for name, checkpoint in checkpoints.items()
+    }
+    solved = dict(workers.run(solve, calls))
+    answers = {name: {own.task: own for own, _ in solved[name]} for name in checkpoints}
+    examples = picture_attempts(answers, tasks, views=1, attempts=1)
+    return Examples(examples=tuple(contrast(examples, config.pictures)))
 
 
 def _page(config: PipelineConfig, run: Run) -> Page:

@@ -9,8 +9,8 @@ from functools import partial
 
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
+from raylab.arc.prize.pictures import picture_attempts
 from raylab.arc.prize.scores import (
-    picture_attempts,
     prize_score,
     rule_scores,
     score_answers,

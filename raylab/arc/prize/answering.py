@@ -1,8 +1,8 @@
-"""The free-running answers of a model to tasks in views, and to those that a report pictures."""
+"""The free-running answers of a model to tasks in views."""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from raylab.arc.prize.votes import (
     as_rows,
     draw_views,
 )
-from raylab.arc.records import Example, GridRows, PredictedGrid, sort_by_solved
+from raylab.arc.records import GridRows
 from raylab.arc.scoring.evaluation import autocast_on, model_on
 from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, unit_file
 from raylab.config.arc import ScoringConfig, VotesConfig
@@ -211,68 +211,3 @@ def _pose_views(
             queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
             pairs += len(task.pairs)
     return views, queries
-
-
-def picture_tasks(
-    model: str, checkpoint: Checkpoint, tasks: Sequence[Task], device: torch.device
-) -> list[Example]:
-    """Returns the free-running answers of a model to the first test pair of each of `tasks`.
-
-    For a task without a test pair it is the first pair, which is then left out of the context.
-
-    Args:
-        model: its name.
-        checkpoint: its checkpoint.
-        tasks: tasks with a pair or more.
-        device: the device to compute on.
-
-    Raises:
-        CheckpointError: the checkpoint does not hold the weights of the model it names.
-    """
-    chosen = [
-        Task(task.id, task.demonstrations, task.questions[:1])
-        if task.questions
-        else Task(task.id, task.demonstrations[1:], task.demonstrations[:1])
-        for task in tasks
-    ]
-    answers = answer_tasks(
-        model_on(checkpoint, device).answers,
-        [task.without_outputs for task in chosen],
-        ScoringConfig(),
-        checkpoint.model.context_pairs,
-        device,
-    )
-    examples: list[Example] = []
-    for task, answer in zip(chosen, answers, strict=True):
-        question = task.questions[0]
-        source, target = as_rows(question.input), as_rows(question.output)
-        grid, _ = answer.questions[0].attempts(1)
-        predictions = {model: PredictedGrid(grid=grid, solved=grid == target)}
-        examples.append(Example(task=task.id, input=source, target=target, predictions=predictions))
-    return examples
-
-
-def join_examples(of_models: Iterable[Sequence[Example]]) -> list[Example]:
-    """Returns the answers of every model to the same tasks, task by task."""
-    return [
-        same[0].model_copy(
-            update={
-                "predictions": {k: v for example in same for k, v in example.predictions.items()}
-            }
-        )
-        for same in zip(*of_models, strict=True)
-    ]
-
-
-def contrast(examples: Sequence[Example], count: int) -> list[Example]:
-    """Returns at most `count` examples: half that most models solve, half that fewest do."""
-    ranked = sort_by_solved(examples)
-    return ranked[: (count + 1) // 2] + ranked[max(len(ranked) - count // 2, (count + 1) // 2) :]
-
-
-def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
-    """Returns at most `count` task ids, evenly over the tasks by size of output."""
-    by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
-    count = min(count, len(by_size))
-    steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
-    return [by_size[step].id for step in dict.fromkeys(steps.tolist())]

@@ -7,13 +7,10 @@ from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
 from raylab.arc.records import (
     AttemptScore,
-    Example,
     GridRows,
-    PredictedGrid,
     PrizeScore,
     TrainedScore,
     VotesScore,
-    sort_by_solved,
 )
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
@@ -60,37 +57,6 @@ def score_answers(
 def attempts_of(questions: Iterable[QuestionAnswers], views: int) -> Attempts:
     """Returns the attempts at each question of a task."""
     return [question.attempts(views) for question in questions]
-
-
-def picture_attempts(
-    answers: Mapping[str, Mapping[str, TaskAnswers]], tasks: Iterable[Task], views: int
-) -> list[Example]:
-    """Returns the attempts at each test input of the tasks with a solution.
-
-    Those that most models solve come first. Predictions are named by model and attempt; equal
-    attempts of a model are one.
-
-    Args:
-        answers: by model and task.
-        tasks: the tasks, with the outputs of their questions.
-        views: the views that vote.
-    """
-    examples: list[Example] = []
-    for task in tasks:
-        for at, output in enumerate(task.solution or ()):
-            target = as_rows(output)
-            predictions = {
-                f"{model}, attempt {place}": PredictedGrid(grid=grid, solved=grid == target)
-                for model, own in answers.items()
-                for place, grid in enumerate(
-                    dict.fromkeys(own[task.id].questions[at].attempts(views)), 1
-                )
-            }
-            source = as_rows(task.questions[at].input)
-            examples.append(
-                Example(task=task.id, input=source, target=target, predictions=predictions)
-            )
-    return sort_by_solved(examples)
 
 
 def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views: int) -> PrizeScore:

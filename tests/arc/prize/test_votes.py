@@ -15,18 +15,18 @@ from raylab.arc.data.tasks import NO_OUTPUT, Grid, Pair, Task
 from raylab.arc.models.autoregressive import START
 from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
-from raylab.arc.prize.answering import (
-    Answerer,
-    answer_tasks,
+from raylab.arc.prize.answering import Answerer, Exam, answer_tasks, solve
+from raylab.arc.prize.pictures import (
     choose_pictures,
     contrast,
-    join_examples,
-    picture_tasks,
+    keep_one_question,
+    picture_attempts,
 )
-from raylab.arc.prize.scores import picture_attempts, prize_score
+from raylab.arc.prize.scores import prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
-from raylab.arc.records import Example, GridRows, PredictedGrid
+from raylab.arc.records import Example, GridRows
 from raylab.config.arc import ScoringConfig, VotesConfig
+from raylab.config.base import ClusterConfig
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, limit_sides, small_model
 
@@ -242,8 +242,15 @@ def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
     solved = Task("solved", first.demonstrations, (right,))
     # Without a test pair the first pair is asked for.
     asked = {first: 4, Task(last.id, last.demonstrations): 0, solved: 4}
-    pictures = [picture_tasks(name, checkpoint, [*asked], CPU) for name in ("a", "b")]
-    for (task, pair), example in zip(asked.items(), join_examples(pictures), strict=True):
+    posed = [keep_one_question(task) for task in asked]
+    exam = Exam(ScoringConfig(), {"g": {task.id: task.posed for task in posed}})
+    share = ClusterConfig(cpus_per_worker=torch.get_num_threads())
+    pairs = solve(exam, ("a", "g"), [task.id for task in posed], checkpoint, share)
+    answers = {own.task: own for own, _ in pairs}
+    examples = picture_attempts({"a": answers, "b": answers}, posed, views=1, attempts=1)
+    # The solved one comes first.
+    for example, task in zip(examples, (solved, *list(asked)[:2]), strict=True):
+        pair = asked[task]
         grids = task.pairs[pair].input, task.pairs[pair].output, answer(task, pair)
         source, target, grid = map(as_rows, grids)
         assert (example.task, example.input, example.target) == (task.id, source, target)
@@ -253,16 +260,8 @@ def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
 
 
 def test_half_of_the_pictures_are_of_tasks_that_few_models_solve() -> None:
-    examples = [
-        Example(
-            task=str(solved),
-            input=A,
-            target=A,
-            predictions={str(n): PredictedGrid(grid=A, solved=n < solved) for n in range(6)},
-        )
-        for solved in range(6)
-    ]
-    for count, tasks in {0: "", 1: "5", 4: "5410", 5: "54310", 6: "543210", 9: "543210"}.items():
+    examples = [Example(task=id_, input=A, target=A, predictions={}) for id_ in "abcdef"]
+    for count, tasks in {0: "", 1: "a", 4: "abef", 5: "abcef", 6: "abcdef", 9: "abcdef"}.items():
         assert "".join(example.task for example in contrast(examples, count)) == tasks
 
 
@@ -270,6 +269,7 @@ def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
     tasks = random_tasks(9)
     sizes = {task.id: task.pairs[-1].output.size for task in tasks}
     by_size = sorted(sizes, key=lambda id_: (sizes[id_], id_))
-    assert choose_pictures(tasks, 3) == [by_size[2], by_size[4], by_size[6]]
+    chosen = [task.id for task in choose_pictures(tasks, 3)]
+    assert chosen == [by_size[2], by_size[4], by_size[6]]
     assert choose_pictures(tasks, 0) == []
     assert len(choose_pictures(tasks, 20)) <= len(tasks)
