@@ -166,7 +166,9 @@ def _examples(
     tasks = [keep_one_question(task) for task in part_seen(chosen, seen)]
     if not tasks:
         return Examples(examples=())
-    exam = workers.put(Exam(scoring, {AS_PUBLISHED: {task.id: task.posed for task in tasks}}))
+    exam = workers.put(
+        Exam(scoring, {AS_PUBLISHED: {task.id: task.without_outputs for task in tasks}})
+    )
     ids = [task.id for task in tasks]
     calls = {
         name: (exam, (name, AS_PUBLISHED), ids, checkpoint, workers.share)

@@ -243,7 +243,7 @@ def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
     # Without a test pair the first pair is asked for.
     asked = {first: 4, Task(last.id, last.demonstrations): 0, solved: 4}
     posed = [keep_one_question(task) for task in asked]
-    exam = Exam(ScoringConfig(), {"g": {task.id: task.posed for task in posed}})
+    exam = Exam(ScoringConfig(), {"g": {task.id: task.without_outputs for task in posed}})
     share = ClusterConfig(cpus_per_worker=torch.get_num_threads())
     pairs = solve(exam, ("a", "g"), [task.id for task in posed], checkpoint, share)
     answers = {own.task: own for own, _ in pairs}
