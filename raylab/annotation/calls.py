@@ -168,7 +168,7 @@ class CallJournal:
     ) -> Claim | Reply | None:
         """See `raylab.llm.chat.Journal`."""
         claim = Claim(f"{self._name}-{next(self._numbers)}", key)
-        held = Cost.of_attempt(most.prompt_tokens, most.completion_tokens, most.cost)
+        held = Cost(1, most.prompt_tokens, most.completion_tokens, most.cost or 0.0)
         row = ClaimRow(key, claim.id, held)
         try:
             results = await self._operations.add(row)

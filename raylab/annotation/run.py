@@ -66,9 +66,9 @@ class AnnotationRun:
         """Owns the run while in use.
 
         Raises:
-            OwnerError: Another process owns it, and the configuration does not say to wait.
+            OwnerError: Another process owns it.
         """
-        with self.archived.own(self.config.wait) as owner:
+        with self.archived.own() as owner:
             yield replace(self, owner=owner.token)
 
 

@@ -1,9 +1,9 @@
 """The databases that can hold an archive: transactions, retries, locks, and failures as errors.
 
-Every transaction is retried for a given time while the database is locked, restarting or not
-reachable. All work in a transaction must therefore be repeatable: the connection may be lost after
-the commit and before its acknowledgement. `Sqlite` and `Postgres` hold all differences between the
-databases; to add one, add its class here.
+A transaction is retried while the database is locked, restarting or not reachable. All work in a
+transaction must therefore be repeatable: the connection may be lost after the commit and before its
+acknowledgement. `Sqlite` and `Postgres` hold all differences between the databases; to add one, add
+its class here.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ from raylab.errors import ArchiveError
 from raylab.printable import secret_in
 
 PATIENCE_SECONDS = 60.0
+"""Longest time for which a transaction is retried."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
 LOCK_SECONDS = 5.0
 """Longest wait of one attempt for another writer."""
@@ -59,7 +60,7 @@ class Sqlite:
         writing: Statement that begins a transaction which writes.
         schema_lock: Statements that lock the schema until the transaction ends.
         insert: Returns an insert statement that supports conflict clauses.
-        way_out: What users may do when it fails.
+        way_out: Advice to users when it fails.
     """
 
     settings: Sequence[str] = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL")
@@ -82,21 +83,13 @@ class Sqlite:
         self.place = str(self.file)
         self.url = URL.create("sqlite", database=self.place)
 
-    def options(self, lock_seconds: float) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Returns the arguments of a connection, which waits for other writers."""
-        return {"timeout": lock_seconds, "isolation_level": None}
+        return {"timeout": LOCK_SECONDS, "isolation_level": None}
 
-    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
-        """Returns whether a failed transaction may succeed later; `was_reached`: it did before."""
+    def is_transient(self, error: DBAPIError) -> bool:
+        """Returns True if a failed transaction may succeed later."""
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in self.TRANSIENT
-
-    def prepare(self, connection: Connection) -> None:
-        """Sets the write-ahead log, so that readers and a writer do not block each other."""
-        if connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar() != "wal":
-            raise ArchiveError(
-                f"archive {self.place} lies on a filesystem without a shared write-ahead log: give "
-                "archive= a file on a local disk, or a PostgreSQL URL"
-            )
 
     def try_lock(self, engine: Engine, number: int) -> Release | None:
         """Takes a lock that the system releases when this process ends; None if it is taken."""
@@ -104,7 +97,7 @@ class Sqlite:
             for _ in range(LOOKS):
                 if (release := _lock_file(self._lock(number))) is not None:
                     return release
-                # Another process may only be looking whether it is taken.
+                # `is_locked` of another process holds it for a moment.
                 time.sleep(LOOK_SECONDS)
         except OSError as error:
             raise ArchiveError(
@@ -114,7 +107,7 @@ class Sqlite:
         return None
 
     def is_locked(self, connection: Connection, number: int) -> bool:
-        """Returns whether a process that lives has a lock."""
+        """Returns True if a live process holds a lock."""
         if not os.path.exists(self._lock(number)):
             return False
         release = _lock_file(self._lock(number))
@@ -134,9 +127,6 @@ class Postgres:
         "SET lock_timeout = {lock_ms:.0f}",
         # A hanging writer loses its locks after this time.
         "SET idle_in_transaction_session_timeout = '30s'",
-        # A database may let a commit return before it is on disk; stronger settings stay.
-        "SELECT set_config('synchronous_commit', 'on', false) "
-        "WHERE current_setting('synchronous_commit') = 'off'",
     )
     reading, writing = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", ""
     schema_lock = (
@@ -152,7 +142,7 @@ class Postgres:
         "application_name": "raylab",
         "client_encoding": "utf8",
         "connect_timeout": "10",
-        # A server that stops responding is given up after half a minute.
+        # An attempt to reach a server that stops responding ends after half a minute.
         "keepalives_idle": "15",
         "keepalives_interval": "5",
         "keepalives_count": "3",
@@ -174,29 +164,20 @@ class Postgres:
         )
         self.place = str(self.url.set(drivername="postgresql"))
 
-    def options(self, lock_seconds: float) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Returns the arguments of a connection."""
         return {**self.PARAMETERS, **self.url.query}
 
-    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+    def is_transient(self, error: DBAPIError) -> bool:
         """See `Sqlite`."""
         if state := getattr(error.orig, "sqlstate", None):
             return self.TRANSIENT.match(state) is not None
         if error.connection_invalidated or not isinstance(error, OperationalError):
             return error.connection_invalidated
-        # A failed connection has no code. A server that accepted us before will do so again; else
-        # it may just be starting, stopping or full.
+        # A failed connection has no code. The server may be starting, stopping or full.
         answer = str(error.orig)
-        refused = re.search("FATAL|no password supplied", answer)
-        return was_reached or not refused or bool(re.search("database system is|too many", answer))
-
-    def prepare(self, connection: Connection) -> None:
-        """Checks that the encoding of the database can store every text."""
-        if (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
-            raise ArchiveError(
-                f"archive {self.place} has encoding {encoding}, which does not hold every text: "
-                "make its database with ENCODING 'UTF8'"
-            )
+        is_refused = re.search("FATAL|no password supplied", answer) is not None
+        return not is_refused or re.search("database system is|too many", answer) is not None
 
     def try_lock(self, engine: Engine, number: int) -> Release | None:
         """Takes an advisory lock on a connection of its own; see `Sqlite`."""
@@ -229,14 +210,12 @@ class Database:
         now: Returns the time in UTC; a simulation replaces it.
     """
 
-    def __init__(self, location: str | Path, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, location: str | Path) -> None:
         """Reads the location, a path or URL; nothing is opened. See `Archive.open`."""
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
         self.now = utc_now
-        self._patience = patience
-        self._engine = _create_engine(self.dialect, min(LOCK_SECONDS, patience))
-        self._was_reached = False
+        self._engine = _create_engine(self.dialect)
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
 
@@ -248,8 +227,8 @@ class Database:
         """Returns the result of work that only reads, on one snapshot; it may run more than once.
 
         Raises:
-            ArchiveError: The database fails, does not answer within `patience` seconds, or has
-                content that raylab did not write.
+            ArchiveError: The database fails, does not answer within `patience` seconds (by default
+                `PATIENCE_SECONDS`), or has content that raylab did not write.
         """
         return self._persist(work, self.dialect.reading, patience)
 
@@ -265,10 +244,11 @@ class Database:
         with self._turn:
             return self._persist(work, self.dialect.writing, None)
 
-    def prepare(self) -> None:
-        """Checks that the database can hold an archive, and applies its permanent settings."""
-        # The journal mode can only be set outside of a transaction.
-        self._persist(self.dialect.prepare, "", None)
+    def log_ahead(self) -> None:
+        """Lets an SQLite file write ahead, so that readers and a writer do not block each other."""
+        mode = "PRAGMA journal_mode = WAL"
+        # It can only be set outside of a transaction.
+        self._persist(lambda connection: connection.exec_driver_sql(mode), "", None)
 
     def try_lock(self, number: int) -> Release | None:
         """Takes a lock that the system releases when this process ends; None if it is taken."""
@@ -278,7 +258,7 @@ class Database:
             raise self._failure(error, "") from error
 
     def _persist(self, work: Callable[[Connection], T], begin: str, patience: float | None) -> T:
-        limit = self._patience if patience is None else patience
+        limit = PATIENCE_SECONDS if patience is None else patience
         deadline, pause = time.monotonic() + limit, FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -290,7 +270,7 @@ class Database:
                 ) from error
             except DBAPIError as error:
                 left = deadline - time.monotonic()
-                if not self.dialect.is_transient(error, self._was_reached):
+                if not self.dialect.is_transient(error):
                     raise self._failure(error, "") from error
                 if left <= 0:
                     raise self._failure(error, f" for {limit:g} s") from error
@@ -301,7 +281,6 @@ class Database:
 
     def _once(self, work: Callable[[Connection], T], begin: str) -> T:
         with self._engine.connect() as connection, connection.begin():
-            self._was_reached = True
             if begin:
                 connection.exec_driver_sql(begin)
             return work(connection)
@@ -313,20 +292,20 @@ class Database:
         )
 
 
-def _create_engine(dialect: Sqlite | Postgres, lock_seconds: float) -> Engine:
+def _create_engine(dialect: Sqlite | Postgres) -> Engine:
     """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
     engine = create_engine(
         dialect.url,
         hide_parameters=True,
         max_overflow=-1,
         pool_pre_ping=True,
-        connect_args=dialect.options(lock_seconds),
+        connect_args=dialect.options(),
     )
 
     def set_up(connection: Any, record: object) -> None:
         cursor = connection.cursor()
         for statement in dialect.settings:
-            cursor.execute(statement.format(lock_ms=lock_seconds * 1000))
+            cursor.execute(statement.format(lock_ms=LOCK_SECONDS * 1000))
         cursor.close()
         connection.commit()
 
@@ -343,7 +322,7 @@ def _dialect_at(location: str) -> Sqlite | Postgres:
     if secret := secret_in(location):
         raise ArchiveError(
             f"the archive's URL {scheme}://... carries {secret}, which would be recorded: leave "
-            "it out and set PGPASSWORD, or write it into ~/.pgpass"
+            "it out, and set PGPASSWORD or write it into ~/.pgpass"
         )
     with contextlib.suppress(ArgumentError, ValueError):
         url = make_url(location)
@@ -352,8 +331,8 @@ def _dialect_at(location: str) -> Sqlite | Postgres:
         if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
             return Postgres(url)
     raise ArchiveError(
-        f"the archive's URL {scheme}://... is of no database that holds archives: give a file, or "
-        "a URL postgresql://user@host:5432/database"
+        f"the archive's URL {scheme}://... names no database that can hold an archive: give a "
+        "file, or a URL postgresql://user@host:5432/database"
     )
 
 

@@ -1,13 +1,13 @@
-"""The ledger of a run: which calls were paid, are in flight, or may have been billed; and by whom.
+"""The ledger of a run: its calls that were paid, are in flight, or may have been billed.
 
 A call has one row for all runs of an archive: *sent* while the attempt of a claim is in flight,
 *answered* for ever after. The primary key makes it impossible to send equal calls at once. A run's
 row holds sums: billed by answers, uncertain (may have been billed), and held by the claims in
-flight. A claim is granted to the owner of the run alone, within its budget; the run's row is locked
-meanwhile. Only the end of a claim that is there changes the sums, so a write may be repeated.
+flight. A claim is granted only to the owner of the run, within its budget; the run's row is locked
+meanwhile. Only the end of an existing claim changes the sums, so a write may be repeated.
 
-The owner of a run holds a lock that the system releases when its process ends, however it ends, and
-has its token in the run's row, which every claim is checked against.
+The owner of a run holds a lock that the system releases when its process ends, however it ends. Its
+token is in the run's row, and every claim is checked against it.
 """
 
 import logging
@@ -16,7 +16,6 @@ import platform
 import secrets
 import shlex
 import sys
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -41,8 +40,6 @@ from raylab.errors import ArchiveError, OwnerError
 
 ROUNDING = 1 + 1e-9
 """Factor by which sums of floating-point prices may exceed a budget of money."""
-POLL_SECONDS = 1.0
-"""Time between two attempts of a process that waits for the run."""
 LONGEST_COMMAND = 300
 
 LOGGER = logging.getLogger(__name__)
@@ -89,9 +86,9 @@ class AnswerRow:
 
     @property
     def billed(self) -> Cost:
-        """What the call cost."""
+        """The cost of the call."""
         call = self.call
-        return Cost.of_attempt(call.prompt_tokens, call.completion_tokens, call.cost)
+        return Cost(1, call.prompt_tokens, call.completion_tokens, call.cost or 0.0)
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,9 @@ class EndRow:
 
 CallOperation = ClaimRow | AnswerRow | EndRow
 Refusal = CallRow | RunCost | None
-"""The reason of a claim that was not granted: the call, where it is answered already; the cost of
-the run, where that leaves too little of the budget, whatever the calls in flight cost; None while
-an equal call is in flight, or while calls in flight hold the rest of the budget."""
+"""The reason why a claim was not granted: the call, if it is answered already; the cost of the run,
+if that leaves too little of the budget, whatever the calls in flight cost; None while an equal call
+is in flight, or while calls in flight hold the rest of the budget."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class Ledger:
         )
 
     def void(self, claimant: str) -> None:
-        """Ends the claims of a process that is gone; what they held is uncertain."""
+        """Ends the claims of a dead process; the tokens and money that they held are uncertain."""
         its = {"of_run": self._run_id, "of_owner": self._owner, "of_claimant": claimant}
 
         def work(connection: Connection) -> None:
@@ -216,7 +213,7 @@ class Ledger:
     def _claim(
         self, connection: Connection, cost: RunCost, claims: Sequence[ClaimRow], claimant: str
     ) -> tuple[RunCost, dict[str, Refusal]]:
-        """Grants what is neither answered nor in flight nor beyond the budget."""
+        """Grants the claims that are neither answered nor in flight nor beyond the budget."""
         rows = self._look_up(connection, [claim.key for claim in claims])
         answers = _answers(connection, rows)
         refused: dict[str, Refusal] = {}
@@ -278,30 +275,26 @@ class Ownership:
         token: Name of this ownership, which its claims carry.
     """
 
-    def __init__(self, database: Database, run: AnyRow, wait: bool) -> None:
+    def __init__(self, database: Database, run: AnyRow) -> None:
         """See `RunArchive.own`."""
         self.token = secrets.token_hex(16)
-        self._database, self._run, self._wait = database, run, wait
+        self._database, self._run = database, run
         self._release: Release | None = None
 
     def __enter__(self) -> Self:
         """Takes the run.
 
         Raises:
-            OwnerError: Another process owns it, and this one does not wait.
+            OwnerError: Another process owns it.
             ArchiveError: The archive fails.
         """
-        warned = False
-        while not self.take():
-            if not self._wait:
-                raise OwnerError(
-                    f"run {self._run.name} of archive {self._database.place} is worked on by "
-                    f"{self._holder()}: wait until that ends, or give wait=true to go on after it"
-                )
-            if not warned:
-                LOGGER.warning("run %s: waiting for %s", self._run.name, self._holder())
-                warned = True
-            time.sleep(POLL_SECONDS)
+        if not self.take():
+            holder = select(RUNS.c.holder).where(RUNS.c.id == self._run.id)
+            name = self._database.rows(holder)[0].holder or "another process"
+            raise OwnerError(
+                f"run {self._run.name} of archive {self._database.place} is worked on by {name}: "
+                "wait until that ends, or stop it"
+            )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -329,7 +322,7 @@ class Ownership:
         return True
 
     def end(self) -> None:
-        """Gives the run back. What is still claimed may be billed, because nobody knows better.
+        """Gives the run back. Attempts that are still claimed count as uncertain.
 
         Raises:
             ArchiveError: The archive fails; the run is free all the same.
@@ -340,10 +333,6 @@ class Ownership:
         finally:
             if self._release is not None:
                 self._release()
-
-    def _holder(self) -> str:
-        holder = select(RUNS.c.holder).where(RUNS.c.id == self._run.id)
-        return self._database.rows(holder)[0].holder or "another process"
 
 
 def _this_process() -> str:
@@ -358,9 +347,9 @@ def _give(
     holder: str = "",
     former: str | None = None,
 ) -> None:
-    """Gives a run to an owner or to nobody, and ends the claims on it; what they held is uncertain.
+    """Gives a run to an owner or to nobody, and ends the claims on it, which become uncertain.
 
-    With a `former` owner does nothing if the run has another one.
+    With a `former` owner, it does nothing if the run has another one.
     """
     run = _lock_run(connection, run_id)
     if former in (None, run.owner):
@@ -371,7 +360,7 @@ def _give(
 
 
 def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
-    """Returns whether the owner of a run lives."""
+    """Returns True if the owner of a run lives."""
     run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
     return database.dialect.is_locked(connection, lock_number(run))
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Body = dict[str, Any]
 """The content of a record as JSON values, opaque to the archive."""
@@ -19,7 +19,7 @@ UNCONFIRMED = "unconfirmed"
 UNCLEAR = "unclear"
 """The status of a case for which a person finds no code right."""
 DECISION, AUDIT = "decision", "audit"
-"""The kinds of what people say of a case."""
+"""The kinds of decisions: those that settle cases left open, and those on cases of the audit."""
 DRAW, JUDGE, DECIDE, UNDO = "draw", "judge", "decide", "undo"
 """The actions on a case: its draw for the audit, one of two independent judgements, a decision, and
 the withdrawal of the reviewer's judgement or decision."""
@@ -37,7 +37,6 @@ class RunRow:
         config: configuration; a run with the same name and another configuration is refused.
         versions: versions of its software and protocol at the first start.
         started: time of the first start, UTC.
-        finished: time of completion, UTC; None until then.
         records: number of its cases and decisions.
         uid: id in the run's record, log and checkpoints; None if it has none.
     """
@@ -46,7 +45,6 @@ class RunRow:
     config: Mapping[str, Any]
     versions: Mapping[str, Any]
     started: datetime
-    finished: datetime | None
     records: int
     uid: str | None
 
@@ -172,7 +170,7 @@ def standing_judgements(rows: Iterable[A]) -> dict[str, A]:
 
 
 class CaseHead(NamedTuple):
-    """What is looked up of a case by its id, as of the end of the run."""
+    """A case as it stands at the end of the run, in short."""
 
     case: str
     sequence: int
@@ -228,19 +226,12 @@ class Cost:
         prompt_tokens: tokens of the requests.
         completion_tokens: tokens of the replies.
         money: price of the attempts that have one.
-        unpriced: attempts without a price.
     """
 
     attempts: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     money: float = 0.0
-    unpriced: int = 0
-
-    @classmethod
-    def of_attempt(cls, prompt_tokens: int, completion_tokens: int, price: float | None) -> Self:
-        """Returns the cost of one attempt; a price of None is unknown."""
-        return cls(1, prompt_tokens, completion_tokens, price or 0.0, int(price is None))
 
     @property
     def tokens(self) -> int:
@@ -258,7 +249,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run has paid, and what it may have paid.
+    """The sums that a run has paid, and that it may have paid.
 
     Attributes:
         billed: answered attempts, as billed.
@@ -273,7 +264,7 @@ class RunCost:
 
     @property
     def spent(self) -> Cost:
-        """What is or may be spent, without the attempts in flight."""
+        """The sum of both, without the attempts in flight."""
         return self.billed + self.uncertain
 
     def hold(self, most: Cost) -> "RunCost":

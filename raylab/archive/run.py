@@ -1,10 +1,9 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true
 
 from raylab.archive.database import Database
 from raylab.archive.ledger import Ledger, Ownership
@@ -23,7 +22,6 @@ from raylab.archive.tables import (
     CASES,
     DECISIONS,
     PROMPTS,
-    RUNS,
     AnyRow,
     append,
     cost_of,
@@ -61,14 +59,6 @@ class RunArchive:
         """Returns the run's current row in the archive."""
         return run_row(self._row())
 
-    def finish(self) -> None:
-        """Marks the run as finished; a second call does nothing."""
-        self._mark(RUNS.c.finished.is_(None), self._database.now())
-
-    def reopen(self) -> None:
-        """Marks the run as unfinished."""
-        self._mark(true(), None)
-
     def add_prompts(self, prompts: Prompts) -> None:
         """Stores prompts by their hash; those that the archive has stay unchanged."""
         rows = [
@@ -98,7 +88,7 @@ class RunArchive:
         self._database.write(work)
 
     def _new(self, rows: Sequence[CaseRow], heads: Mapping[str, CaseHead]) -> list[CaseRow]:
-        """Returns the cases that the run, of which `heads` are known, does not have yet."""
+        """Returns the rows whose case the run does not have; `heads` are the cases that it has."""
         new: dict[str, CaseRow] = {}
         for row in rows:
             there = heads.get(row.case) or new.setdefault(row.case, row)
@@ -111,7 +101,7 @@ class RunArchive:
         return list(new.values())
 
     def find_heads(self, cases: Sequence[str]) -> dict[str, CaseHead]:
-        """Returns place, status and description of the given cases that the run has, by id."""
+        """Returns place, status and description of those cases that the run has, by id."""
         return self._database.read(
             lambda connection: find_heads(connection, self._find(connection), cases)
         )
@@ -158,8 +148,8 @@ class RunArchive:
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
             return _current_cases(connection, run, rows, early)
 
-        for part in _parts(places):
-            yield from self._pages(CASES, run, wanted & part, complete)
+        for batch in _batches(places):
+            yield from self._pages(CASES, run, wanted & batch, complete)
 
     def decisions(self, kind: str = DECISION) -> Iterator[DecisionRow]:
         """Yields the decisions of a kind, in the order of their archiving."""
@@ -170,12 +160,9 @@ class RunArchive:
 
         return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, complete)
 
-    def own(self, wait: bool = False) -> Ownership:
-        """Returns the ownership of the run, a context manager that holds it while in use.
-
-        It waits for another owner to end, or raises `OwnerError`.
-        """
-        return Ownership(self._database, self._row(), wait)
+    def own(self) -> Ownership:
+        """Returns the ownership of the run, a context manager that holds it while in use."""
+        return Ownership(self._database, self._row())
 
     def ledger(self, owner: str, budget: Budget) -> Ledger:
         """Returns the ledger of the run as the owner of this token writes it, within a budget."""
@@ -215,10 +202,6 @@ class RunArchive:
             if not after:
                 return
 
-    def _mark(self, where: ColumnElement[bool], finished: datetime | None) -> None:
-        mine = update(RUNS).where(RUNS.c.id == self._row().id, where)
-        self._database.write(lambda connection: connection.execute(mine.values(finished=finished)))
-
     def _row(self) -> AnyRow:
         return self._database.read(self._find)
 
@@ -238,8 +221,8 @@ def _current_cases(
     return [CurrentCase(unseal(CaseRow, row), tuple(decisions[row.case])) for row in rows]
 
 
-def _parts(places: Sequence[int] | None) -> list[ColumnElement[bool]]:
-    """Returns conditions that a batch of the places fulfils each, or every case for None."""
+def _batches(places: Sequence[int] | None) -> list[ColumnElement[bool]]:
+    """Returns a condition for each batch of places; one that every case meets for None."""
     if places is None:
         return [true()]
     ordered = sorted(set(places))

@@ -5,7 +5,6 @@ the answer may repeat it. If two writers disagree, the first one wins.
 """
 
 import json
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from raylab.archive.database import PATIENCE_SECONDS, Database, Postgres, Sqlite
+from raylab.archive.database import Database, Postgres, Sqlite
 from raylab.archive.records import CallRow, RunRow
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import (
@@ -35,8 +34,6 @@ from raylab.files import make_directory
 OPENING_SECONDS = 5.0
 """Longest wait for the first connection to a server."""
 
-LOGGER = logging.getLogger(__name__)
-
 
 class Archive:
     """An open archive; a context manager that closes it. Any thread may use it."""
@@ -51,7 +48,6 @@ class Archive:
         location: str | Path,
         *,
         create: bool = True,
-        patience: float = PATIENCE_SECONDS,
         wait: float = OPENING_SECONDS,
     ) -> Self:
         """Opens an archive, and creates it if necessary.
@@ -61,17 +57,15 @@ class Archive:
                 postgresql://user@host:5432/database. The password is taken from PGPASSWORD or
                 ~/.pgpass, never from the URL.
             create: Create an archive if there is none.
-            patience: Longest time in seconds for which an operation is retried while the database
-                is locked, restarting or not reachable.
-            wait: Longest time in seconds for which a server is tried when it is opened.
+            wait: Longest time in seconds for which the first connection to a server is tried.
 
         Raises:
             ArchiveError: The place holds something else, an archive of another version or a damaged
                 file, cannot be reached or written, or is empty and `create` is false.
         """
-        database = Database(location, patience)
+        database = Database(location)
         try:
-            _prepare(database, create, min(patience, wait))
+            _prepare(database, create, wait)
         except BaseException:
             database.close()
             raise
@@ -126,7 +120,7 @@ class Archive:
         Raises:
             ArchiveError: The name is taken by another run, or by one of another configuration.
         """
-        new = RunRow(name, dict(config), dict(versions), self._database.now(), None, 0, uid)
+        new = RunRow(name, dict(config), dict(versions), self._database.now(), 0, uid)
         inserted = self._database.dialect.insert(RUNS).on_conflict_do_nothing()
 
         def work(connection: Connection) -> RunRow:
@@ -148,8 +142,6 @@ class Archive:
                 f"archive {self.place} has a run {row.name} of another configuration:"
                 f"{differing}\nset these as the run has them, or choose another name="
             )
-        if canonical(row.versions) != canonical(new.versions):
-            LOGGER.info("run %s continues with other versions than it started with", row.name)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about descriptions with these SHA-256 hashes."""
@@ -157,11 +149,6 @@ class Archive:
         return self._database.read(
             lambda connection: [unseal(CallRow, row) for row in connection.execute(about)]
         )
-
-    def knows_endpoint(self, base_url: str) -> bool:
-        """Returns True if a call that the endpoint at an address answered is stored."""
-        answered = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
-        return bool(self._database.rows(answered))
 
 
 def _prepare(database: Database, create: bool, wait: float) -> None:
@@ -183,7 +170,7 @@ def _prepare(database: Database, create: bool, wait: float) -> None:
             make_directory(dialect.file.parent)
         except OSError as error:
             raise ArchiveError(f"archive {database.place} cannot be made: {error}") from error
-    database.prepare()
+        database.log_ahead()
     database.write(lambda connection: _create(connection, dialect))
 
 

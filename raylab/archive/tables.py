@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from sqlalchemy import (
     BigInteger,
@@ -46,6 +45,7 @@ VERSION = 1
 """Version of the tables; an archive of another one is refused."""
 SENT, ANSWERED = "sent", "answered"
 """The states of a call: in flight, so that no equal one may be sent, and archived."""
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 LARGE = frozenset({"body", "config", "description", "parameters", "text", "versions"})
@@ -128,15 +128,12 @@ def utc_text(time: datetime) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Returns JSON with sorted keys, no spaces and only ASCII; NaN and infinity become null.
+    """Returns JSON with sorted keys, no spaces and only ASCII.
 
     Raises:
         TypeError: The value holds something that JSON cannot represent.
     """
-    try:
-        return _dumps(value)
-    except ValueError:
-        return _dumps(_finite(value))
+    return _ENCODER.encode(value)
 
 
 def digest(text: str) -> str:
@@ -198,19 +195,6 @@ def _hashable(name: str, value: Any) -> Any:
     if name in ("cost", "seconds"):
         # A database returns integers as real numbers.
         return None if value is None else float(value)
-    return canonical(value) if isinstance(value, dict) else value
-
-
-_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast(dict[str, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in cast(list[Any], value)]
     return value
 
 
@@ -309,7 +293,7 @@ LEASES = Table(
 )
 
 
-# Queries that rooms of the archive share.
+# Queries that several modules share.
 
 LISTED_RUNS = 10
 
@@ -339,13 +323,13 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
 
 
 def find_heads(connection: Connection, run: AnyRow, cases: Iterable[str]) -> dict[str, CaseHead]:
-    """Returns what is looked up of those cases that a run has, by their ids."""
+    """Returns those cases that a run has, in short, by their ids."""
     rows = connection.execute(_HEADS, {"run": run.id, "cases": list(cases)})
     return {row.case: CaseHead(*row) for row in rows}
 
 
 def latest_status(kind: str, *where: ColumnElement[bool]) -> Any:
-    """Returns the status by the latest decision of a kind on a case, which is null without one."""
+    """Returns the status in the latest decision of a kind on a case; null without one."""
     on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
     statuses = select(DECISIONS.c.status).where(on_it, DECISIONS.c.kind == kind, *where)
     return statuses.order_by(DECISIONS.c.sequence.desc()).limit(1).scalar_subquery()

@@ -9,11 +9,9 @@ from raylab.annotation.input.state import open_cases, take_input
 from raylab.annotation.run import AnnotationRun, archive_location, open_annotation
 from raylab.archive.records import UNCONFIRMED
 from raylab.archive.run import RunArchive
-from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.base import URI
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import ArchiveError
 from raylab.files import require_writable
 from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
@@ -47,10 +45,8 @@ def run_annotate(config: AnnotateConfig) -> None:
     with open_annotation(config, codebook, run, location) as annotation:
         with annotation.own() as owned:
             left = _annotate(owned)
-            if not left:
-                owned.archived.finish()
-                if not run.is_finished:
-                    run.finish()
+            if not left and not run.is_finished:
+                run.finish()
         # The report imports what draws charts, which takes seconds.
         from raylab.report.annotation_run import conclude
 
@@ -63,16 +59,8 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
     if not URI.match(location):
         require_writable(Path(location).parent)
 
-    def known(base_url: str) -> bool:
-        try:
-            with Archive.open(location, create=False) as archive:
-                return archive.knows_endpoint(base_url)
-        except ArchiveError:
-            # A new run may make its archive.
-            return False
-
     if config.cluster.address_to_join is None:
-        require_endpoints(config.llm, known)
+        require_endpoints(config.llm)
     log_forecast(rows)
 
 
@@ -100,7 +88,7 @@ def _annotate(annotation: AnnotationRun) -> str:
         return ""
     if config.cluster.address_to_join is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
-        require_endpoints(config.llm, annotation.archive.knows_endpoint)
+        require_endpoints(config.llm)
     for model in Prices(config.llm).unpriced():
         log_line(f"note: no price is known of {model}: give llm.prices to see what it costs")
     if uses_embedded(config.llm):

@@ -339,8 +339,6 @@ class AnnotateConfig(JobConfig):
     """File, or SQLAlchemy URL without password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one per CPU."""
-    wait: bool = False
-    """If another process works on this run, go on after it instead of stopping."""
     dry_run: bool = False
     """Print how many calls and tokens the run would need and what they would cost, and stop:
     nothing is sent, and no run is made."""

@@ -3,7 +3,7 @@
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
@@ -32,12 +32,10 @@ class EndpointAccess:
     api_key: SecretStr
 
 
-def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> None:
+def require_endpoints(llm: LlmConfig) -> None:
     """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
 
-    A connection is tried, and nothing is sent. With a proxy in the environment it is not tried. An
-    address may be out of reach if `is_archived` says that it has answered before, because then all
-    calls may be answered.
+    It tries a connection and sends nothing. With a proxy in the environment it does not try.
 
     Raises:
         ConfigError: A key is not in the environment, or no header can hold it.
@@ -49,8 +47,7 @@ def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> Non
         address = endpoint.base_url
         if address is None or getproxies():
             continue
-        reason = _try_connection(address)
-        if reason is not None and not is_archived(address):
+        if reason := _try_connection(address):
             raise EndpointError(
                 f"endpoint {name} ({address}) cannot be reached from here: {reason}; "
                 f"start it, or correct llm.endpoints.{name}.base_url"

@@ -114,7 +114,7 @@ def _write_scores(annotation: AnnotationRun, head: RunRow, tables: Tables) -> Sc
     answers = list(score_answers(tables, names))
     if len(names) > 1 and answers and not uses_embedded(config.llm):
         write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
-    created = (head.finished or head.started).isoformat()
+    created = head.started.isoformat()
     logs, tree = score_tree(tables, config.generations, names, created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")

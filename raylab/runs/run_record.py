@@ -33,7 +33,6 @@ IDENTITY_EXCLUDES = (
     "llm.prices",
     "llm.lane",
     "export",
-    "wait",
     "tracking",
     "dry_run",
     "scoring.model_classes",

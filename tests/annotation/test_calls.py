@@ -115,7 +115,7 @@ def test_a_claim_that_is_given_up_leaves_its_call_to_others(world: World) -> Non
         return await journal.claim(REQUEST.key, REQUEST, "hash", MOST)
 
     assert isinstance(asyncio.run(claim_twice()), Claim)
-    assert world.cost() == RunCost(Cost(), Cost.of_attempt(60, 40, 0.5))
+    assert world.cost() == RunCost(Cost(), Cost(1, 60, 40, 0.5))
 
 
 def test_a_claim_beyond_the_budget_says_what_is_billed_what_may_be_and_the_way_out(

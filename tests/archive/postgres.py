@@ -104,9 +104,9 @@ class PostgresServer:
         psutil.wait_procs(family, SECONDS_TO_START)
         self._process = None
 
-    def create_database(self, name: str, encoding: str = "UTF8") -> str:
+    def create_database(self, name: str) -> str:
         """Makes an empty database and returns its URL."""
-        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}'")
+        self.execute("postgres", f"CREATE DATABASE {name}")
         return self.url(name)
 
     def create_schema(self, name: str) -> str:

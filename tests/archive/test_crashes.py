@@ -114,7 +114,6 @@ WRITING: dict[str, Callable[[Archive], object]] = {
     "add_calls": lambda archive: add_calls(archive, [call_row("k2")]),
     "add_cases": lambda archive: archive.run("r").add_cases([case_row("d")]),
     "add_decision": lambda archive: archive.run("r").reviews().add(decision_row("c")),
-    "finish_run": lambda archive: archive.run("r").finish(),
 }
 
 
@@ -131,18 +130,20 @@ def test_a_lock_that_is_held_long_is_outlasted_or_given_up(
     held, free = threading.Event(), threading.Event()
 
     def hold(connection: Connection) -> None:
-        connection.execute(text("UPDATE runs SET finished = finished"))
+        connection.execute(text("UPDATE runs SET holder = holder"))
         held.set()
         free.wait(30)
 
-    with Archive.open(archive_url) as archive, Archive.open(archive_url, patience=0.3) as hasty:
+    with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {})
         with Archive.open(archive_url) as holder, ThreadPoolExecutor() as pool:
             pool.submit(holder._database.write, hold)
             assert held.wait(30)
-            with pytest.raises(ArchiveError, match=r"cannot be used for 0\.3 s \(.*lock"):
-                hasty.run("r").add_cases([case_row("c")])
-            assert statuses(hasty) == {}
+            with monkeypatch.context() as hasty:
+                hasty.setattr("raylab.archive.database.PATIENCE_SECONDS", 0.3)
+                with pytest.raises(ArchiveError, match=r"cannot be used for 0\.3 s \(.*lock"):
+                    archive.run("r").add_cases([case_row("c")])
+            assert statuses(archive) == {}
             threading.Timer(0.5, free.set).start()
             archive.run("r").add_cases([case_row("c")])
         assert statuses(archive) == {"c": "accepted"} and "trying again" in caplog.text

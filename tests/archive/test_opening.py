@@ -7,7 +7,6 @@ import traceback
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
@@ -57,12 +56,12 @@ def test_places_without_an_archive_are_refused_and_left_alone(tmp_path: Path):
     assert "unable to open database file" in refusal("/proc/archive.db")
     assert "needs a file" in refusal(":memory:") and "needs a file" in refusal("sqlite://")
     for location in ("mysql://user@host/db", "s3://bucket/db", "postgresql://user@host:port/db"):
-        assert "is of no database that holds archives: give a file" in refusal(location)
+        assert "names no database that can hold an archive: give a file" in refusal(location)
     assert not empty.exists()
     assert {path: path.read_bytes() for path in (text_file, other)} == content
 
 
-def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
+def test_a_damaged_page_is_reported_when_it_is_read(tmp_path: Path):
     path = tmp_path / "archive.db"
     with Archive.open(path) as archive:
         archive.start_run("r", {}, {})
@@ -71,8 +70,6 @@ def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
     path.write_bytes(content[: 30 * 4096] + b"\xaa" * (len(content) - 30 * 4096))
     with Archive.open(path) as archive, pytest.raises(ArchiveError, match="image is malformed"):
         list(archive.run("r").cases())
-    path.write_bytes(content[:100] + b"\xaa" * 3996 + content[4096:])
-    assert f"{path} cannot be used (database disk image is malformed): " in refusal(path)
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
@@ -89,12 +86,10 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
 
 
 def test_servers_that_cannot_be_used_are_named(postgres: PostgresServer):
-    away = refusal("postgresql://user@127.0.0.1:1/db", patience=0.2)
+    away = refusal("postgresql://user@127.0.0.1:1/db", wait=0.2)
     assert re.search(r"://user@127.0.0.1:1/db cannot be used for 0.2 s .*refused.*PGPASSWORD", away)
     assert 'database "nowhere" does not exist' in refusal(postgres.url("nowhere"))
     assert 'invalid connection option "nonsense"' in refusal(f"{postgres.url('x')}&nonsense=1")
-    latin = postgres.create_database("latin", "LATIN1")
-    assert "has encoding LATIN1" in refusal(latin)
     other = postgres.create_database("other")
     assert "there is no archive postgresql://" in refusal(other, create=False)
     execute(other, "CREATE TABLE theirs (a int)")
@@ -118,7 +113,7 @@ def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
     told: list[str] = []
     with caplog.at_level(logging.DEBUG):
         try:
-            with Archive.open(location, patience=0.1) as archive:
+            with Archive.open(location, wait=0.1) as archive:
                 archive.start_run("r", {}, {})
                 told += [f"opened {archive.place}", repr(archive), repr(vars(archive._database))]
         except ArchiveError as error:
@@ -130,12 +125,9 @@ def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
     "location",
     [
         f"postgresql://user:{SECRET}@127.0.0.1:1/db",
-        f"mysql://user:{SECRET}@127.0.0.1:1/db",
         f"postgresql://user@127.0.0.1:1/db?sslpassword={SECRET}",
-        # These cannot be parsed, and the parser's error would repeat them.
+        # This cannot be parsed, and the parser's error would repeat it.
         f"postgresql://user:1/{SECRET}@127.0.0.1/db",
-        f"postgresql://user:{SECRET}",
-        f"://user:{SECRET}@127.0.0.1",
     ],
 )
 def test_a_password_in_a_url_is_refused_and_never_shown(
@@ -145,11 +137,8 @@ def test_a_password_in_a_url_is_refused_and_never_shown(
     assert "ArchiveError" in told and SECRET not in told
 
 
-def test_the_password_of_the_environment_or_a_file_is_used_and_never_shown(
-    postgres: PostgresServer,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+def test_the_password_of_the_environment_is_used_and_never_shown(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     postgres.create_database("locked")
     location = postgres.loopback_url("locked")
@@ -161,14 +150,6 @@ def test_the_password_of_the_environment_or_a_file_is_used_and_never_shown(
     caplog.clear()
     told = everything_told(location, caplog)
     assert f"opened {location}" in told and postgres.password not in told
-    # An empty one in the URL, as some tools write it, does not hide that of the environment.
-    assert "opened" in everything_told(location.replace("@", ":@"), caplog)
-    monkeypatch.delenv("PGPASSWORD")
-    file = tmp_path / "pgpass"
-    file.write_text(f"127.0.0.1:*:*:raylab:{postgres.password}\n")
-    file.chmod(0o600)
-    monkeypatch.setenv("PGPASSFILE", str(file))
-    assert "opened" in everything_told(location, caplog)
 
 
 def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
@@ -176,23 +157,8 @@ def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
     postgres.kill()
     starting = threading.Timer(0.3, postgres.start)
     try:
-        assert "cannot be used for 0.1 s" in refusal(location, patience=0.1)
+        assert "cannot be used for 0.1 s" in refusal(location, wait=0.1)
     finally:
         starting.start()
     Archive.open(location).close()
     starting.join()
-
-
-@pytest.mark.parametrize(("configured", "used"), [("off", "on"), ("remote_apply", "remote_apply")])
-def test_a_commit_waits_for_the_disk_whatever_the_server_says(
-    configured: str, used: str, postgres: PostgresServer
-):
-    url = postgres.create_database(configured)
-    postgres.execute(
-        "postgres", f"ALTER DATABASE {configured} SET synchronous_commit = {configured}"
-    )
-    setting = text("SHOW synchronous_commit")
-    with Archive.open(url) as archive:
-        for _ in range(2):
-            assert archive._database.write(lambda connection: connection.scalar(setting)) == used
-            postgres.disconnect()

@@ -36,19 +36,13 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raylab.archive.run.BATCH", 2)
 
 
-def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
+def test_a_run_is_started_once(archive: Archive):
     run = archive.run("r")
     first = run.row()
     assert (first.config, first.versions["taxonomy"]) == ({"prompt": "maximal"}, "opt-1")
-    assert first.finished is None and first.records == 0
+    assert first.records == 0
     assert timedelta(0) <= datetime.now(UTC) - first.started < timedelta(minutes=1)
     assert archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"}).row() == first
-    run.finish()
-    finished = run.row().finished
-    run.finish()
-    assert finished is not None and run.row().finished == finished
-    run.reopen()
-    assert run.row() == first
     archive.start_run("b", {}, {})
     assert [row.name for row in archive.runs()] == ["r", "b"]
 
@@ -82,8 +76,6 @@ def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
     assert {str(row.created.tzinfo) for row in of_x} == {"UTC"}
     assert archive.calls_of([sha256("y")]) == [rows[2]]
-    assert archive.knows_endpoint(rows[0].endpoint)
-    assert not archive.knows_endpoint(f"{rows[0].endpoint}/other")
     with pytest.raises(ValueError, match="no time zone"):
         add_calls(archive, [call_row("k5", created=NOON.replace(tzinfo=None))])
 
@@ -131,12 +123,11 @@ def test_a_record_that_was_altered_is_refused_when_it_is_read(
         execute(archive_url, f"UPDATE {table} SET {column} = :before", before=before)
 
 
-def test_every_text_comes_back_as_it_was_and_nan_as_null(archive: Archive):
+def test_every_text_comes_back_as_it_was(archive: Archive):
     run = archive.run("r")
     cases = [CaseRow(odd, sha256(odd), odd, HUMAN, {odd or "k": [odd]}) for odd in STRANGE]
-    not_json = {"a": float("nan"), "b": [float("-inf"), 1.5]}
-    run.add_cases([*cases, CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, not_json)])
-    cases.append(CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, {"a": None, "b": [None, 1.5]}))
+    cases.append(CaseRow(PAIR, sha256(PAIR), PAIR, HUMAN, {}))
+    run.add_cases(cases)
     assert [(c.case, c.description, c.body) for c in cases_of(archive)] == [
         (c.case, c.description, c.body) for c in cases
     ]

@@ -129,7 +129,6 @@ def assert_complete(store: Store, tmp_path: Path, cases: int) -> Counter[str]:
     with Archive.open(store.location) as archive:
         rows = [current.case for current in archive.run("run").cases()]
         assert Counter(row.case for row in rows) == {f"case-{n}": 1 for n in range(cases)}
-        assert archive.run("run").row().finished is not None
     for row in rows:
         reason, code = row.body["reason"], row.body["label"]
         assert (code is not None) == (row.status in ("accepted", "adjudicated"))

@@ -80,7 +80,6 @@ class Storage:
         run = Run.open(config)
         self.archive.start_run(name, identity_of(config), {}, run.id)
         self.archive.run(name).add_cases(list(rows))
-        self.archive.run(name).finish()
         run.finish()
         return run
 

@@ -86,9 +86,9 @@ def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:
 def _engine_of(real: Any) -> Callable[..., Engine]:
     """Returns a function that keeps one engine a file, because it compiles every statement."""
 
-    def engine(dialect: Sqlite, lock_seconds: float) -> Engine:
+    def engine(dialect: Sqlite) -> Engine:
         if dialect.place not in _engines:
-            _engines[dialect.place] = real(dialect, lock_seconds)
+            _engines[dialect.place] = real(dialect)
         return _engines[dialect.place]
 
     return engine

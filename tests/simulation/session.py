@@ -97,13 +97,11 @@ class Session:
         await world.pass_time()
         archive.start_run(plan.name, {}, {})
         await world.pass_time()
-        ownership = archive.run(plan.name).own(self._wait)
+        ownership = archive.run(plan.name).own()
         self._token = ownership.token
         await self._take(ownership)
         try:
             await self._annotate(archive)
-            if self._halt is None and not self._left:
-                archive.run(plan.name).finish()
         finally:
             for actor in self._group.actors:
                 world.loop.kill(actor)

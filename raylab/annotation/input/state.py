@@ -53,7 +53,6 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
         _warn(f"the input lacks {lost}, which the archive and the report keep")
     if new and run.is_finished:
-        archived.reopen()
         run.write_record(run.record.model_copy(update={"finished": None}))
     return new, count
 
