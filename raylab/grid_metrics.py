@@ -36,7 +36,7 @@ VALIDATION = "val_"
 
 
 class Count(IntEnum):
-    """The counts of a grid."""
+    """The counts that metrics of a grid are made of."""
 
     GRIDS = 0
     EXACT = auto()
@@ -64,15 +64,15 @@ FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES, Count.SHAPES_BY_RULE}
 
 @dataclass(frozen=True)
 class GridMetric:
-    """A metric: its label, its use, and the counts of which it is a ratio, if it is one.
+    """A metric: its label, its use and, if it is a ratio of counts, these counts.
 
     Attributes:
         label: Its name in tables and charts.
-        numerator: Counts, each summed over grids first, whose sum is the numerator.
-        denominator: Counts whose sum is the denominator.
+        numerator: Counts whose sum over all grids is the numerator.
+        denominator: Counts whose sum over all grids is the denominator.
         empty: The value if the denominator is 0.
-        compared: True if it is shown where models are compared.
-        higher_is_better: True if training may monitor it and a score tree may be about it.
+        compared: True if comparisons of models show it.
+        higher_is_better: True if training may monitor it and score trees may record it.
     """
 
     label: str
@@ -130,28 +130,27 @@ ATTEMPTS = {
 }
 """Labels of the shares of a task's test outputs that ARC Prize scores, not ratios of counts."""
 LOSS = "loss"
-"""The validation loss, per target cell, as the training loss; it is no share, and lower is better.
-"""
+"""The validation loss, which is not a share; lower is better."""
 DEMONSTRATION_GAIN = "demonstration_gain"
-"""The loss with the demonstrations of other queries, less that with a query's own; no share."""
+"""The loss with the demonstrations of other queries less that with a query's own; not a share."""
 MONITORED = tuple(f"{VALIDATION}{name}" for name in (*SCORED, LOSS))
-"""What training can choose by: the same metrics and the loss, as it names them."""
+"""Metrics that training can monitor, and the loss, with the prefix `val_`."""
 WORST_LOSS = 1e6
-"""A loss above all that are measured; finite, because searches interpolate between scores."""
+"""A loss above all measured losses; finite, because searches interpolate between scores."""
 
 
 def mode_of(monitor: str) -> Literal["min", "max"]:
-    """Returns whether the best value of something monitored is the least or the greatest."""
+    """Returns "min" for the loss, and "max" for all other monitored metrics."""
     return "min" if monitor == f"{VALIDATION}{LOSS}" else "max"
 
 
 def merit(monitor: str, value: float) -> float:
-    """Returns a value of something monitored as a number of which more is better."""
+    """Returns the value of a monitored metric with its sign such that higher is better."""
     return value if mode_of(monitor) == "max" else -value
 
 
 def worst(monitor: str) -> float:
-    """Returns the value of a training that failed."""
+    """Returns the value of a monitored metric for a training that failed."""
     return 0.0 if mode_of(monitor) == "max" else WORST_LOSS
 
 
@@ -160,9 +159,9 @@ RuleMetrics = Mapping[str, Mapping[str, float]]
 
 
 def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
-    """Returns the label and the value of the best rule on a metric, with or without `val_`.
+    """Returns the label and the value of the best rule by a metric, with or without `val_`.
 
-    None if no rule was measured, or a higher value of the metric is not better.
+    None if no rule was measured, or if a higher value of the metric is not better.
     """
     name = metric.removeprefix(VALIDATION)
     values = {rule: metrics[name] for rule, metrics in rules.items() if name in metrics}
@@ -173,9 +172,9 @@ def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
 
 
 def skill(value: float | None, rules: RuleMetrics, metric: str) -> float | None:
-    """Returns (value - best rule) / (1 - best rule): 1 is perfect, 0 learnt nothing.
+    """Returns (value - best rule) / (1 - best rule): 1 is perfect, 0 no better than a rule.
 
-    None without a value, without a rule to compare with, or where a rule is perfect.
+    None without a value, without a rule to compare with, or if a rule is perfect.
     """
     best = best_rule(rules, metric)
     if value is None or best is None or best[1] >= 1.0:

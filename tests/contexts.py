@@ -64,7 +64,6 @@ class Sequence(Recursive):
 
     def __init__(self) -> None:
         super().__init__(RecursiveConfig.model_validate(SIZES))
-        assert self.context is not None
         self.context.correspondence = cast(Any, _Nothing())
 
 
@@ -78,7 +77,6 @@ def question(checkpoint: Checkpoint, batches: int = 60) -> str:
     """Returns what a recursive model does with pairs that it was not trained on, in a sentence."""
     model = model_on(checkpoint, torch.device("cpu"))
     assert isinstance(model, Recursive)
-    assert model.context is not None
     sides = load_sides(
         DataConfig(
             source=TaskSource.CURRICULUM,

@@ -4,24 +4,16 @@ import io
 import pickle
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from raylab.arc.data.content import Seen, TaskSet
+from raylab.arc.data.content import Seen
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 from raylab.bounded import open_zip
-from raylab.config.arc import TrainingConfig
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
@@ -32,8 +24,6 @@ CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 CHECKPOINT_BYTES = 1 << 32
 LONGEST_REASON = 300
-RESUMED = ("loops", "callbacks", "optimizer_states", "lr_schedulers")
-"""What Lightning writes of a training for going on with it."""
 
 T = TypeVar("T")
 
@@ -56,52 +46,20 @@ class Checkpoint:
     model: ModelConfig
     weights: dict[str, Tensor]
     seen: Seen
-    """The tasks that it was made with."""
-
-
-def _stored_tasks(tasks: TaskSet) -> dict[str, Any]:
-    return {
-        "ids": sorted(tasks.ids),
-        "pairs": torch.tensor(sorted(tasks.pairs), dtype=torch.int64),
-    }
-
-
-def _listed_tasks(value: Any) -> Any:
-    match value:
-        case {"ids": ids, "pairs": Tensor() as pairs}:
-            return {"ids": ids, "pairs": pairs.tolist()}
-        case _:
-            return value
-
-
-def _json_values(config: BaseModel) -> Any:
-    return config.model_dump(mode="json")
-
-
-StoredTasks = Annotated[
-    TaskSet, BeforeValidator(_listed_tasks), PlainSerializer(_stored_tasks, return_type=Any)
-]
-AsJson = PlainSerializer(_json_values, return_type=Any)
+    """The tasks that it was trained and chosen on."""
 
 
 class ModelOrigin(BaseModel):
-    """What raylab adds to a checkpoint: the model, and what made it.
+    """The entry that raylab adds to a checkpoint: the model, and its origin."""
 
-    `model_dump` returns it as plain values and tensors.
-    """
-
-    model: Annotated[ModelConfig, AsJson]
-    training: Annotated[TrainingConfig, AsJson] = TrainingConfig()
-    trained_on: StoredTasks
-    chosen_on: StoredTasks
+    model: ModelConfig
+    seen: Seen
     run_id: str | None = None
     """Id of the training run."""
-    config_hash: str = ""
-    """Hash of its configuration."""
 
 
 class _Content(BaseModel):
-    """The parts of a checkpoint file that make a model."""
+    """The entries of a checkpoint file that make a model."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -120,35 +78,34 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
         location: URI or place of the file.
 
     Raises:
-        CheckpointError: the file is missing, truncated or corrupt, holds more than tensors and
+        CheckpointError: The file is missing, truncated or corrupt, holds more than tensors and
             plain values, or was not written by raylab.
     """
     file = Place.at(location)
     content = _validate(CONTENT, str(file), load_content(file))
-    own = content.raylab
     weights = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in content.state_dict.items()
         if name.startswith(PREFIX)
     }
-    return Checkpoint(str(file), own.model, weights, Seen(own.trained_on, own.chosen_on))
+    return Checkpoint(str(file), content.raylab.model, weights, content.raylab.seen)
 
 
 def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
     """Reads a file of plain tensors by name; nothing in it is executed.
 
     Args:
-        file: the file.
-        most: bytes beyond which it is refused.
+        file: The file.
+        most: Largest size in bytes.
 
     Raises:
-        CheckpointError: the file is missing or corrupt, or holds anything else.
+        CheckpointError: The file is missing, corrupt or too large, or holds anything else.
     """
     return _validate(TENSORS, str(file), load_content(file, most))
 
 
 def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
-    """Returns the tensors and plain values of a file of which every byte is checked first.
+    """Returns the tensors and plain values of a file, after checking its checksums.
 
     Raises:
         CheckpointError: The file is missing or damaged, or holds anything else.
@@ -188,45 +145,11 @@ def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
         ) from error
 
 
-def read_training(file: Place) -> dict[str, Any]:
-    """Returns the whole content of a checkpoint, for a training to go on from.
-
-    Raises:
-        CheckpointError: As `read_checkpoint`, or the file holds the model alone.
-    """
-    content = load_content(file)
-    _validate(CONTENT, str(file), content)
-    if lacking := [key for key in RESUMED if key not in content]:
-        raise CheckpointError(
-            f"{file} is not whole, it lacks {', '.join(lacking)}: restore it from a copy, or start "
-            "another run with init_from= an earlier checkpoint"
-        )
-    return content
-
-
-def require_same_training(uri: str, saved: ModelOrigin, own: ModelOrigin) -> None:
-    """Refuses a checkpoint that the training of `own` cannot go on from.
-
-    Raises:
-        CheckpointError: It is of another run, configuration or set of tasks.
-    """
-    for key, what in (
-        ("run_id", "run"),
-        ("config_hash", "configuration"),
-        ("trained_on", "set of tasks"),
-    ):
-        if getattr(saved, key) != getattr(own, key):
-            raise CheckpointError(
-                f"{uri} is of another {what}: put back the checkpoint of this run and the data "
-                "that it began with, or start another run with init_from= that file"
-            )
-
-
 def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Copies the weights of `checkpoint` into `model`, built from `config`.
 
     Raises:
-        CheckpointError: the checkpoint is of another model; the message names the differences.
+        CheckpointError: The checkpoint is of another model; the message names the differences.
     """
     theirs, ours = checkpoint.model.sizes(), config.sizes()
     differences = [
@@ -246,17 +169,17 @@ def restore_model(checkpoint: Checkpoint) -> GridModel:
     """Returns the model of a checkpoint with its weights.
 
     Raises:
-        CheckpointError: The weights are not those of the model that the checkpoint names, or it
-            names a class that no configuration does.
+        CheckpointError: The weights do not fit the model that the checkpoint names, or its model
+            class has not been imported.
     """
     model = checkpoint.model
-    # A file must not choose what code is run.
+    # A file must not choose which code runs.
     if isinstance(model, CustomConfig) and model.target.partition(":")[0] not in sys.modules:
         raise CheckpointError(
-            f"{checkpoint.uri} is of the model class {model.target}, which is imported only if it "
-            f"is named: set scoring.model_classes=[{model.target}] if its code is to be run"
+            f"{checkpoint.uri} is of the model class {model.target}, and checkpoints import no "
+            f"code: set scoring.model_classes=[{model.target}] if you trust it"
         )
-    # A model that is larger than its weights is never built.
+    # Without memory first, so that a model larger than its weights is never built.
     with torch.device("meta"):
         _copy_weights(build_model(model), checkpoint, assign=True)
     network = build_model(model)

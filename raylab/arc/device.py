@@ -1,4 +1,4 @@
-"""What a computation in this process uses: a GPU, CPU threads, and a precision."""
+"""The device, CPU threads and precision of a computation in this process."""
 
 import os
 
@@ -10,7 +10,7 @@ from raylab.errors import ConfigError
 
 
 def use_share(cluster: ClusterConfig, threads: int | None = None) -> torch.device:
-    """Sets the CPU threads of work in this process; returns the device that it uses.
+    """Sets the CPU threads of this process and returns the device for its work.
 
     Args:
         cluster: What the work may use.

@@ -1,4 +1,4 @@
-"""What a training reads before it starts."""
+"""The inputs of a training, which are read and checked before it starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Inputs:
     """The inputs of a training.
 
     Attributes:
-        config: Its configuration, with the sizes and the file of what it starts from.
+        config: Its configuration, with the sizes and the file of its start checkpoint.
         sides: Its pairs, by side of the split.
         start: The weights that it starts from; None for new ones.
     """
@@ -31,13 +31,13 @@ class Inputs:
 
 
 def read_inputs(config: TrainConfig) -> Inputs:
-    """Reads the tasks and the checkpoint of a training; what cannot be used is told soon.
+    """Reads the tasks and the checkpoint of a training, so that unusable input fails early.
 
     Raises:
         DataError: The tasks or their split cannot be used.
         CheckpointError: The checkpoint of `config.init_from` cannot be used, or is of another
             model.
-        RunError: The run of `config` cannot be started or gone on with.
+        RunError: The run of `config` cannot be started or resumed.
         ConfigError: A model class of `config` cannot be used.
     """
     if config.init_from is not None:
@@ -52,7 +52,7 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConf
 
     Raises:
         DataError: The tasks or their split cannot be used.
-        RunError: The run of `config` cannot be started or gone on with.
+        RunError: The run of `config` cannot be started or resumed.
     """
     Run.check(config)
     if isinstance(config, PipelineConfig):
@@ -61,7 +61,7 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConf
 
 
 def _check_classes(models: Sequence[ModelConfig]) -> None:
-    """Makes a model of each class of the user's own."""
+    """Builds a model of each custom class, which fails if the class cannot be used."""
     for model in models:
         if isinstance(model, CustomConfig):
             from raylab.arc.models.custom import build_custom
@@ -70,9 +70,9 @@ def _check_classes(models: Sequence[ModelConfig]) -> None:
 
 
 def _start_from(config: TrainConfig, model: str) -> TrainConfig:
-    """Returns a configuration with the sizes and the file of a trained model.
+    """Returns the configuration with the checkpoint file and the sizes of a trained model.
 
-    Sizes that the configuration sets itself stay, and are refused if they differ.
+    Sizes that the configuration itself sets stay; loading the weights fails if they differ.
     """
     places = places_of(model, config.storage)
     if not any(place.exists() for place in places):
@@ -92,7 +92,7 @@ def _start_from(config: TrainConfig, model: str) -> TrainConfig:
 
 
 def read_start(config: TrainConfig) -> "Checkpoint | None":
-    """Reads the checkpoint file that a training starts from, and checks that it fits the model.
+    """Reads the checkpoint file that a training starts from and checks that it fits the model.
 
     Raises:
         CheckpointError: It cannot be used, or is of another model.

@@ -1,4 +1,4 @@
-"""The loss of grid models: of a training step, and its exact mean over the validation pairs."""
+"""The loss of grid models: of a training step, and its exact mean over validation pairs."""
 
 from typing import Any
 
@@ -13,10 +13,12 @@ from raylab.arc.models.base import GridModel, Logits
 
 
 def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the cross-entropies of a batch, summed: over cells, and over grids of mean sides.
+    """Returns the summed cross-entropies of a batch: of its cells, and of the sizes of its grids.
+
+    The cross-entropy of a size is the mean of those of height and width.
 
     Args:
-        prediction: logits, in any floating-point type.
+        prediction: Logits, in any floating-point type.
         cells: (B, T) int64 colours, `PAD` outside each grid.
         sizes: (B, 2) int64 height and width.
     """
@@ -28,28 +30,28 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> tuple[Tensor,
 
 
 def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
-    """Returns the loss of a step, in which every target cell has the same weight all epoch.
+    """Returns the loss of a step, in which every target cell of an epoch has the same weight.
 
-    That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
-    that of height and width, summed over grids, over the mean number of grids in a step. Of a model
-    that is supervised several times in a batch, sums are means over these times.
+    It is the summed loss of the cells over the mean number of cells in a step, plus `shape_weight`
+    times the summed loss of the sizes over the mean number of grids in a step. If a model gives
+    several `training_logits`, their losses are averaged.
     """
     sums = [
-        (cells / len(supervised), sizes / len(supervised))
+        (cells / len(predictions), sizes / len(predictions))
         for batch in step.batches
-        for supervised in [model.training_logits(batch)]
-        for at in supervised
-        for cells, sizes in [loss_sums(at, batch.target.cells, batch.target.sizes)]
+        for predictions in [model.training_logits(batch)]
+        for prediction in predictions
+        for cells, sizes in [loss_sums(prediction, batch.target.cells, batch.target.sizes)]
     ]
-    cells, sizes = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
+    cells, sizes = (torch.stack(terms).sum() for terms in zip(*sums, strict=True))
     return cells / step.cells + shape_weight * sizes / step.grids
 
 
 class MeanLoss(Metric):
-    """The loss of an epoch: per target cell, plus the weighted one of height and width per grid.
+    """The loss of an epoch: the mean over target cells plus the weighted mean over sizes of grids.
 
-    It is a ratio of sums over all batches and workers, so that it does not depend on how grids are
-    batched or shared.
+    Means are ratios of sums over all batches and workers, so that they do not depend on how grids
+    are batched or shared.
     """
 
     full_state_update = False
@@ -57,7 +59,7 @@ class MeanLoss(Metric):
     counts: Tensor
 
     def __init__(self, shape_weight: float, **kwargs: Any) -> None:
-        """Weighs the loss of height and width by `shape_weight`."""
+        """Weights the loss of height and width by `shape_weight`."""
         super().__init__(**kwargs)
         self.shape_weight = shape_weight
         zeros = torch.zeros(2, dtype=torch.float64)
@@ -71,5 +73,5 @@ class MeanLoss(Metric):
 
     def compute(self) -> Tensor:
         """Returns the loss, a float32 scalar; 0 without a grid."""
-        of_cells, of_sizes = self.sums / self.counts.clamp(min=1)
-        return (of_cells + self.shape_weight * of_sizes).float()
+        cells, sizes = self.sums / self.counts.clamp(min=1)
+        return (cells + self.shape_weight * sizes).float()

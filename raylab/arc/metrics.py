@@ -1,10 +1,11 @@
 """The values of grid metrics, as pure functions and as one epoch-exact torchmetrics `Metric`.
 
-`raylab.grid_metrics` defines the counts and the ratios that are metrics. Counts are summed over
-grids first, so no value depends on how grids are batched, ordered, padded or shared among workers.
+`raylab.grid_metrics` defines the counts, and the metrics as their ratios. Counts are summed over
+grids first, so that no value depends on how grids are batched, ordered, padded or shared among
+workers.
 
 A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the target marks cells
-outside its grid. Counts are integers, their last dimension in the order of `Count`; weights are the
+outside its grid. The last dimension of integer counts is in the order of `Count`; weights are the
 keyword weights of the dense grid objective.
 """
 
@@ -49,7 +50,7 @@ def _require_equal_shapes(predictions: Tensor, targets: Tensor) -> None:
 def _values(
     counts: Mapping[Count, Tensor], weights: Mapping[str, float] | None = None
 ) -> dict[str, Tensor]:
-    """Returns every metric, float32, whose summed counts are there."""
+    """Returns every metric, float32, whose summed counts are in `counts`."""
     values = {
         name: _divide(
             torch.stack([counts[count] for count in ratio.numerator]).sum(0),
@@ -70,12 +71,12 @@ def _divide(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
 def _objective(
     values: Mapping[str, Tensor], weights: Mapping[str, float] | None
 ) -> dict[str, Tensor]:
-    """Returns the dense grid objective; nothing without the values that it weighs."""
-    parts = "cell_accuracy", "grid_tol_0p95", "grid_accuracy"
-    if not {*parts} <= values.keys():
+    """Returns the dense grid objective, or nothing if a value that it needs is missing."""
+    names = "cell_accuracy", "grid_tol_0p95", "grid_accuracy"
+    if not {*names} <= values.keys():
         return {}
-    weighed = compute_dense_grid_objective(*(values[part] for part in parts), **(weights or {}))
-    return {OBJECTIVE: weighed}
+    objective = compute_dense_grid_objective(*(values[name] for name in names), **(weights or {}))
+    return {OBJECTIVE: objective}
 
 
 def compute_grid_metrics(
@@ -95,7 +96,7 @@ def compute_grid_metrics(
         `dense_grid_objective` with its default weights. A grid without a valid cell is not solved.
 
     Raises:
-        ValueError: if the shapes differ or are neither 2-D nor 3-D.
+        ValueError: The shapes differ, or are neither 2-D nor 3-D.
     """
     _require_equal_shapes(predictions, targets)
     counts = count_grids(_as_batch(predictions), _as_batch(targets), pad_token)
@@ -146,7 +147,7 @@ def compute_copy_metrics_on_batch(
         was nothing to change and nothing was changed) and `copy_rate`.
 
     Raises:
-        ValueError: if target and prediction differ in shape, or source holds a different
+        ValueError: Target and prediction differ in shape, or source and target differ in the
             number of grids.
     """
     _require_equal_shapes(prediction, target)
@@ -176,8 +177,8 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
         weights: those of the objective.
 
     Returns:
-        Standard errors >= 0 by metric. There are none for N < 2, nor for a metric with a
-        denominator of 0, whose value is a convention and not an estimate.
+        Standard errors >= 0 by metric: none if N < 2, and none for a metric with a denominator of
+        0, whose value is a convention and not an estimate.
     """
     grids = len(counts)
     if grids < 2:

@@ -1,7 +1,6 @@
 """The one LightningModule of all models."""
 
 import math
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights, require_same_training
+from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import TrainingStep
@@ -28,7 +27,6 @@ from raylab.config.arc import Precision
 from raylab.config.jobs import TrainConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.grid_metrics import DEMONSTRATION_GAIN, LOSS
-from raylab.runs.run_record import config_hash
 
 LOSS_CHECK_STEPS = 32
 UNPLANNED_EPOCHS = 1_000
@@ -38,14 +36,15 @@ UNPLANNED_EPOCHS = 1_000
 class ArcModule(pl.LightningModule):
     """Trainer of a grid model that reports the epoch-exact grid metrics.
 
-    Teacher-forced, the published protocol, of models that write cell by cell, and free-running of
-    all others: `val_grid_accuracy`, `val_cell_accuracy`,
-    `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
-    `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running of all: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`:
-    `val_loss`. Of a model that reads demonstrations: `val_demonstration_gain`, the loss with
-    demonstrations of other queries of the batch less that with a query's own. It depends on what is
-    batched together, unlike all others.
+    It logs:
+
+    - the names of `GridMetrics` with `val_`. `val_solve_rate`, `val_shape_accuracy` and
+      `val_shapes_by_rule` are free-running. The others are teacher-forced, as published, for models
+      that write cell by cell, and free-running for all other models;
+    - `val_loss`, as `MeanLoss`;
+    - `val_demonstration_gain` if the model reads demonstrations: the loss with the demonstrations
+      of other queries of the batch less the loss with a query's own. It alone depends on which
+      queries are batched together.
     """
 
     def __init__(
@@ -60,11 +59,11 @@ class ArcModule(pl.LightningModule):
         """Builds the model from `training.seed`.
 
         Args:
-            config: configuration of the training.
-            sides: its pairs, whose tasks `Batch.tasks` points at.
-            start: the weights that it starts from; None for new ones.
-            epoch_steps: optimiser steps of an epoch.
-            run_id: id of the training run, stored in its checkpoints.
+            config: Configuration of the training.
+            sides: Its pairs, whose tasks `Batch.tasks` points at.
+            start: The weights that it starts from; None for new ones.
+            epoch_steps: Optimiser steps of an epoch.
+            run_id: Id of the training run, stored in its checkpoints.
 
         Raises:
             CheckpointError: The weights of `start` do not fit the model.
@@ -79,23 +78,16 @@ class ArcModule(pl.LightningModule):
         if start is not None:
             load_weights(self.model, config.model, start)
             seen |= start.seen
-        self.origin = ModelOrigin(
-            model=config.model,
-            training=training,
-            trained_on=seen.trained_on,
-            chosen_on=seen.chosen_on,
-            run_id=run_id,
-            config_hash=config_hash(config),
-        )
+        self.origin = ModelOrigin(model=config.model, seen=seen, run_id=run_id)
         weights, group_of_task = training.objective.model_dump(), torch.tensor(sides.group_of_task)
         self.metrics = GridMetrics(sides.groups, group_of_task, weights)
         self.losses = MeanLoss(training.shape_loss_weight)
         self.misled_losses = MeanLoss(training.shape_loss_weight)
-        """Those with the demonstrations of other queries, of a model that reads any."""
+        """The losses with the demonstrations of other queries."""
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
-        self._unchecked: deque[tuple[Tensor, Callable[[float], str]]] = deque()
-        """The losses since the last check, each with what describes it if it is not finite."""
+        self._unchecked: list[tuple[Tensor, Callable[[float], str]]] = []
+        """The losses since the last check, each with a function that describes it in an error."""
 
     @property
     def learning_rate(self) -> float:
@@ -126,27 +118,6 @@ class ArcModule(pl.LightningModule):
         assert gradient_clip_val is not None
         nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
-    def on_train_start(self) -> None:
-        """Refuses a restored optimiser's state of other weights, by which its kernels would crash.
-
-        Raises:
-            CheckpointError: A state is missing or of another shape.
-        """
-        if self.trainer.ckpt_path is None:
-            return
-        states = {p: state for o in self.trainer.optimizers for p, state in o.state.items()}
-        moments = [
-            (parameter.shape, value.shape)
-            for parameter, state in states.items()
-            for value in state.values()
-            if isinstance(value, Tensor) and value.dim()
-        ]
-        if not moments or any(weight != moment for weight, moment in moments):
-            raise CheckpointError(
-                f"{self.trainer.ckpt_path} has an optimiser's state of other weights: put back the "
-                "checkpoint of this run, or start another run with init_from= that file"
-            )
-
     def on_train_epoch_start(self) -> None:
         """Seeds dropout by (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
         seed = (self.training_config.seed, self.current_epoch, self.global_rank)
@@ -164,7 +135,7 @@ class ArcModule(pl.LightningModule):
         return loss
 
     def on_validation_start(self) -> None:
-        """Refuses to validate, and so to save, weights that a non-finite loss has spoilt."""
+        """Refuses to validate and save weights that a non-finite loss has spoilt."""
         self._check_losses()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -193,32 +164,44 @@ class ArcModule(pl.LightningModule):
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds what a reader needs to rebuild the model."""
-        checkpoint["raylab"] = self.origin.model_dump()
+        """Adds the configuration of the model and its origin."""
+        checkpoint["raylab"] = self.origin.model_dump(mode="json")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuses the checkpoint of another training, before anything is restored.
 
         Raises:
-            CheckpointError: As `require_same_training`.
+            CheckpointError: It is of another run or set of training tasks.
         """
-        saved = ModelOrigin.model_validate(checkpoint["raylab"])
-        require_same_training(str(self.trainer.ckpt_path), saved, self.origin)
+        saved, own = ModelOrigin.model_validate(checkpoint["raylab"]), self.origin
+        if (saved.run_id, saved.seen.trained_on) != (own.run_id, own.seen.trained_on):
+            raise CheckpointError(
+                f"{self.trainer.ckpt_path} is of another run, or of other tasks: put back the "
+                "checkpoint of this run and the data that it began with, or start another run with "
+                "init_from= that file"
+            )
 
     def _check_losses(self) -> None:
         """Checks the losses since the last check; not at every step, because a check stalls a GPU.
 
         Raises:
-            NonFiniteLossError: a loss is not finite; raised on all workers, so that none waits.
+            NonFiniteLossError: A loss of any worker is not finite. All workers raise it, so that
+                none waits for the others.
         """
-        steps = list(self._unchecked)
-        self._unchecked.clear()
-        losses = torch.stack([loss for loss, _ in steps] or [torch.zeros((), device=self.device)])
-        spoilt = self.trainer.strategy.reduce((~losses.isfinite()).any().float(), reduce_op="max")
-        if bool(spoilt):
-            values = zip(losses.tolist(), steps, strict=False)
-            messages = (describe(v) for v, (_, describe) in values if not math.isfinite(v))
-            raise NonFiniteLossError(_of_any_worker(next(messages, None)))
+        steps, self._unchecked = self._unchecked, []
+        losses = torch.stack([loss for loss, _ in steps]).tolist() if steps else []
+        described = zip(losses, steps, strict=True)
+        messages = [
+            next(
+                (describe(loss) for loss, (_, describe) in described if not math.isfinite(loss)),
+                None,
+            )
+        ]
+        if dist.is_available() and dist.is_initialized():
+            own, messages = messages[0], [None] * dist.get_world_size()
+            dist.all_gather_object(messages, own)
+        for message in filter(None, messages):
+            raise NonFiniteLossError(message)
 
     def _diagnose(self, step: int, rate: float, tasks: Tensor, loss: float) -> str:
         ids = sorted({self.task_ids[task] for task in tasks.tolist()})
@@ -227,12 +210,3 @@ class ArcModule(pl.LightningModule):
             f"{rate:.3g}, on tasks {', '.join(ids)}: lower training.lr or "
             "training.gradient_clip, set training.precision=32-true, or look at these tasks"
         )
-
-
-def _of_any_worker(message: str | None) -> str:
-    """Returns the first message of any worker; all workers must call this."""
-    messages = [message]
-    if dist.is_available() and dist.is_initialized():
-        messages = [None] * dist.get_world_size()
-        dist.all_gather_object(messages, message)
-    return next(message for message in messages if message is not None)

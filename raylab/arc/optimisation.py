@@ -1,4 +1,4 @@
-"""Optimisers, the course of the learning rate, early stopping, and averages of the weights."""
+"""Optimisers, learning rate schedules, early stopping, and weight averaging."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,14 +17,14 @@ from raylab.errors import ConfigError
 from raylab.grid_metrics import mode_of
 
 HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
-"""Outputs of linear layers that are logits: of a weight, a colour, a side or both sides."""
+"""Widths of linear layers that write logits: of a weight, a colour, a side or both sides."""
 
 
 def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
     """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel.
 
     Raises:
-        ConfigError: There is nothing for Muon in the model.
+        ConfigError: The model has no weights for Muon.
     """
     adam: dict[str, Any] = {
         "lr": training.lr,
@@ -57,9 +57,9 @@ def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) 
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """Returns the matrices of linear layers but those that write logits, as Muon is meant for.
+    """Returns the weights that Muon is meant for: matrices of linear layers that write no logits.
 
-    Embeddings, tables, biases and norms are left to AdamW.
+    AdamW updates all other weights: embeddings, tables, biases, norms and output layers.
     """
     layers = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
     weights = [layer.weight for layer in layers if layer.out_features not in HEADS]
@@ -67,41 +67,41 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class MuonAndAdamW(Optimizer):
-    """Two optimisers as one, of a group of weights each, with one state.
+    """Two optimisers, each of its own group of weights, as one optimiser with one state.
 
-    Lightning's automatic optimisation, checkpoints and gradient scaling know one optimiser.
+    Lightning's automatic optimisation, checkpoints and gradient scaling support one optimiser.
     """
 
     def __init__(self, muon: Muon, adamw: AdamW) -> None:
         """Joins the two, which must not be used alone afterwards."""
-        self.parts = (muon, adamw)
+        self.optimisers = (muon, adamw)
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
         self._share()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes over a state, as `load_state_dict` does."""
+        """Restores a state; `load_state_dict` calls this."""
         super().__setstate__(state)
         self._share()
 
     def step(self, closure: Any = None) -> Any:
-        """Updates all weights; returns what `closure` does, which computes the gradients."""
+        """Updates all weights; returns the loss of `closure`, which computes the gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for part in self.parts:
-            part.step()
+        for optimiser in self.optimisers:
+            optimiser.step()
         return loss
 
     def _share(self) -> None:
-        for part, group in zip(self.parts, self.param_groups, strict=True):
-            part.state, part.param_groups = self.state, [group]
+        for optimiser, group in zip(self.optimisers, self.param_groups, strict=True):
+            optimiser.state, optimiser.param_groups = self.state, [group]
 
 
 def build_schedule(
     optimiser: Optimizer, training: TrainingConfig, course: Callable[[], Course]
 ) -> dict[str, Any]:
-    """Returns the schedule as Lightning takes it; `course` returns the present one."""
+    """Returns the schedule in Lightning's form; `course` returns the current course."""
     schedule: LRScheduler
     if training.schedule == "cosine_restarts":
         schedule = CosineAnnealingWarmRestarts(
@@ -117,10 +117,10 @@ def build_schedule(
 
 
 def wsd_factor(step: float, steps: int, training: TrainingConfig) -> float:
-    """Returns the learning rate of `step`, from 0, of `steps` as a share of `training.lr`.
+    """Returns the learning rate of `step`, 0..steps-1, as a share of `training.lr`.
 
-    Warm-up, stable phase and decay (Hu et al. 2024, arXiv 2404.06395), both slopes linear. The
-    first step has a rate above 0, and the step after the last would have `lr_min`.
+    The schedule has a linear warm-up, a stable phase and a linear decay (Hu et al. 2024, arXiv
+    2404.06395). The first step has a rate above 0; the step after the last would have `lr_min`.
     """
     warmup, decay = (round(share * steps) for share in (training.warmup, training.decay))
     if step < warmup:
@@ -131,11 +131,11 @@ def wsd_factor(step: float, steps: int, training: TrainingConfig) -> float:
 
 
 class AveragedWeights(WeightAveraging):
-    """Exponential moving average of the weights, which is validated and saved as the model's.
+    """Exponential moving average of the weights, which is validated and saved as the model.
 
-    A checkpoint holds the weights that are trained as well, and a resumed run goes on from them.
-    The decay of the n-th average is min(`decay`, (1 + n) / (10 + n)), as of TensorFlow's
-    `ExponentialMovingAverage`: a short run is not an average of its random start.
+    A checkpoint also holds the trained weights, with which a resumed run continues. The decay of
+    the n-th average is min(`decay`, (1 + n) / (10 + n)), as in TensorFlow's
+    `ExponentialMovingAverage`, so that the random start does not dominate a short run.
     """
 
     def __init__(self, decay: float) -> None:
@@ -150,18 +150,17 @@ class AveragedWeights(WeightAveraging):
         super().__init__(use_buffers=False, multi_avg_fn=average)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Copies the weights, on the device that trains: Lightning moves the module later."""
+        """Copies the weights on the training device, to which Lightning moves the module later."""
         pl_module.to(trainer.strategy.root_device)
         super().setup(trainer, pl_module, stage)
 
 
 class PatienceAtRestarts(EarlyStopping):
-    """Early stopping after epochs without improvement, judged where a cosine of restarts ends.
+    """Early stopping after epochs without improvement, only where a cosine ends.
 
-    Within a cosine the learning rate is high first and low last: validations are worse after a
-    restart and best at the end. Every epoch counts and may be the best; but a training that has
-    used up its patience goes on to the end of its cosine, and an improvement on the way saves it.
-    A schedule without restarts has its low rates at the end of the run, and is never stopped.
+    The learning rate falls within a cosine, so that validations are worst after a restart and best
+    at the end. Every epoch counts and may be the best, but a training that has used up its patience
+    continues to the end of its cosine, and an improvement on the way resets the count.
     """
 
     def __init__(self, monitor: str, patience: int, cycle: int) -> None:
@@ -189,7 +188,7 @@ class PatienceAtRestarts(EarlyStopping):
 
 
 def build_callbacks(training: TrainingConfig) -> list[pl.Callback]:
-    """Returns the callbacks that end a training and average its weights, if it has any."""
+    """Returns the callbacks that end a training and average its weights, as configured."""
     callbacks: list[pl.Callback] = []
     if training.max_minutes is not None:
         callbacks.append(TimeLimit(training.max_minutes))

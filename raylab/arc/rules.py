@@ -1,15 +1,16 @@
-"""Rules that learn nothing, measured like the models that they stand beside.
+"""Rules that learn nothing, measured like the models that they are compared with.
 
 Teacher-forced, a rule knows what a model knows at a cell: the source, the size of the target, and
-the true cells before.
+the true cells before it.
 
-- *Copy the source* answers with the source's cell in the same place, and with none outside it.
-- *Previous cell* answers with the true cell before in row-major order; first, with the source's
-  first cell.
-- *Copy, else previous* copies inside the source and repeats the true cell before outside it.
+- *Copy the source* answers with the source cell at the same place, and with nothing outside the
+  source.
+- *Previous cell* answers with the true cell before it in row-major order, and first with the first
+  cell of the source.
+- *Copy, else previous* copies inside the source and repeats the previous true cell outside it.
 
-Free-running, a rule writes in the size that the size rule reads off `DEMONSTRATIONS`, or else in
-the source's. *Previous cell* then repeats its own cells, a grid of one colour.
+Free-running, a rule writes in the size that the size rule reads off `DEMONSTRATIONS`
+demonstrations, or else in the source's. *Previous cell* then gives a grid of one colour.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ from raylab.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, 
 
 BATCH_SIZE = 256
 DEMONSTRATIONS = 2
-"""Demonstrations of a query whose sizes are read, as many as models read by default."""
+"""Demonstrations of a query whose sizes are read, as many as most models read by default."""
 
 RuleCounts = Mapping[str, Tensor]
 """(N, counts) int64 by rule: the counts of N pairs, in the order of `Count`."""
@@ -80,7 +81,7 @@ def rule_metrics(
 def forced_answers(batch: Batch) -> dict[str, Tensor]:
     """Returns the teacher-forced answers of every rule to a batch, (B, H, W) by rule.
 
-    `PAD` stands for no answer, and fills what lies outside a target.
+    `PAD` stands for no answer, and fills cells outside a target.
     """
     source, target = batch.source, batch.target
     previous = target.as_images(
@@ -95,7 +96,7 @@ def forced_answers(batch: Batch) -> dict[str, Tensor]:
 
 
 def free_answers(batch: Batch) -> dict[str, Grids]:
-    """Returns the free-running answers of every rule to a batch; `PAD` inside stands for none."""
+    """Returns the free-running answers of every rule to a batch; `PAD` stands for no answer."""
     source, sizes = batch.source, demonstrated_sizes(batch)
     blank = canvas(torch.where(sizes > 0, sizes, source.sizes))
     within, copied = inside(blank), overlay(source, blank)

@@ -1,4 +1,4 @@
-"""The length of a training, and the callback that fits it to a number of minutes."""
+"""The planned length of a training, and the callback that fits it to a time limit."""
 
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -6,30 +6,30 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 
 TOLERANCE = 0.05
-"""Share of the minutes by which a training may miss its end before it is planned anew."""
+"""Share of the time limit by which a plan may miss it."""
 LOOKS = 8
-"""Parts of the steps that are left, after one of which the speed is looked at again."""
+"""The speed is measured again after this fraction, 1 / `LOOKS`, of the steps left."""
 
 
 class Course(NamedTuple):
-    """The length of a training, and the place in its schedule from which it is followed."""
+    """The planned length of a training, and its progress through its schedule."""
 
     steps: int
     """The step after which the training ends."""
     since: int = 0
-    """The step from which on the schedule leads straight to its end."""
+    """The step of the last plan, from which the schedule runs evenly to its end."""
     place: float = 0.0
-    """Place of that step in a schedule of `steps` steps."""
+    """Position of that step in a schedule of `steps` steps."""
 
     def place_at(self, step: int) -> float:
-        """Returns the place of a step, from 0, in a schedule of `steps` steps."""
+        """Returns the position of a step, from 0, in a schedule of `steps` steps."""
         left = max(1, self.steps - self.since)
         return self.place + (self.steps - self.place) * (step - self.since) / left
 
     def replan(self, steps: int, step: int) -> "Course":
         """Returns the course from `step` on of a training that ends after `steps`.
 
-        The share of the schedule that has passed stays, so that no learning rate jumps.
+        It keeps the share of the schedule that has passed, so that the learning rate never jumps.
         """
         return Course(steps, step, self.place_at(step) * steps / self.steps)
 
@@ -37,21 +37,20 @@ class Course(NamedTuple):
 class TimeLimit(pl.Callback):
     """Callback that ends a training after some minutes of steps and validations.
 
-    It measures the speed after 2, 4, 8, ... steps, then in ever shorter parts of what is left, and
-    after each validation. Where the training would miss its end by more than `TOLERANCE`, the rest
-    is planned anew. The first worker decides.
-    Each checkpoint holds the plan and the time that was used, with which a resumed training goes
-    on; the time between the two runs does not count.
+    It measures the speed after 2, 4, 8, ... steps, then in ever shorter intervals, and after each
+    validation. If the training would miss its end by more than `TOLERANCE`, it plans the rest
+    again. The first worker decides. Checkpoints hold the plan and the time used, with which a
+    resumed training continues; the time between the two runs does not count.
     """
 
     def __init__(self, minutes: float) -> None:
-        """Ends after `minutes`, or after the epochs of the configuration if they are over first."""
+        """Ends after `minutes`, or after the epochs of the configuration, whichever is first."""
         self._seconds = 60 * minutes
         self._course = Course(0)
         self._start = self._used = 0.0
         self._validation_start = self._validation = 0.0
         self._mark = (0, 0.0)
-        """A step, and the time at which it ended, since when the speed is measured."""
+        """A step and its end, from which on the speed is measured."""
         self._next_look = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,7 +64,7 @@ class TimeLimit(pl.Callback):
         self._used, self._validation = state_dict["used"], state_dict["validation"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Starts the clock; a training that was killed after its last step stops at once."""
+        """Starts the clock; stops at once if the training was killed after its last step."""
         self._start = perf_counter() - self._used
         self._mark = (0, 0.0)
         self._follow(trainer, pl_module, self._course if self._course.steps else pl_module.course)
@@ -73,7 +72,7 @@ class TimeLimit(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Plans the rest if it is time to."""
+        """Plans the rest if a measurement is due."""
         step = trainer.global_step
         if not self._mark[0]:
             # The first step warms up, and does not count.
@@ -87,7 +86,7 @@ class TimeLimit(pl.Callback):
         self._validation_start = perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Plans the rest, now that the time of a validation is known."""
+        """Plans the rest with the time that the validation took."""
         self._validation = perf_counter() - self._validation_start
         step, time = self._mark
         self._mark = (step, time + self._validation)
@@ -113,9 +112,9 @@ class TimeLimit(pl.Callback):
         self._follow(trainer, pl_module, course)
 
     def _measure_from(self, step: int, now: float, course: Course) -> None:
-        """Starts to measure the speed, which is looked at after as many steps as there were.
+        """Starts a measurement that lasts as many steps as there were before it.
 
-        Near the end of the course it is looked at sooner, since less time is left to correct it.
+        Near the end of the course it is shorter, because less time is left for corrections.
         """
         self._mark = (step, now)
         self._next_look = step + max(1, min(step, (course.steps - step) // LOOKS))
@@ -129,7 +128,7 @@ class TimeLimit(pl.Callback):
 def affordable_steps(
     seconds: float, batches: int, epoch_steps: int, pace: float, validation: float
 ) -> int:
-    """Returns how many more steps fit in `seconds`, the validations after them included.
+    """Returns the number of further steps that fit in `seconds`, with their validations.
 
     Args:
         seconds: Time left.

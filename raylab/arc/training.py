@@ -1,4 +1,4 @@
-"""The parts of a training run: data, module and trainer. The caller decides where it runs."""
+"""The parts of a training run: data, module and trainer. The caller places it on a device."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import Checkpoint, checkpoint_path, read_training
+from raylab.arc.checkpoints import Checkpoint, checkpoint_path, load_content
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
@@ -120,7 +120,7 @@ def build_experiment(
 class EpochRecorder(pl.Callback):
     """Recorder of the metrics and times of every epoch, saved with each checkpoint.
 
-    Add it before any callback that reads `metrics` or saves a checkpoint.
+    It must precede any callback that reads `metrics` or saves a checkpoint.
     """
 
     def __init__(self, monitor: str, samples: int, rules: RuleMetrics) -> None:
@@ -133,7 +133,7 @@ class EpochRecorder(pl.Callback):
         """The record so far; None before the end of the first epoch."""
         self._learning_rate = 0.0
         self._clock = [0.0]
-        """The times at which the epoch, its validation, and the end of that began."""
+        """The start times of the epoch and its validation, and the end of the validation."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the record of the epochs, which a resumed run continues."""
@@ -238,8 +238,8 @@ class CheckpointFiles(CheckpointIO):
             torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """Reads a checkpoint; see `read_training`."""
-        return read_training(Place.at(path))
+        """Reads a checkpoint; see `load_content`."""
+        return load_content(Place.at(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         """Removes the directory of a checkpoint."""

@@ -49,7 +49,7 @@ from raylab.report.table import print_tables
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
 from raylab.tracking import tracking
-from raylab.training.held_out import with_test
+from raylab.training.outcome import with_test
 from raylab.workers import Workers
 
 PRIOR = "prior"

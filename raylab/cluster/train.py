@@ -34,7 +34,6 @@ from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.live import progress
 from raylab.log import log_line, prints_details
 from raylab.runs.run import Run
-from raylab.training.held_out import with_test
 from raylab.training.listeners import (
     HEARTBEAT_SECONDS,
     EpochListener,
@@ -42,7 +41,7 @@ from raylab.training.listeners import (
     epoch_listeners,
     log_training,
 )
-from raylab.training.outcome import report_training
+from raylab.training.outcome import report_training, with_test
 
 logger = logging.getLogger("raylab")
 

@@ -51,7 +51,7 @@ from raylab.report.sweep import sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.tracking import Tracker, tracking
-from raylab.training.held_out import with_test
+from raylab.training.outcome import with_test
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"

@@ -179,21 +179,12 @@ class RecursiveConfig(DemonstratedConfig):
     """Updates of the latent state before each update of the answer."""
     steps: Steps = 2
     """Refinements of the answer in training; each is compared with the target."""
-    answer_steps: Annotated[PositiveInt | None, Field(le=1 << 10), TRAINING_ONLY] = None
-    """Refinements when it answers; null takes `steps`."""
     supervise_last: Annotated[bool, TRAINING_ONLY] = False
     """Compare the last refinement alone with the target, and learn through all of them."""
-    context: bool = True
-    """Read the demonstrations."""
     encoder_dropout: Dropout = 0.0
     embedding_dropout: Dropout = 0.0
     """Share of the embedded tokens' activations, positions included, dropped in training."""
     colour_relabelling: ColourRelabelling = False
-
-    @property
-    def context_pairs(self) -> int:
-        """Demonstration pairs in the context."""
-        return self.demonstrations if self.context else 0
 
 
 class CustomConfig(AnyModelConfig):

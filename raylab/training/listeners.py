@@ -1,4 +1,4 @@
-"""What every training does before its first and after each epoch; imports no torch."""
+"""Reports of a training: its lines, and the listeners of its epochs. Does not import torch."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from raylab.runs.run import Run
 from raylab.tracking import Tracker, tracking
 
 HEARTBEAT_SECONDS = 30.0
-"""Longest time in seconds between signs of life of a training, unless it validates."""
+"""Longest time in seconds between two lines of a training, unless it validates."""
 
 EpochListener = Callable[[TrainingMetrics], object]
 """Callback that gets a run's metrics after each epoch whose checkpoint is stored."""
@@ -22,7 +22,7 @@ Tell = Callable[[str, Mapping[str, Any]], object]
 
 
 def ended_metrics(run: Run) -> TrainingMetrics | None:
-    """Returns the metrics of a training without epochs left, and says so; None of any other."""
+    """Returns the metrics of a training without epochs left, and says so; otherwise None."""
     metrics = run.read_record(TrainingMetrics)
     if metrics is None or not metrics.ended:
         return None
@@ -33,7 +33,7 @@ def ended_metrics(run: Run) -> TrainingMetrics | None:
 
 @contextmanager
 def epoch_listeners(trackers: Sequence[Tracking], run: Run) -> Generator[dict[str, EpochListener]]:
-    """Returns what follows the record of each epoch, in order: the trackers, a line.
+    """Yields the listeners of every training, in order: the trackers, a line of progress.
 
     Raises:
         ConfigError: The package of a tracker is not installed.
@@ -59,7 +59,7 @@ def epoch_listeners(trackers: Sequence[Tracking], run: Run) -> Generator[dict[st
 
 
 def log_training(run: Run, message: str, fields: Mapping[str, Any]) -> None:
-    """Prints a line of a training, or shows its progress if the fields tell what is done."""
+    """Prints a line of a training, or shows its progress if the fields have `done`."""
     if "done" in fields:
         log_progress(message, unit="steps", every=HEARTBEAT_SECONDS, training=run.name, **fields)
     else:

@@ -18,7 +18,6 @@ from raylab.arc.training import build_experiment
 from raylab.config.jobs import TrainConfig
 from raylab.live import progress
 from raylab.runs.run import Run
-from raylab.training.held_out import with_test
 from raylab.training.listeners import (
     EpochListener,
     ended_metrics,
@@ -26,6 +25,7 @@ from raylab.training.listeners import (
     log_training,
 )
 from raylab.training.loop import train_epochs
+from raylab.training.outcome import report_training, with_test
 from raylab.workers import WorkersHere
 
 NO_LISTENERS: Mapping[str, EpochListener] = {}
@@ -40,9 +40,6 @@ def train(inputs: Inputs) -> None:
     config = inputs.config
     with Run.open_alone(config) as run:
         metrics = fit(config, run, inputs.sides, inputs.start)
-        # The report takes a second to import, in which the first epoch may be under way.
-        from raylab.training.outcome import report_training
-
         workers = WorkersHere(config.cluster)
         report_training(config, run, with_test(config, run, metrics, inputs.sides, workers))
 
@@ -57,8 +54,8 @@ def fit(
 ) -> TrainingMetrics:
     """Trains in this process; writes and returns the metrics of the run.
 
-    A run without epochs left is not trained again. A run with a checkpoint goes on from its latest.
-    The run is not finished yet, because its best checkpoint is not tested.
+    A run without epochs left is not trained again. A run with checkpoints continues from the latest
+    one. The run is not finished yet, because its best checkpoint is not tested.
 
     Args:
         config: Configuration of the training, of one worker.
@@ -91,14 +88,14 @@ def fit(
 
 
 def _quieten_lightning() -> None:
-    """Silences what Lightning says of devices and loaders."""
+    """Silences Lightning's hints about devices and loaders."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
 
 
 @contextmanager
 def _interrupts() -> Generator[None]:
-    """Turns Lightning's exits on SIGINT and SIGTERM, the second one of status 0, back."""
+    """Raises KeyboardInterrupt in place of Lightning's exits on SIGINT and SIGTERM."""
     try:
         yield
     except SystemExit as ended:

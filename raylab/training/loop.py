@@ -1,9 +1,10 @@
-"""The training loop, the same wherever its workers are: the first of them stores each epoch.
+"""The training loop of a worker, here or on Ray. The first worker stores and reports each epoch.
 
-A checkpoint is durable before the record names it, so a run that is killed at any moment goes on
+A checkpoint is durable before the record names it, so a run that is killed at any moment continues
 from the last epoch in its record.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,12 @@ from raylab.background import Listeners
 from raylab.config.arc import TrainingConfig
 from raylab.errors import RunError
 from raylab.grid_metrics import RuleMetrics
+from raylab.printable import duration
 from raylab.runs.run import Run
 from raylab.training.listeners import EpochListener, Tell
-from raylab.training.progress import Heartbeat, announce
+
+SIGN_SECONDS = 0.5
+"""Least time between two signs of life."""
 
 
 def train_epochs(
@@ -33,14 +37,15 @@ def train_epochs(
 ) -> TrainingMetrics:
     """Trains as one worker, from the run's latest checkpoint to the end; returns the metrics.
 
-    The first worker stores each epoch: its checkpoint, then the record, which the listeners follow.
+    The first worker stores each epoch: its checkpoint, then the record; then it calls the
+    listeners.
 
     Args:
         training: How to train.
         run: The run.
         experiment: The model and this worker's share of the data.
-        listeners: What else the first worker tells of each epoch, by name in warnings; one that
-            fails is told again after the next epoch or at the end.
+        listeners: Functions that the first worker calls after each epoch, by name in warnings;
+            if one fails, it is called again after the next epoch or at the end.
         tell: Receiver of the first worker's lines.
         meet: Called by every worker after each stored epoch.
         placement: Lightning's accelerator, devices, strategy and plugins.
@@ -53,7 +58,7 @@ def train_epochs(
     store = EpochStore(training, run, pairs, experiment.rules, followers, meet)
     trainer = build_trainer(training, callbacks=[store, Heartbeat(tell)], **placement)
     if trainer.global_rank == 0:
-        announce(experiment, trainer, tell)
+        _announce(experiment, trainer, tell)
     recorded = run.read_record(TrainingMetrics)
     trainer.fit(
         experiment.module,
@@ -67,13 +72,13 @@ def train_epochs(
         try:
             followers.finish()
         finally:
-            # What could not be told makes no epoch come again.
+            # A listener that fails must not repeat the training.
             run.write_record(metrics)
     return metrics
 
 
 class EpochStore(EpochRecorder):
-    """Recorder that stores each epoch on the first worker, and then meets the others."""
+    """Recorder that stores each epoch on the first worker, and then lets all workers meet."""
 
     def __init__(
         self,
@@ -104,9 +109,9 @@ class EpochStore(EpochRecorder):
         self.meet(self.metrics)
 
     def _require_own(self, metrics: TrainingMetrics) -> None:
-        """Refuses to store an epoch of a run that others hold.
+        """Refuses to store an epoch if another process has taken over the run.
 
-        Workers of a lost cluster live on for a minute, in which another one may resume the run.
+        Workers of a lost cluster live on for a minute, in which another cluster may resume the run.
 
         Raises:
             RunError: The run was removed or started again, or its record is ahead of this epoch.
@@ -116,11 +121,11 @@ class EpochStore(EpochRecorder):
         if recorded is not None and recorded.last.epoch > metrics.last.epoch:
             raise RunError(
                 f"run {self.run} has epoch {recorded.last.epoch} in its record, past epoch "
-                f"{metrics.last.epoch} of this process, which stops: others go on with the run"
+                f"{metrics.last.epoch} of this process, which stops: another one continues the run"
             )
 
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
-        """Removes checkpoints but the best, the last, and those that the record on disk names."""
+        """Removes all checkpoints but the best, the last, and those in the record on disk."""
         kept = sorted(metrics.history, key=lambda epoch: (self._merit(epoch), epoch.epoch))
         kept = [*kept[-self.keep :], metrics.last]
         if recorded := self.run.read_record(TrainingMetrics):
@@ -131,3 +136,51 @@ class EpochStore(EpochRecorder):
             # Ray Train keeps files of its own there.
             if name.startswith("epoch-") and name not in names:
                 (checkpoints / name).remove()
+
+
+def _announce(experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
+    """Tells the size of a training that starts."""
+    parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
+    train, val = experiment.data.train, experiment.data.val
+    message = (
+        f"{experiment.module.origin.model.architecture}: {parameters:,} parameters, "
+        f"{len(train.pairs):,} training pairs in {len(train):,} steps, "
+        f"{len(val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
+        f"{trainer.strategy.root_device.type}, {trainer.precision}"
+    )
+    fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
+    tell(message, {**fields, "workers": trainer.world_size})
+
+
+class Heartbeat(pl.Callback):
+    """Callback of the first worker that reports steps, loss and the time left within epochs."""
+
+    def __init__(self, tell: Tell) -> None:
+        """Reports to `tell` every `SIGN_SECONDS`."""
+        self._tell = tell
+        self._last_sign = time.monotonic()
+        self._start: tuple[int, float] | None = None
+        """The first step, which warms up and does not count, and its time."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Reports the step, its loss and the time left, if it is time to."""
+        now, step = time.monotonic(), trainer.global_step
+        first, start = self._start = self._start or (step, now)
+        if trainer.global_rank or step == first or now < self._last_sign + SIGN_SECONDS:
+            return
+        self._last_sign = now
+        epoch, total, loss = trainer.current_epoch + 1, pl_module.course.steps, outputs["loss"]
+        seconds = (now - start) / (step - first) * (total - step)
+        self._tell(
+            f"  epoch {epoch}: {batch_idx + 1} of {trainer.num_training_batches} steps, "
+            f"loss {float(loss):.4f}, about {duration(seconds)} left",
+            {
+                "epoch": epoch,
+                "done": step,
+                "total": total,
+                "loss": float(loss),
+                "eta_seconds": seconds,
+            },
+        )

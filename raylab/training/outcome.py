@@ -1,6 +1,13 @@
-"""The end of a training: its page and its main figures."""
+"""The end of a training: the test of its best checkpoint, its page and its main figures."""
 
-from raylab.arc.records import TrainingMetrics
+from typing import Any
+
+from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.data.sides import Sides
+from raylab.arc.device import use_share
+from raylab.arc.records import HeldOut, TrainingMetrics
+from raylab.arc.scoring.held_out import measure_test
+from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
 from raylab.report.models import summary_table
@@ -8,14 +15,56 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline import pipeline_page
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
+from raylab.workers import Workers
+
+
+def with_test(
+    config: TrainConfig, run: Run, metrics: TrainingMetrics, sides: Any, workers: Workers
+) -> TrainingMetrics:
+    """Returns a training's metrics with those on the test side, measured and written once.
+
+    The checkpoint that the training started from, if any, is tested on the same pairs.
+
+    Args:
+        config: Configuration of the training.
+        run: Its run.
+        metrics: Its metrics; its best checkpoint is tested.
+        sides: Its `Sides`, or what `workers.put` returned for them.
+        workers: Where the checkpoints are tested.
+
+    Raises:
+        RaylabError: A checkpoint or the data cannot be used, or the run cannot be written.
+    """
+    if metrics.test is not None:
+        return metrics
+    checkpoints = {"test": str(run / metrics.best.checkpoint)}
+    if config.init_from is not None:
+        checkpoints["before"] = config.init_from
+    for checkpoint in checkpoints.values():
+        log_line(f"testing {checkpoint}", training=run.name, checkpoint=checkpoint)
+    calls = {key: (config, sides, uri, workers.share) for key, uri in checkpoints.items()}
+    tested = metrics.model_copy(update=dict(workers.run(measure_checkpoint, calls)))
+    run.write_record(tested)
+    return tested
+
+
+def measure_checkpoint(
+    config: TrainConfig, sides: Sides, checkpoint: str, share: ClusterConfig
+) -> HeldOut:
+    """Returns the figures of the checkpoint at a URI on the test side.
+
+    Raises:
+        CheckpointError: It cannot be used.
+        ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
+    """
+    return measure_test(config, sides, read_checkpoint(checkpoint), use_share(share))
 
 
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
-    """Writes the page of a tested training, which finishes its run, and prints its figures."""
+    """Writes the page of a tested training, finishes its run, and prints its figures."""
     best, models = metrics.best, {config.model.architecture: metrics}
     record = run.record if run.is_finished else run.record.finish()
-    page = pipeline_page(run.uri, record, config, models)
-    write_page(run, page)
+    write_page(run, pipeline_page(run.uri, record, config, models))
     run.write_record(record)
     print_tables(
         summary_table(models),

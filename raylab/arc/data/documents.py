@@ -1,4 +1,4 @@
-"""JSON of tasks: reading it, the ids that are kept, grids, and faults."""
+"""Reading of JSON tasks: documents, the selection of ids, grids, and errors."""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -26,8 +26,8 @@ def read_json(file: Place) -> object:
     """Returns the content of a JSON file.
 
     Raises:
-        DataError: the file is missing or unreadable, is not JSON (with line and column), is larger
-            or deeper than raylab reads, or an object in it holds a key twice.
+        DataError: The file is missing, unreadable or too large, is not JSON (with line and column),
+            is nested too deep, or repeats a key within an object.
     """
     return parse_json(file.read(TASKS_BYTES), str(file))
 
@@ -36,7 +36,7 @@ def read_mapping(file: Place, form: str) -> dict[str, object]:
     """Returns the object in a JSON file; `form` describes it in errors.
 
     Raises:
-        DataError: As `read_json`, or the file holds something else.
+        DataError: As `read_json`, or the file holds no object.
     """
     content = read_json(file)
     with faults_in(str(file), form):
@@ -60,7 +60,8 @@ def require_names(names: Sequence[str], available: Sequence[str], key: str, faul
     """Checks the names that a key of the configuration lists.
 
     Raises:
-        DataError: It lists none, or some that are not `available`, with the nearest that are.
+        DataError: The list is empty or has unknown names; the message suggests the nearest
+            available ones.
     """
     if not names:
         raise DataError(f"{key} is an empty list: name some, or leave it out for all")
@@ -74,11 +75,11 @@ def require_names(names: Sequence[str], available: Sequence[str], key: str, faul
 
 @contextmanager
 def faults_in(where: str, form: str) -> Generator[None]:
-    """Turns errors of what does not decode into a `DataError` that names its place.
+    """Turns decoding errors into a `DataError` that names the place of the fault.
 
     Args:
         where: The file, and the task in it.
-        form: The form of what is decoded, for errors.
+        form: The expected form, in words.
     """
     try:
         yield
@@ -93,7 +94,7 @@ def to_grid(cells: Sequence[Sequence[int]], place: str) -> Grid:
     """Returns the rows as a grid.
 
     Raises:
-        ValueError: The rows differ in length; it has the `place` of the grid.
+        ValueError: The rows differ in length; the message has the `place` of the grid.
     """
     try:
         return np.array(cells, dtype=np.uint8)

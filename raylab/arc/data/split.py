@@ -1,9 +1,9 @@
-"""The split of a task set: what is trained on, what chooses the checkpoint, what is reported.
+"""The split of a task set into training, validation and test pairs.
 
-Validation pairs choose epochs, settings and the end of a training; test pairs are only ever
-reported on. A figure on pairs that also chose would be too good, so there are three sides, except
-where `data.select_on_test` asks for the published protocol, which has two: there, no pair is on
-the side `VAL`, and those of `TEST` choose as well.
+Validation pairs choose epochs, settings and the end of a training; figures are reported on test
+pairs alone, because a figure on pairs that also chose is biased upwards. The published protocol,
+`data.select_on_test`, has two sides: no pair is on the side `VAL`, and those of `TEST` choose as
+well.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from raylab.arc.data.content import join, join_same_tasks
 from raylab.arc.data.documents import faults_in, read_json
@@ -30,12 +29,12 @@ logger = logging.getLogger(__name__)
 SIDES = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 LEFT_OUT = 3
-"""The side of pairs that are on none, because another side has an equal one."""
+"""Mark of pairs that are on no side, because another side has an equal pair."""
 T = TypeVar("T", int, str)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    """A split file; of two lists the second is the test side."""
+class _SplitFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A split file; without `test`, the list `val` is the test side."""
 
     train: list[str]
     val: list[str]
@@ -53,10 +52,9 @@ def split_tasks(
 ) -> dict[str, int]:
     """Returns the side of each task by id, by the file `config.split` or by `config.split_seed`.
 
-    A split file must hold every loaded task, on one side. Ids of tasks that are not loaded are
-    ignored, with a logged warning if neither `tasks` nor `every` narrowed the task set. A file of
-    three lists is followed. Of two lists, `train` and `val` as published, the second is the test
-    side, and validation tasks are drawn from the first.
+    A split file must hold every loaded task, on one side; other ids in it are ignored. A file of
+    three lists is followed. In a file of two lists, `train` and `val` as published, `val` is the
+    test side, and validation tasks are drawn from `train`.
 
     Without a file, `round(n * test_fraction)` tasks are drawn for the test, but at least one, and
     then `round(m * val_fraction)` of the m others for validation, but at least one. Each draw is
@@ -64,11 +62,10 @@ def split_tasks(
     task's outputs, ranked over the tasks drawn from). Each group, and each stratum, gets its exact
     share rounded down or up. The split does not depend on the order of the tasks.
 
-    Ids with the same first one in `same` are one task and stay on one side: a draw takes or leaves
-    them together, and a file that parts them is followed, with a logged warning.
+    Ids with the same first id in `same` are one task, and a draw keeps them on one side.
 
     Raises:
-        DataError: the file is malformed, lacks a loaded task or has one on two sides; a side
+        DataError: The file is malformed, lacks a loaded task or has one on two sides; a side
             would be empty.
     """
     leader = same or {task.id: task.id for task in tasks}
@@ -76,7 +73,7 @@ def split_tasks(
         test = _draw_tasks(tasks, groups, leader, config, TEST)
         sides = {task.id: TEST if task.id in test else TRAIN for task in tasks}
     else:
-        sides = _read_split(config.split, {task.id for task in tasks}, config, leader)
+        sides = _read_split(config.split, {task.id for task in tasks}, config)
     if not config.select_on_test and VAL not in sides.values():
         rest = [task for task in tasks if sides[task.id] == TRAIN]
         sides |= dict.fromkeys(_draw_tasks(rest, groups, leader, config, VAL), VAL)
@@ -90,7 +87,7 @@ def _draw_tasks(
     config: DataConfig,
     side: int,
 ) -> set[str]:
-    """Returns the ids of a side's share of `tasks`; the ids of one task go with the first."""
+    """Draws a side's share of `tasks` and returns its ids; all ids of one task go together."""
     first: dict[str, Task] = {}
     for task in sorted(tasks, key=lambda task: task.id):
         first.setdefault(leader[task.id], task)
@@ -124,20 +121,18 @@ def _size_and_id(task: Task) -> tuple[float, str]:
     return float(np.mean([pair.output.size for pair in task.pairs])), task.id
 
 
-def _read_split(
-    path: str, loaded: set[str], config: DataConfig, leader: Mapping[str, str]
-) -> dict[str, int]:
-    """Returns the sides of the loaded tasks by a split file; of two lists, TRAIN and TEST."""
+def _read_split(path: str, loaded: set[str], config: DataConfig) -> dict[str, int]:
+    """Returns the sides of the loaded tasks by a split file; TRAIN and TEST if it has two lists."""
     content = read_json(Place.at(path))
     with faults_in(path, '{"train": [ids], "val": [ids]}, or with "test": [ids] as well'):
-        file = msgspec.convert(content, _File)
+        file = msgspec.convert(content, _SplitFile)
     lists = {TRAIN: file.train, VAL: file.val, TEST: file.test or []}
     if file.test is None:
         lists = {TRAIN: file.train, TEST: file.val}
     elif config.select_on_test:
         raise DataError(
-            f"{path} names validation tasks of its own, so data.select_on_test=true has no "
-            "use: leave it out, or give a split file of two lists, train and val"
+            f"{path} names validation tasks, which data.select_on_test=true does not use: leave it "
+            "out, or give a split file of two lists, train and val"
         )
     sides: dict[str, int] = {}
     for (side, ids), name in zip(lists.items(), SIDES, strict=False):
@@ -151,23 +146,11 @@ def _read_split(
             )
         sides |= dict.fromkeys(ids, side)
     if missing := sorted(loaded - sides.keys()):
-        names = " nor in ".join(SIDES[: len(lists)])
         raise DataError(
-            f"{path}: neither in {names}: {join_names(missing)}; add them, or keep them out with "
+            f"{path}: in none of the lists: {join_names(missing)}; add them, or keep them out with "
             "data.tasks"
         )
-    unused = sorted(sides.keys() - loaded)
-    if unused and config.tasks is None and config.every == 1:
-        names = join_names(unused)
-        logger.warning("%s: %d of its task ids are not loaded: %s", path, len(unused), names)
-    for id_, first in sorted(leader.items()):
-        if sides[id_] != sides[first]:
-            both = ", ".join(f"{task} ({SIDES[sides[task]]})" for task in (first, id_))
-            logger.warning("%s: the same task stands on several sides: %s", path, both)
     return {id_: sides[id_] for id_ in loaded}
-
-
-# By pair.
 
 
 def sides_by_task(
@@ -180,13 +163,13 @@ def sides_by_task(
 ) -> Indices:
     """Returns the side of each pair of the store, of different tasks on each side.
 
-    In a drawn split, the sides share no pair either, not even redrawn: a pair that equals one of
-    the test, or a training pair that equals one of validation, is left out, with a logged warning.
-    A split file is followed. Classes of `equal` ids are one task each, besides those that the
-    `contents`, the (pairs,) fingerprints, tell.
+    The sides of a drawn split share no pair either, not even redrawn: a pair that equals a test
+    pair, or a training pair that equals a validation pair, is left out, with a logged warning. A
+    split file is followed as it is. Each class of `equal` ids is one task; the (pairs,)
+    fingerprints `contents` identify further ones.
 
     Raises:
-        DataError: as `split_tasks`; or a side has no other pairs than another.
+        DataError: As `split_tasks`, or all pairs of a side equal pairs of another side.
     """
     own: dict[str, list[int]] = {id_: [] for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), contents.tolist(), strict=True):
@@ -204,6 +187,9 @@ def sides_by_task(
     return kept
 
 
+# By pair.
+
+
 def split_pairs(
     store: PairStore,
     contents: Indices,
@@ -212,18 +198,18 @@ def split_pairs(
 ) -> Indices:
     """Returns the side of each pair of the store, drawn within every task by `config.split_seed`.
 
-    Of the n distinct pairs of a task `round(n * test_fraction)` are drawn for the test, but at
-    least one, and `round(m * val_fraction)` of the m others for validation, but at least one; with
-    `config.select_on_test` none. Pairs of a task with equal inputs, and pairs of any tasks with
-    equal content, count as one and stay on one side. The split does not depend on the order of
-    tasks or pairs.
+    A task with n distinct pairs gives `round(n * test_fraction)` to the test, but at least one,
+    and `round(m * val_fraction)` of the m others to validation, but at least one, or none with
+    `config.select_on_test`. Pairs of a task with equal inputs, and pairs of any tasks with equal
+    content, count as one and stay on one side. The split does not depend on the order of tasks or
+    pairs.
 
-    The tasks of the ids `held_out` are the test as a whole, and of each other task only validation
-    pairs are drawn. Its pairs that count as one with a held-out one are left out, with a logged
-    warning. `contents` are the (pairs,) fingerprints.
+    Tasks with ids in `held_out` are on the test side with all of their pairs. The other tasks then
+    give pairs to validation alone, and their pairs that equal a held-out pair are left out, with a
+    logged warning. `contents` are the (pairs,) fingerprints.
 
     Raises:
-        DataError: a task has too few distinct pairs.
+        DataError: A task has too few distinct pairs.
     """
     numbers, firsts = contents.tolist(), contents[store.input_of].tolist()
     joined = join(numbers, zip(numbers, firsts, strict=True))
@@ -247,9 +233,9 @@ def split_pairs(
 def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
     """Returns the side of each pair of the store: demonstrations train, and questions test.
 
-    Of every task of a drawn share `config.val_fraction`, but at least one, a demonstration
-    validates; with `config.select_on_test` none does. Demonstrations that equal a question of any
-    task, or one that validates, are left out with a logged warning. `contents` are the (pairs,)
+    A share `config.val_fraction` of the tasks, but at least one, gives its last demonstration to
+    validation; with `config.select_on_test` none does. Demonstrations that equal a question of any
+    task, or a validation pair, are left out with a logged warning. `contents` are the (pairs,)
     fingerprints.
 
     Raises:
@@ -272,7 +258,7 @@ def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -
 
 
 def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
-    """Leaves out the pairs that equal one of a later side, with a logged warning."""
+    """Leaves out pairs that equal a pair of a later side, with a logged warning."""
     for side in (VAL, TRAIN):
         later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
         sides = np.where((sides == side) & later, LEFT_OUT, sides)
@@ -282,7 +268,7 @@ def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
 def _draw_sides(
     task: str, own: set[int], side_of: dict[int, int], config: DataConfig, *, tested: bool
 ) -> None:
-    """Puts the classes of a task on sides, except those that another task has put there."""
+    """Puts the classes of equal pairs of a task on sides, unless another task has done so."""
     needed, seed = sides_needed(config, tested=tested), config.split_seed
     if len(own) < needed:
         raise DataError(
@@ -303,14 +289,15 @@ def _draw_sides(
             )
 
 
-def _count_left_out(sides: NDArray[np.int64], elsewhere: str) -> Indices:
+def _count_left_out(sides: Indices, elsewhere: str) -> Indices:
+    """Returns `sides`; warns of the pairs that are left out."""
     if lost := int((sides == LEFT_OUT).sum()):
         logger.warning("%d pairs are left out: they are equal to pairs of %s", lost, elsewhere)
     return sides
 
 
 def sides_needed(config: DataConfig, *, tested: bool = True) -> int:
-    """Returns the number of sides that must have something: training, validation and test."""
+    """Returns the number of sides that must not be empty: training, validation and test."""
     return 1 + (not config.select_on_test) + tested
 
 
@@ -318,10 +305,10 @@ def sides_needed(config: DataConfig, *, tested: bool = True) -> int:
 
 
 def draw(ordered: Sequence[T], count: int, seed: int, start: str) -> frozenset[T]:
-    """Returns `count` of the `ordered` at even steps, the first by `seed` and `start`.
+    """Draws `count` of n `ordered` items at even steps, from an offset by `seed` and `start`.
 
-    Any run of m neighbours gives m * count / n, rounded down or up: where the order is by stratum
-    and random in each, every stratum gives its share.
+    Any run of m neighbours gives m * count / n items, rounded down or up. So if the order is by
+    stratum, and random within each, every stratum gives its share.
     """
     n = len(ordered)
     if not count:
@@ -331,10 +318,10 @@ def draw(ordered: Sequence[T], count: int, seed: int, start: str) -> frozenset[T
 
 
 def share(n: int, fraction: float, left: int) -> int:
-    """Returns a share of `n`, rounded, at least one; leaves at least `left`."""
+    """Returns the rounded share of `n`: at least one, and at most `n - left`."""
     return min(max(round(n * fraction), 1), n - left)
 
 
 def stable_number(seed: int, name: str) -> int:
-    """Returns a uniform 64-bit number, the same on every machine and in every version."""
+    """Returns a uniform 64-bit number by hashing, the same on every machine."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8])

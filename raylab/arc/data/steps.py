@@ -1,9 +1,10 @@
 """Optimiser steps in which all target cells have the same weight.
 
-A step is several runs of pairs, each of like lengths and a few tasks, together of many. It is
-computed in batches, in the order of their lengths, cut where padding costs least. Its loss is
-summed over the target cells of all of them and divided by a constant, the mean number of target
-cells of a step. A mean over each step would weigh a cell the more, the fewer cells its step has.
+A step consists of several runs of pairs. The pairs of a run have similar lengths and come from a
+few tasks; those of a step come from many. A step is computed in batches, ordered by length and cut
+where padding costs least. Its loss is the sum over all target cells, divided by a constant, the
+mean number of target cells of a step. With a mean over each step instead, cells in steps with few
+cells would weigh more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,22 +28,22 @@ from raylab.arc.data.tasks import COLOURS
 from raylab.config.arc import Demonstrations, TrainingConfig
 
 RUN_PAIRS = 8
-"""Mean pairs of a run. Fewer are of more lengths in a step."""
+"""Mean pairs of a run. With fewer, a step mixes more lengths."""
 CPU_BATCH_TOKENS = 4_800
 GPU_BATCH_TOKENS = 65_536
 """Most tokens of a batch, padding and the cells of both grids of its pairs included."""
 CPU_BATCH_COST = 150
 GPU_BATCH_COST = 16_384
-"""What one more batch costs, in tokens of padding; on a GPU few large batches are kept."""
+"""Cost of one more batch, in tokens of padding; a GPU is faster with few large batches."""
 BLOCK_PAIRS = 2
-"""Mean pairs of a block: neighbours of one task in a batch, which share their demonstrations.
+"""Mean pairs of a block, which has one task and shares its demonstrations.
 
-Larger blocks need fewer demonstrations, and leave a step with fewer tasks.
+Larger blocks need fewer demonstrations, but give a step fewer tasks.
 """
 
 
 class TrainingStep(NamedTuple):
-    """The batches of one worker in a step, and what their summed losses are divided by."""
+    """The batches of one worker in a step, and the divisors of their summed losses."""
 
     batches: Sequence[Batch]
     cells: float
@@ -57,10 +58,10 @@ class TrainingStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is drawn anew in training; validation never is.
+    """Random changes of the pairs in training; validation has none.
 
-    A task has one permutation of colours and one symmetry in a step, for all its queries and
-    demonstrations, inputs and outputs. They keep the number of cells, and so the weight of each.
+    In a step, all grids of a task have the same permutation of colours and the same symmetry. Both
+    keep the number of cells, and so the weight of each.
     """
 
     colours: Literal["none", "all", "all_but_0"] = "none"
@@ -69,7 +70,7 @@ class Augmentation:
 
     @classmethod
     def of(cls, training: TrainingConfig, *, relabelled: bool) -> "Augmentation":
-        """Returns that of a training of a model that has its colours `relabelled` or not."""
+        """Returns the augmentation of a training; `relabelled` is the default of its model."""
         colours = training.augment_colours
         if colours == "model":
             colours = "all" if relabelled else "none"
@@ -82,8 +83,8 @@ AS_THEY_ARE = Augmentation()
 def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[slice]:
     """Cuts (N, 2) `lengths` into runs at the least cost: padded tokens, and `batch_cost` a run.
 
-    No run exceeds the budget, except one of a single sample. Each end of a run is reached from the
-    start that is cheapest (Knuth and Plass 1981 break lines so).
+    No run exceeds the budget, except a run of a single sample. Dynamic programming finds the
+    cheapest start for each possible end, as in the line breaking of Knuth and Plass 1981.
     """
     costs = np.zeros(len(lengths) + 1, dtype=np.int64)
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -105,11 +106,11 @@ def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[
 class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
     """The training steps of one worker; over all workers, every pair once per epoch.
 
-    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) and on the
-    most workers that there may be: two train the very steps of one, as long as each has a run of
-    about `RUN_PAIRS` in every step. Further workers take smaller runs. All have equally many runs
-    in a step, or, while there are fewer than the most, some have one more than others. It samples
-    the draws of steps, and as a dataset turns them into the step.
+    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) and on
+    `most_workers`. Two workers train exactly the steps of one, as long as each has a run of about
+    `RUN_PAIRS` in every step; with more workers, runs are smaller. All workers have equally many
+    runs in a step, or, with fewer than `most_workers`, some have one more than others. As a sampler
+    the plan yields the draws of each step, and as a dataset it turns them into the step.
     """
 
     def __init__(
@@ -125,10 +126,10 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         world: int = 1,
         most_workers: int | None = None,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`, of which there may come to be `most_workers`.
+        """Plans `pairs` for worker `rank` of `world`, which may grow to `most_workers`.
 
         Raises:
-            ConfigError: there are fewer pairs than workers.
+            ConfigError: There are fewer pairs than workers.
         """
         most_workers = most_workers or world
         self.store, self.demonstrations, self.seed = store, demonstrations, seed

@@ -25,7 +25,7 @@ class PairStore:
     task_of: Indices
     """(N,) task of each pair."""
     demonstrations: tuple[Indices, ...]
-    """Pairs of each task that may serve as context."""
+    """Pairs that may serve as context, by task."""
     input_of: Indices
     """(N,) first pair of the same task with an equal input."""
 

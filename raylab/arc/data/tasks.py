@@ -15,19 +15,19 @@ Grid = NDArray[np.uint8]
 
 
 NO_OUTPUT: Grid = np.zeros((0, 0), dtype=np.uint8)
-"""The output of a question that is posed, or that nobody knows."""
+"""The output of a question whose answer is hidden or unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """One input grid and its output grid, `NO_OUTPUT` where it is missing."""
+    """An input grid and its output grid, which is `NO_OUTPUT` if it is missing."""
 
     input: Grid
     output: Grid
 
     @property
     def is_answered(self) -> bool:
-        """True if the output is there."""
+        """True if the pair has an output."""
         return self.output.size > 0
 
 
@@ -35,8 +35,8 @@ class Pair:
 class Task:
     """A task. Its `demonstrations` may serve as context, its `questions` never do.
 
-    ARC's own train pairs are demonstrations and its test pairs questions; all pairs of a re-arc
-    task and of the curriculum are demonstrations. Its `group` is the one that the source knows.
+    ARC's train pairs are demonstrations and its test pairs are questions; all pairs of a re-arc or
+    curriculum task are demonstrations. `group` is None if the source does not group its tasks.
     """
 
     id: str

@@ -1,9 +1,9 @@
 """Models that write an output grid cell by cell.
 
-They start from a start token, and predict the height and width of the output from what is known
-before the first cell. Every token of the output then carries the height and width that it is
-written in: the true ones under teacher forcing, the chosen ones free-running. The token at step
-t also carries the colour of cell t - 1 and the coordinates of cell t, the cell to predict.
+They predict the height and width of the output from source and demonstrations, then its cells from
+a start token on. Every token of the output carries the height and width of the output: the true
+ones under teacher forcing, the chosen ones free-running. The token at step t also carries the
+colour of cell t - 1 and the coordinates of cell t, the cell to predict.
 """
 
 from abc import abstractmethod
@@ -39,14 +39,15 @@ class Decoding:
     sizes: Tensor
     """(B, 2, 30) logits of height - 1 and width - 1."""
     caches: list[KeyValueCache]
-    """Of each layer."""
+    """Keys and values, by layer."""
     prefix: Tensor
     """(B,) number of tokens in the caches before those of the output."""
     capacity: int = 0
     """Number of tokens in the caches before those of the output, padding included."""
     memories: Sequence[Memory] = ()
-    """Of each layer, if it reads one."""
+    """Memories of cross-attention, by layer."""
     context: Tensor | None = None
+    """(B, C) context of the demonstrations."""
 
 
 class AutoregressiveModel(GridModel):
@@ -68,15 +69,15 @@ class AutoregressiveModel(GridModel):
         """Returns (B, 1, 10) logits of the next cell.
 
         Args:
-            decoding: the state after `start`, updated by earlier steps.
-            x: (B, 1, D) embedding of the cell before and of the size.
-            positions: (B, 1) position of the token among those of the caches.
+            decoding: The state after `start`, updated by earlier steps.
+            x: (B, 1, D) embedding of the previous cell and of the size.
+            positions: (B, 1) position of the token in the caches.
             mask: (B, 1, 1, tokens) bool, True where a token may be seen.
         """
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:
-        """Writes each output cell by cell, always the likeliest colour, in the chosen size."""
+        """Writes each output in the chosen size, the likeliest colour in each cell."""
         decoding = self.start(batch)
         sizes = self.choose_sizes(batch, decoding.sizes)
         likelihoods = sizes.log_likelihoods

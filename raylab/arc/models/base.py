@@ -1,9 +1,9 @@
 """The interface of every architecture: a batch in, cells and sizes out.
 
-A model predicts the height and width of the output from source and demonstrations, and its cells.
-When it answers, a rule that the demonstrations agree on decides the size before the prediction.
-`AutoregressiveModel` writes cell by cell and is scored under teacher forcing, as published;
-`ParallelModel` writes all cells at once, in the size that it has predicted. Logits are over the ten
+A model predicts the cells of the output, and its height and width from source and demonstrations.
+If the demonstrations agree on a rule for the size, answers follow the rule instead of the
+prediction. `AutoregressiveModel` writes cell by cell and is scored under teacher forcing, as
+published; `ParallelModel` writes all cells at once, in the chosen size. Logits are over the ten
 colours: padding is never an answer.
 """
 
@@ -33,11 +33,11 @@ class Answers(NamedTuple):
     """Free-running answers to B queries."""
 
     grids: Grids
-    """B grids of their own predicted sizes."""
+    """B grids in the chosen sizes."""
     log_likelihoods: Tensor
     """(B,) float32, at most 0: log-probability of all cells and, if predicted, of the size."""
     by_rule: Tensor
-    """(B,) bool: the size is that of the size rule."""
+    """(B,) bool: the size rule gave the size."""
 
 
 class Sizes(NamedTuple):
@@ -46,16 +46,15 @@ class Sizes(NamedTuple):
     sides: Tensor
     """(B, 2) int64: height and width."""
     log_likelihoods: Tensor
-    """(B,) float32: log-probability of height and width; 0 of the size rule."""
+    """(B,) float32: log-probability of height and width; 0 if the size rule gave them."""
     by_rule: Tensor
-    """(B,) bool: the size is that of the size rule."""
+    """(B,) bool: the size rule gave the size."""
 
 
 class SizeCode(nn.Module):
-    """Code of the height and width of the output, added to every token of it.
+    """Code of the height and width of the output, added to each of its tokens.
 
-    All architectures have it, so that none knows more of the shape than another. It starts at zero:
-    without it a model computes what one without it computed.
+    All architectures have it, so that they know equally much about the shape. It starts at zero.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -73,9 +72,9 @@ class GridModel(nn.Module, ABC):
     """A model of grids. A subclass defines `forward` and `answers`."""
 
     teacher_forced: ClassVar[bool]
-    """True for a model whose `answers` take the likeliest logits of `forward` cell by cell.
+    """True if `answers` takes the likeliest logits of `forward` cell by cell.
 
-    Its cells are scored with the true ones before them, any other's as it answers.
+    Then each cell is scored after the true cells before it; otherwise the answer is scored.
     """
 
     size_rule: bool = True
@@ -83,10 +82,10 @@ class GridModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Logits:
-        """Returns the logits of every target cell; the model is told the output's true size."""
+        """Returns the logits of every target cell, given the true size of the output."""
 
     def training_logits(self, batch: Batch) -> Sequence[Logits]:
-        """Returns all logits that training compares with the target; their losses are averaged."""
+        """Returns all logits to compare with the target in training, which averages the losses."""
         return (self(batch),)
 
     @abstractmethod
@@ -98,7 +97,7 @@ class GridModel(nn.Module, ABC):
 
         Args:
             batch: B queries.
-            logits: (B, 2, 30) of height - 1 and width - 1.
+            logits: (B, 2, 30) logits of height - 1 and width - 1.
         """
         sides = logits.argmax(dim=-1) + 1
         implied = demonstrated_sizes(batch) if self.size_rule else torch.zeros_like(sides)
@@ -113,7 +112,7 @@ def likeliest(logits: Tensor) -> Tensor:
 
 
 def canvas(sizes: Tensor) -> Grids:
-    """Returns grids of `PAD` alone of (B, 2) `sizes`; those after the last cell lie at (0, 0)."""
+    """Returns blank grids of (B, 2) `sizes`: all cells are `PAD`, and padding is at (0, 0)."""
     areas = sizes.prod(dim=1)
     places = torch.arange(int(areas.max()), device=sizes.device)
     within = places < areas[:, None]
@@ -123,13 +122,13 @@ def canvas(sizes: Tensor) -> Grids:
 
 
 def inside(grids: Grids) -> Tensor:
-    """Returns (B, L) bool, True for the cells of each grid, blank ones too."""
+    """Returns (B, L) bool, True for the cells of each grid, blank ones included."""
     places = torch.arange(grids.cells.shape[1], device=grids.cells.device)
     return places < grids.sizes.prod(dim=1)[:, None]
 
 
 def overlay(grids: Grids, canvas: Grids) -> Tensor:
-    """Returns the (B, T) colours of grids at the cells of B others; `PAD` outside either."""
+    """Returns the (B, T) colours of the grids at the cells of a canvas; `PAD` outside either."""
     height, width = grids.sizes.unbind(1)
     covered = (canvas.rows < height[:, None]) & (canvas.cols < width[:, None]) & inside(canvas)
     places = torch.where(covered, canvas.rows * width[:, None] + canvas.cols, 0)
@@ -137,7 +136,7 @@ def overlay(grids: Grids, canvas: Grids) -> Tensor:
 
 
 def exact_matches(predicted: Grids, target: Grids) -> Tensor:
-    """Returns (B,) bool, True where a prediction has the target's size and all of its cells."""
+    """Returns (B,) bool, True where size and all cells of the prediction equal the target's."""
     length = min(predicted.cells.shape[1], target.cells.shape[1])
     same_size = (predicted.sizes == target.sizes).all(dim=1)
     same_cells = (predicted.cells[:, :length] == target.cells[:, :length]).all(dim=1)

@@ -14,14 +14,14 @@ from raylab.arc.models.layers import EdgePositions, Layer, Stack
 from raylab.config.models import DemonstratedConfig
 
 LENGTH_SPREAD = 48
-"""Most cells by which pairs differ that a CPU pads to one length."""
+"""Largest difference in cells between pairs that a CPU pads to one length."""
 
 
 class ContextEncoder(nn.Module):
     """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch.
 
-    A pair is read twice: as one sequence of its input and output, and by its `Correspondence`. The
-    context is the mean over the pairs of a query.
+    A pair is read as one sequence of its input and output, and by its `Correspondence`; both codes
+    are added. The context of a query is the mean over its pairs.
     """
 
     def __init__(self, config: DemonstratedConfig) -> None:
@@ -47,7 +47,7 @@ class ContextEncoder(nn.Module):
         return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[batch.demo_index])
 
     def _read(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
-        """Returns what a token reads in the cells of each pair, (P, D)."""
+        """Returns (P, D) codes of the pairs, read by a token before their cells."""
         cells = [
             F.embedding(grids.cells, table) + self.positions(grids) + side
             for grids, side in zip((inputs, outputs), self.sides, strict=True)
@@ -66,9 +66,9 @@ class Correspondence(nn.Module):
     """Encoder of where the colours of a pair's input are in its output.
 
     For each colour, the mean codes of its places in input and output are multiplied, and the
-    products are summed over colours. This bilinear pooling (Lin et al. 2015, arXiv 1504.07889)
-    keeps which place went where; a mean over cells does not. It does not depend on which colours
-    the grids have.
+    products are summed over colours. Unlike a mean over cells, this bilinear pooling (Lin et al.
+    2015, arXiv 1504.07889) keeps which place went where. It does not depend on which colours the
+    grids have.
     """
 
     def __init__(self, width: int, rank: int, d_context: int) -> None:
@@ -96,10 +96,10 @@ class Correspondence(nn.Module):
 
 
 def _by_length(inputs: Grids, outputs: Grids, read: Callable[[Grids, Grids], Tensor]) -> Tensor:
-    """Returns the results of `read` for P pairs, whose lengths are alike within a call.
+    """Returns the results of `read` for P pairs.
 
-    On a CPU pairs of other lengths are read apart, because padding costs time. A GPU reads all at
-    once, because there a kernel launch costs more than padding.
+    A CPU reads pairs of similar lengths together, because padding costs time. A GPU reads all pairs
+    at once, because a kernel launch costs more than padding.
     """
     lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
     if lengths.device.type != "cpu" or len(lengths) < 2:

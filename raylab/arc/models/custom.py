@@ -25,7 +25,7 @@ def build_custom(config: CustomConfig) -> GridModel:
 
 
 def import_model_classes(targets: Iterable[str]) -> None:
-    """Imports classes of models that a configuration names, so that checkpoints may be of them.
+    """Imports the model classes that a configuration names, so that checkpoints may use them.
 
     Raises:
         ConfigError: One cannot be imported, or is no class of models.

@@ -21,8 +21,8 @@ from raylab.config.models import DecoderOnlyConfig
 class DecoderOnly(AutoregressiveModel):
     """A decoder of one causal sequence: demonstrations, source, `SEPARATOR`, `START`, output.
 
-    The tokens of a sample are contiguous, with padding after the last. So positions do not depend
-    on the batch, and causal attention needs no mask.
+    The tokens of a sample are contiguous, with padding after the last, so that positions do not
+    depend on the batch and causal attention needs no mask.
     """
 
     def __init__(self, config: DecoderOnlyConfig) -> None:
@@ -77,7 +77,7 @@ class DecoderOnly(AutoregressiveModel):
         return self.output(self.norm(x))
 
     def _sizes(self, x: Tensor, lengths: Tensor, batch: Batch) -> Tensor:
-        """Returns the size logits, read at the separator after the source."""
+        """Returns the size logits, computed at the separator after the source."""
         separator = x[torch.arange(len(x), device=x.device), lengths - 1]
         return self.size_head(separator, batch.source.sizes)
 

@@ -50,7 +50,7 @@ class EncoderDecoder(AutoregressiveModel):
     def __init__(self, config: EncoderDecoderConfig | ChampionConfig) -> None:
         """Builds the model.
 
-        The parts draw their weights from PyTorch's random state, so their order must not change.
+        The layers draw their weights from PyTorch's random state, so their order must not change.
         """
         super().__init__()
         width, heads, d_ff = config.d_model, config.heads, config.d_ff
@@ -106,9 +106,9 @@ class EncoderDecoder(AutoregressiveModel):
         return self._decode(x, decoding, positions=positions, mask=mask)
 
     def _decode(self, x: Tensor, decoding: Decoding, **attention: Any) -> Tensor:
-        """Returns (B, L, 10) logits of (B, L, D) embedded cells, by the caches if they have any."""
-        parts = zip(self.decoder, decoding.memories, decoding.caches, strict=True)
-        for index, (layer, memory, cache) in enumerate(parts):
+        """Returns (B, L, 10) logits of (B, L, D) embedded cells after those in the caches."""
+        layers = zip(self.decoder, decoding.memories, decoding.caches, strict=True)
+        for index, (layer, memory, cache) in enumerate(layers):
             x = layer(x, memory=memory, cache=cache, **attention)
             if decoding.context is not None:
                 x = self.bridges[index](x, decoding.context)

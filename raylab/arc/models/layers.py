@@ -2,8 +2,8 @@
 
 Shape suffixes: B batch, L cells, H heads, D width. Padding lies after the last cell, so causal
 attention never sees it and needs no mask. A mask is only built where keys are padded and attention
-is bidirectional. There is no dropout on attention probabilities, so that training can use the fused
-kernels too.
+is bidirectional. Attention probabilities have no dropout, so that training can use the fused
+kernels.
 """
 
 import math
@@ -19,14 +19,14 @@ from raylab.arc.data.tasks import MAX_SIDE, PAD
 
 MAX_CELLS = MAX_SIDE * MAX_SIDE
 CACHE_GROWTH = 64
-"""Tokens that a full cache of keys and values grows by."""
+"""Tokens by which a full cache of keys and values grows."""
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask costs little on a CPU.
+    """Dropout with masks that cost little on a CPU.
 
-    PyTorch draws a CPU mask one float at a time, which takes a fifth of a training step here.
-    Sixteen random bits per element give the rate to 1/65536 in a quarter of the time.
+    PyTorch draws a CPU mask one float at a time, which takes a fifth of a training step. Sixteen
+    random bits per element give the rate to 1/65536 in a quarter of the time.
     """
 
     def __init__(self, rate: float) -> None:
@@ -68,8 +68,8 @@ class Positions(nn.Module):
 class EdgePositions(nn.Module):
     """Codes of a cell's distances from all four edges of its grid, a quarter of the width each.
 
-    One table serves all four, so that mirrored and transposed cells have the same quarters in
-    another order.
+    All four use one table, so that mirrored and transposed cells have the same quarters in another
+    order.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -134,7 +134,7 @@ class KeyValueCache:
     ) -> tuple[Tensor, Tensor]:
         """Adds tokens, and returns the keys and values at the first `count` positions.
 
-        The first tokens are kept as they are. Of later ones, one is added to each sample, (B, H, 1,
+        The first call stores all of its tokens; each later call adds one to each sample, (B, H, 1,
         D) at (B, 1) `positions`.
         """
         if not self.keys.numel():
@@ -208,7 +208,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model)
 
     def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
-        """Projects (B, L, D) `memory` once, for any number of calls."""
+        """Projects (B, L, D) `memory`, once for all calls."""
         return Memory(*_heads(self.key_value(memory), 2, self.heads), mask=mask)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
@@ -253,7 +253,7 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
-        """Projects (B, L, D) `memory` once, for any number of calls."""
+        """Projects (B, L, D) `memory`, once for all calls."""
         assert self.cross_attention is not None
         return self.cross_attention.remember(memory, mask)
 

@@ -22,8 +22,8 @@ from raylab.arc.models.base import (
 class ParallelModel(GridModel):
     """A model that writes all cells at once. A subclass defines `read` and `paint`.
 
-    In training the canvas has the output's true size; when it answers, that of `choose_sizes`. No
-    true cell is ever told, so that all of its figures are free-running.
+    The canvas has the output's true size in training, and the size of `choose_sizes` in answers. No
+    input has true cells, so that all figures are free-running.
     """
 
     teacher_forced: ClassVar[bool] = False
@@ -32,20 +32,20 @@ class ParallelModel(GridModel):
     def read(self, batch: Batch) -> tuple[Tensor, Any]:
         """Returns (B, 2, 30) logits of height - 1 and width - 1, and whatever `paint` needs.
 
-        `batch.target` is not to be read.
+        It must not read `batch.target`.
         """
 
     @abstractmethod
     def paint(self, batch: Batch, blank: Grids, encoded: Any) -> Sequence[Tensor]:
-        """Returns (B, T, 10) logits of the colours of a blank canvas, once or as it refines them.
+        """Returns (B, T, 10) logits of the colours of a blank canvas, one tensor per refinement.
 
-        Training compares each with the target, and the last is the answer. `batch.target` is not to
-        be read.
+        Training compares each tensor with the target, and the last one is the answer. It must not
+        read `batch.target`.
 
         Args:
             batch: B queries.
-            blank: a canvas for each query, of colour `PAD` and at most T cells.
-            encoded: what `read` returned.
+            blank: A canvas for each query, of colour `PAD` and at most T cells.
+            encoded: The second value that `read` returned.
         """
 
     def forward(self, batch: Batch) -> Logits:
@@ -60,7 +60,7 @@ class ParallelModel(GridModel):
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> Answers:
-        """Chooses the size, and on a canvas of it the likeliest colours."""
+        """Chooses the size, then the likeliest colours on a canvas of that size."""
         logits, encoded = self.read(batch)
         sizes = self.choose_sizes(batch, logits)
         blank = canvas(sizes.sides)

@@ -1,7 +1,6 @@
 """The recursive architecture: all cells at once, refined in a loop by one small block."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +30,7 @@ class SwiGLU(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """Attention and feed-forward, each of what is normed, and added."""
+    """Pre-norm transformer layer: self-attention, then feed-forward."""
 
     def __init__(self, config: RecursiveConfig) -> None:
         super().__init__()
@@ -49,9 +48,9 @@ class PreNormLayer(nn.Module):
 class Recursive(ParallelModel):
     """A block that reads source and canvas together and refines the canvas, step by step.
 
-    Each token has a latent state, each cell of the canvas an answer state besides. A step updates
-    the latent states `latent_steps` times from what is known, the answer and themselves, and then
-    the answer. Gradients stay within a step.
+    Each token has a latent state; each cell of the canvas also has an answer state. A step updates
+    the latent states `latent_steps` times, from the embedded tokens, the answer and themselves, and
+    then the answer states. Gradients stay within a step, unless only the last is supervised.
     """
 
     def __init__(self, config: RecursiveConfig) -> None:
@@ -68,32 +67,25 @@ class Recursive(ParallelModel):
         self.block_norm = nn.RMSNorm(width)
         self.latent = nn.Parameter(torch.randn(width))
         self.answer = nn.Parameter(torch.randn(width))
-        self.context = ContextEncoder(config) if config.context else None
-        self.told = nn.Linear(config.d_context, width, bias=False) if config.context else None
+        self.context = ContextEncoder(config)
+        self.widen = nn.Linear(config.d_context, width, bias=False)
         self.size_head = SizeHead(width)
         self.output = nn.Linear(width, COLOURS)
 
-    def read(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        context = None
-        if self.context is not None and self.told is not None:
-            context = self.told(self.context(batch, self.colours))
+    def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        context = self.widen(self.context(batch, self.colours))
         source = self._embed(batch.source, 0, context)
         mask = inside(batch.source)[:, None, None] if batch.source.padded else None
         summary = masked_mean(self._block(source, mask), batch.source.cells)
         return self.size_head(summary, batch.source.sizes), context
 
-    def paint(self, batch: Batch, blank: Grids, encoded: Tensor | None) -> Sequence[Tensor]:
-        """Returns the logits after each refinement, or after the last alone."""
-        config = self.config
-        steps = config.steps if self.training else config.answer_steps or config.steps
-        states = islice(self._refine(batch.source, blank, encoded), steps)
-        if config.supervise_last:
-            (*_, last) = states
-            return [self.output(last)]
-        return [self.output(y) for y in states]
+    def paint(self, batch: Batch, blank: Grids, encoded: Tensor) -> Sequence[Tensor]:
+        """Returns the logits after each refinement, or only after the last."""
+        states = list(self._refine(batch.source, blank, encoded))
+        return [self.output(y) for y in (states[-1:] if self.config.supervise_last else states)]
 
-    def _refine(self, source: Grids, target: Grids, context: Tensor | None) -> Iterator[Tensor]:
-        """Yields the (B, T, D) answer states after each refinement, without end."""
+    def _refine(self, source: Grids, target: Grids, context: Tensor) -> Iterator[Tensor]:
+        """Yields the (B, T, D) answer states after each refinement."""
         parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
         base, first = torch.cat(parts, dim=1), source.cells.shape[1]
         mask, room = None, (0, 0, first, 0)
@@ -101,7 +93,7 @@ class Recursive(ParallelModel):
             mask = torch.cat((inside(source), inside(target)), dim=1)[:, None, None]
         z = self.latent.expand_as(base)
         y = self.answer.expand_as(parts[1])
-        while True:
+        for _ in range(self.config.steps):
             for _ in range(self.config.latent_steps):
                 z = self._block(z + base + F.pad(y, room), mask)
             y = self._block(z + F.pad(y, room), mask)[:, first:]
@@ -114,10 +106,8 @@ class Recursive(ParallelModel):
             x = layer(x, mask)
         return self.block_norm(x)
 
-    def _embed(self, grids: Grids, role: int, context: Tensor | None) -> Tensor:
+    def _embed(self, grids: Grids, role: int, context: Tensor) -> Tensor:
         """Returns (B, L, D): colours (`PAD` on a canvas), positions, size, role and context."""
-        condition = self.size_code(grids.sizes) + self.roles.weight[role]
-        if context is not None:
-            condition = condition + context
+        condition = self.size_code(grids.sizes) + self.roles.weight[role] + context
         x = self.colours(grids.cells) + self.positions(grids) + condition[:, None]
         return self.dropout(self.embedding_norm(x))

@@ -1,4 +1,4 @@
-"""The size rule: the output's size as the demonstrations of a query agree on it. Nothing is learnt.
+"""The size rule, which is not trained: the output's size that the demonstrations agree on.
 
 It is right for 350 of the 400 evaluation tasks of ARC-AGI-1.
 """
@@ -15,9 +15,9 @@ def demonstrated_sizes(batch: Batch) -> Tensor:
     """Returns the sizes that the demonstrations imply, (B, 2) int64; 0 where they imply none.
 
     Height and width are those of the source times fixed ratios (1 where the size stays), or
-    swapped, or constant, or larger by fixed differences. The first of these that all demonstrations
-    shown with a query follow, and that gives sides of 1 to 30, decides: this order is right most
-    often on the training tasks of ARC-AGI-1. The target is not read.
+    swapped, or constant, or larger by fixed differences. The first of these rules that all
+    demonstrations of a query follow, and that gives sides of 1 to 30, decides; this order is right
+    most often on the training tasks of ARC-AGI-1. The target is not read.
     """
     source, index = batch.source.sizes, batch.demo_index
     if not index.shape[1]:

@@ -46,16 +46,11 @@ def test_a_zip_that_expands_is_refused_within_little_memory(tmp_path: Path, meth
         load(TaskSource.RE_ARC, path)
 
 
-@pytest.mark.parametrize("source", [TaskSource.RE_ARC, TaskSource.ARC_JSON])
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"PK\3\4", b"\xff", b"[" * 10**6, b'{"train":' * 10**6, re_arc_zip()[:-9]],
-    ids=["empty", "torn zip", "0xff", "deep lists", "deep objects", "zip without an end"],
-)
-def test_a_broken_file_is_refused(tmp_path: Path, source: TaskSource, content: bytes) -> None:
-    for name in ("x.zip", "x.json"):
-        path = tmp_path / name
-        path.write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"[" * 10**6, re_arc_zip()[:-9]], ids=len)
+def test_a_broken_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    for source in (TaskSource.RE_ARC, TaskSource.ARC_JSON):
         with memory(), pytest.raises(DataError, match=f"{path}"):
             load(source, path)
 
@@ -73,7 +68,6 @@ def test_altered_zips_give_tasks_or_typed_errors(tmp_path: Path) -> None:
 
 GROUPS = {f"task{number}": "x" for number in range(3)}
 READERS: dict[str, tuple[Any, Callable[[Path], object]]] = {
-    "arc": (TASK, lambda path: load(TaskSource.ARC_JSON, path)),
     "kaggle": ({"a": TASK, "b": TASK}, lambda path: load(TaskSource.ARC_JSON, path)),
     "re-arc": ([PAIR, PAIR], lambda path: load(TaskSource.RE_ARC, path.parent)),
     "taxonomy": ({"task0": "x", "b": "y"}, lambda path: group_tasks(make_tasks(2), str(path))),

@@ -4,9 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raylab.arc.data.batching import pad_grids
 from raylab.arc.data.generations import Redrawing, redraw, redrawing
-from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
 from tests.arc.conftest import make_tasks
 
@@ -83,19 +81,3 @@ def test_the_inverse_undoes_every_redrawing_of_a_task(symmetry: int) -> None:
         order = drawing.order or range(3)
         moved = [drawing.pair(TASK.demonstrations[at]) for at in order]
         assert content(drawn)[0] == content(Task("t", tuple(moved)))[0]
-
-
-def test_batches_are_redrawn_as_their_grids_are() -> None:
-    """Each grid of a batch has the redrawing of its task."""
-    tasks = make_tasks(40, demonstrations=1, questions=0, longest_side=9)
-    chosen = [redrawing(task.id, 0) for task in tasks]
-    assert len({drawing.symmetry for drawing in chosen}) == 8
-    colours = np.array([drawing.colours for drawing in chosen]).astype(np.int64)
-    symmetries = np.array([drawing.symmetry for drawing in chosen])
-    for side in (0, 1):
-        index = 2 * np.arange(len(tasks)) + side
-        ours = pad_grids(store_pairs(tasks), index, colours, symmetries)
-        plain = pad_grids(store_pairs(redraw(tasks, 0)), index)
-        assert all(np.array_equal(x, y) for x, y in zip(ours, plain, strict=True))
-        turned = pad_grids(store_pairs(tasks), index, None, symmetries)
-        assert np.array_equal(turned.rows, plain.rows) and np.array_equal(turned.cols, plain.cols)

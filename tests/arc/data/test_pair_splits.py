@@ -36,7 +36,6 @@ def prints(pairs: Sequence[Pair]) -> set[int]:
     [
         # 20 * 0.23 = 4.6, and 15 * 0.1 = 1.5.
         (20, {}, [13, 2, 5]),
-        (20, {"test_fraction": 0.5, "val_fraction": 0.5}, [5, 5, 10]),
         (20, {"select_on_test": True}, [15, 0, 5]),
         (3, {}, [1, 1, 1]),
         (2, {"select_on_test": True}, [1, 0, 1]),

@@ -1,5 +1,4 @@
 import json
-import logging
 import math
 from collections import Counter
 from pathlib import Path
@@ -92,7 +91,7 @@ def test_numbers_of_tasks_on_each_side(
         assert both == (sorted(train + val), [], test)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_groups_get_their_share_rounded_down_or_up(seed: int) -> None:
     tasks, groups = many(100)
     config = DataConfig(split_seed=seed, val_fraction=0.2)
@@ -107,7 +106,7 @@ def test_groups_get_their_share_rounded_down_or_up(seed: int) -> None:
             assert math.floor(n * share) <= drawn[group] <= math.ceil(n * share)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_terciles_of_output_size_are_balanced_within_a_group(seed: int) -> None:
     # one group, 30 tasks, sizes 1..30: 10 tasks a tercile, a fifth of each is 2
     sizes = {f"t{i:02}": 1 + i for i in range(30)}
@@ -128,7 +127,7 @@ def test_too_few_tasks_cannot_be_split(ids: str, select_on_test: bool, needed: s
     assert "data.split=FILE" in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
     tasks, groups = many(12)
     same = [{"t000", "t007", "t011"}, {"t001", "t002"}]
@@ -147,11 +146,11 @@ def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
 
 
 def test_split_file_of_three_lists_is_followed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
 ) -> None:
-    path = split_file(tmp_path, {"train": ["c", "a"], "val": ["b"], "test": ["d"]})
+    # The id x is of no loaded task.
+    path = split_file(tmp_path, {"train": ["c", "a", "x"], "val": ["b"], "test": ["d"]})
     assert split_by(path, "bcda") == ("ac", "b", "d")
-    assert not caplog.records
     with pytest.raises(DataError, match="two lists"):
         split_by(path, "abcd", select_on_test=True)
 
@@ -168,47 +167,16 @@ def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) 
         split_by(path, "aef", tasks=("a", "e", "f"))
 
 
-def test_a_file_that_parts_one_task_is_followed_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = split_file(tmp_path, {"train": ["a", "b", "c"], "val": ["d", "e"]})
-    tasks, groups = tasks_of("abcde"), dict.fromkeys("abcde", "g")
-    same = leaders(tasks, [{"a", "d"}, {"b", "c"}])
-    with caplog.at_level(logging.WARNING):
-        split = split_tasks(tasks, groups, DataConfig(split=str(path)), same)
-    train, _, test = sides_of(split)
-    assert test == ["d", "e"]
-    assert train in (["a"], ["b", "c"])
-    (record,) = caplog.records
-    assert "the same task stands on several sides: a (train), d (test)" in record.getMessage()
-
-
-def test_ids_missing_from_a_whole_task_set_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = split_file(tmp_path, {"train": ["a", "x"], "val": ["b", "y"], "test": ["c"]})
-    with caplog.at_level(logging.WARNING):
-        assert split_by(path, "abc") == ("a", "b", "c")
-        assert split_by(path, "abc", every=2) == ("a", "b", "c")
-    (record,) = caplog.records
-    assert f"{path}: 2 of its task ids are not loaded: x and y" in record.getMessage()
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ({"train": ["a"], "val": ["b"]}, "neither in train nor in val: c and d; "),
-        ({"train": ["a", "b", "c"], "val": ["d", "b", "c"]}, "in both train and val: b and c"),
+        ({"train": ["a"], "val": ["b"], "test": ["d"]}, "in none of the lists: c; "),
         ({"train": ["a"], "val": ["b", "c"], "test": ["d", "c"]}, "in both val and test: c"),
-        ({"train": ["a"], "val": ["b"], "test": ["c"]}, "neither in train nor in val nor in test"),
-        ({"train": ["a", "b", "c"], "val": ["d"], "test": ["x"]}, "loaded tasks is in test: "),
         ({"train": ["a", "b", "c", "d"], "val": []}, "none of the 4 loaded tasks is in val: "),
         ({"train": ["x"], "val": ["a", "b", "c", "d"]}, "none of the 4 loaded tasks is in train: "),
         ({"train": ["a"]}, "missing required field `val`; expected {"),
         ({"train": [], "val": [], "held": []}, "unknown field `held`"),
-        (["a"], "Expected `object`, got `array`"),
-        ({"train": "abcd", "val": []}, "train: Expected `array`, got `str`"),
-        ({"train": ["a"], "val": ["b", 3]}, "Expected `str`, got `int`"),
+        ({"train": ["a"], "val": ["b", 3]}, "val[1]: Expected `str`, got `int`"),
     ],
 )
 def test_unusable_split_file_is_refused(tmp_path: Path, content: Any, fault: str) -> None:

@@ -86,8 +86,7 @@ def uneven() -> PairStore:
 # The plan
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
+@pytest.mark.parametrize(("world", "batch_size"), [(1, 5), (2, 1), (3, 32)])
 def test_every_pair_once_an_epoch_over_all_workers(
     store: PairStore, world: int, batch_size: int
 ) -> None:
@@ -100,7 +99,7 @@ def test_every_pair_once_an_epoch_over_all_workers(
 
 
 @pytest.mark.parametrize("pairs", range(3, 8))
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 32])
+@pytest.mark.parametrize("batch_size", [2, 32])
 @pytest.mark.parametrize("world", [2, 3])
 def test_no_worker_gets_an_empty_step(pairs: int, batch_size: int, world: int) -> None:
     store = store_pairs([Task("a", tuple(line(colour) for colour in range(pairs)))])
@@ -172,13 +171,6 @@ def test_losses_are_divided_by_the_means_of_a_step(uneven: PairStore, world: int
     count = world * len(steps[0])
     assert cells == pytest.approx(uneven.lengths[:, 1].sum() / count)
     assert grids == pytest.approx(len(uneven.task_of) / count)
-
-
-def test_steps_have_like_numbers_of_cells(uneven: PairStore) -> None:
-    plan = plan_of(uneven, batch_size=32)
-    cells = [uneven.lengths[pairs_in([step]), 1].sum() for step in plan]
-    assert min(cells) > plan.mean_cells / 3
-    assert max(cells) < 2 * plan.mean_cells
 
 
 # The loader

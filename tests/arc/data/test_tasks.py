@@ -66,7 +66,6 @@ def zip_of(path: Path, members: dict[str, Json]) -> Path:
 @pytest.mark.parametrize(
     ("source", "subset", "count"),
     [
-        (TaskSource.ARC_AGI_1, Subset.TRAINING, 400),
         (TaskSource.ARC_AGI_1, Subset.ALL, 800),
         (TaskSource.ARC_AGI_2, Subset.TRAINING, 1000),
         (TaskSource.ARC_AGI_2, Subset.EVALUATION, 120),
@@ -104,8 +103,6 @@ def six_tasks(tmp_path: Path) -> Path:
     [
         ({}, "abcdef"),
         ({"every": 2}, "ace"),
-        ({"every": 9}, "a"),
-        ({"tasks": ("f", "b", "d")}, "bdf"),
         ({"tasks": ("f", "b", "d"), "every": 2}, "bf"),
     ],
 )
@@ -117,13 +114,7 @@ def test_tasks_and_every_keep_tasks_in_the_order_of_ids(
 
 @pytest.mark.parametrize(
     ("limit", "kept"),
-    [
-        (None, ([1, 2, 3], [4, 5])),
-        (2, ([1, 2], [])),
-        (3, ([1, 2, 3], [])),
-        (4, ([1, 2, 3], [4])),
-        (9, ([1, 2, 3], [4, 5])),
-    ],
+    [(None, ([1, 2, 3], [4, 5])), (2, ([1, 2], [])), (4, ([1, 2, 3], [4]))],
 )
 def test_pairs_per_task_keeps_demonstrations_first(
     six_tasks: Path, limit: int | None, kept: tuple[list[int], list[int]]
@@ -148,18 +139,13 @@ def test_unknown_ids_are_refused_with_the_nearest_known_one(tmp_path: Path) -> N
 def test_directory_of_task_files(tmp_path: Path) -> None:
     write(tmp_path / "a.json", task([PAIR, PAIR]))
     (tmp_path / "._a.json").write_bytes(b"\x00 left by another system")
-    (loaded,) = load_tasks(arc_json(tmp_path))
-    assert loaded.id == "a"
+    (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(task()).encode())
+    loaded, with_mark = load_tasks(arc_json(tmp_path))
+    assert (loaded.id, with_mark.id) == ("a", "b")
     assert len(loaded.demonstrations) == 2
     np.testing.assert_array_equal(loaded.questions[0].input, [[1, 2]])
     np.testing.assert_array_equal(loaded.questions[0].output, [[3], [4]])
     assert loaded.questions[0].output.dtype == np.uint8
-
-
-def test_single_task_file_and_byte_order_mark(tmp_path: Path) -> None:
-    file = tmp_path / "0a.json"
-    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(task()).encode())
-    assert [task.id for task in load_tasks(arc_json(file))] == ["0a"]
 
 
 @pytest.fixture
@@ -196,10 +182,8 @@ def test_unscored_test_pairs_are_left_out_and_counted(
 @pytest.mark.parametrize(
     ("solutions", "fault"),
     [
-        ([], "got `array`; expected {task id: [output grids]}"),
         ({"a": 3}, "task a: Expected `array`, got `int`; expected a list of output grids"),
         ({"a": []}, "task a: 0 outputs for 1 test pairs in"),
-        ({"a": [[[1], [1, 2]]]}, "task a: [0]: rows of 1 and of 2 cells"),
         ({"a": [[[1, 11]]]}, "task a: [0][0][1]: Expected `int` <= 9"),
     ],
 )
@@ -215,8 +199,6 @@ def test_faults_of_a_solutions_file_are_named(kaggle: Path, solutions: Json, fau
     [
         ([], "got `array`; expected {task id: {train, test}}"),
         ({}, "holds no task"),
-        ({"a": 5}, "task a: Expected `object`, got `int`; expected {train: "),
-        ({"a": {"train": [PAIR]}}, "task a: Object missing required field `test`"),
         ({"a": task([PAIR, pair(12)])}, "task a: train[1].input[0][0]: Expected `int` <= 9"),
     ],
 )
@@ -232,9 +214,7 @@ def test_wrong_structure_of_a_challenges_file_is_named(
 # re-arc
 
 
-@pytest.mark.parametrize(
-    "prefix", ["re_arc/tasks/", "tasks/", "deep/er/tasks/", "some_folder/", ""]
-)
+@pytest.mark.parametrize("prefix", ["re_arc/tasks/", "tasks/", ""])
 def test_re_arc_zip_with_any_prefix(tmp_path: Path, prefix: str) -> None:
     members = {f"{prefix}b.json": [pair(1), pair(2)], f"{prefix}a.json": [pair(3)]}
     file = zip_of(tmp_path / "x.zip", {"README.md": "text", "__MACOSX/._a.json": "", **members})
@@ -242,7 +222,7 @@ def test_re_arc_zip_with_any_prefix(tmp_path: Path, prefix: str) -> None:
     assert [(task.id, colours(task)) for task in loaded] == [("a", ([3], [])), ("b", ([1, 2], []))]
 
 
-@pytest.mark.parametrize("prefix", ["re_arc/tasks", "tasks", "."])
+@pytest.mark.parametrize("prefix", ["re_arc/tasks", "."])
 def test_re_arc_directory(tmp_path: Path, prefix: str) -> None:
     write(tmp_path / prefix / "a.json", [pair(1), pair(2)])
     (loaded,) = load_tasks(re_arc(tmp_path))
@@ -273,12 +253,6 @@ def test_re_arc_pairs_with_a_side_over_30_are_left_out_and_counted(
     assert "2 pairs with a side over 30 are left out (tasks: a)" in record.getMessage()
 
 
-def test_re_arc_task_with_only_oversize_pairs_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.json", [{"input": [[1]], "output": [[1] * 31]}])
-    text = message(re_arc(tmp_path))
-    assert f"{file}: task a: all pairs have a side over 30" in text
-
-
 def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     first = write(tmp_path / "seed1" / "tasks" / "a.json", [PAIR])
     second = write(tmp_path / "seed2" / "tasks" / "a.json", [PAIR])
@@ -287,8 +261,6 @@ def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     file = zip_of(tmp_path / "x.zip", {"1/tasks/a.json": [PAIR], "2/tasks/a.json": [pair(10)]})
     text = message(re_arc(file))
     assert f"task a occurs twice: {file}:1/tasks/a.json and {file}:2/tasks/a.json" in text
-    file = zip_of(tmp_path / "x.zip", {"re_arc/tasks/b.json": [pair(10)]})
-    assert f"{file}:re_arc/tasks/b.json: task b: [0].input[0][0]: " in message(re_arc(file))
 
 
 # Faults of grids, in both places of a task
@@ -297,16 +269,11 @@ def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("grid", "fault"),
     [
-        ([], ": Expected `array` of length >= 1"),
         ([[]], "[0]: Expected `array` of length >= 1"),
         ([[1]] * 31, ": Expected `array` of length <= 30"),
-        ([[1] * 31], "[0]: Expected `array` of length <= 30"),
         ([[1, 2], [3, 4], [5]], ": rows of 1 and of 2 cells"),
         ([[1, 2], [3, 10]], "[1][1]: Expected `int` <= 9"),
-        ([[1, 2], [-1, 0]], "[1][0]: Expected `int` >= 0"),
-        ([[1, True]], "[0][1]: Expected `int`, got `bool`"),
         ([[1, 1.0]], "[0][1]: Expected `int`, got `float`"),
-        ([[1, None]], "[0][1]: Expected `int`, got `null`"),
     ],
 )
 @pytest.mark.parametrize(("part", "side"), [("train", "input"), ("test", "output")])
@@ -325,15 +292,12 @@ def test_grid_faults_are_named(
     [
         (arc_json, [PAIR], "got `array`; expected {train: [pairs], test: [pairs]}; data=re_arc"),
         (arc_json, {"test": []}, "Object missing required field `train`; expected {train: "),
-        (arc_json, {"train": [PAIR]}, "Object missing required field `test`"),
         (arc_json, task(train=[]), "train: Expected `array` of length >= 1"),
         (arc_json, task(train=[PAIR, UNSCORED]), "train[1]: Object missing required field `out"),
-        (arc_json, task(test=[{"output": [[1]]}]), "test[0]: Object missing required field `input"),
-        (arc_json, task(train=[PAIR, [[1]]]), "train[1]: Expected `object`, got `array`"),
         (re_arc, task(), "got `object`; expected a list of pairs; data=arc_json reads"),
         (re_arc, [], "Expected `array` of length >= 1"),
         (re_arc, [PAIR, UNSCORED], "[1]: Object missing required field `output`"),
-        (re_arc, [PAIR, {**PAIR, "output": None}], "[1].output: Expected `array`, got `null`"),
+        (re_arc, [{"input": [[1]], "output": [[1] * 31]}], "all pairs have a side over 30"),
         (re_arc, [PAIR, {**PAIR, "input": [[0], [0, 1]]}], "[1].input: rows of 1 and of 2 cells"),
     ],
 )
@@ -350,39 +314,9 @@ def test_unreadable_places_are_refused(tmp_path: Path, read: Any) -> None:
     folder.mkdir()
     assert f"{folder}: holds no " in message(read(folder))
     file.write_text('{"train": [],\n "test": [}')
-    if read is arc_json:
-        assert f"there is JSON in {folder}" in message(read(tmp_path))
     text = message(read(folder))
     assert f"{file}: task b: not valid JSON: " in text
     assert "line 2 column 11" in text
-
-
-def test_all_malformed_tasks_are_told_at_once(tmp_path: Path) -> None:
-    two = {"input": [[1, 12]], "output": [[1], [2, 3]]}
-    write(tmp_path / "a.json", task())
-    files = {"b": task([PAIR, two], test=[pair(11)]), "d": {"train": [PAIR]}, "e": [PAIR]}
-    for name, content in files.items():
-        write(tmp_path / f"{name}.json", content)
-    (tmp_path / "c.json").write_text('{"train": [],\n "test": [}')
-    text = message(arc_json(tmp_path))
-    first, *faults = text.split("\n  ")
-    assert first == "4 faults (pairs, rows and columns count from 0):"
-    expected = [
-        "b: train[1].input[0][1]: Expected `int` <= 9",
-        "c: not valid JSON: ",
-        "d: Object missing required field `test`",
-        "e: Expected `object`, got `array`; expected {train: [pairs], test: [pairs]}",
-    ]
-    for fault, start in zip(faults, expected, strict=True):
-        assert fault.startswith(f"{tmp_path / start[0]}.json: task {start}")
-
-
-def test_of_many_faults_the_first_are_named_and_the_others_counted(kaggle: Path) -> None:
-    write(kaggle, {f"{n:02}": task(test=[UNSCORED]) for n in range(30)})
-    file = write(kaggle.parent / "arc_solutions.json", {f"{n:02}": [] for n in range(1, 30)})
-    first, *faults, rest = message(arc_json(kaggle)).split("\n  ")
-    assert (first, len(faults), rest) == ("29 faults:", 20, "and 9 more")
-    assert faults[0].startswith(f"{file}: task 01: 0 outputs for 1 test pairs in")
 
 
 # The maintainers' archives
