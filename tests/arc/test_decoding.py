@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids, pad_grids
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Grid, Pair, Task
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
-from raylab.arc.scoring.batch import solved
+from raylab.arc.scoring.batch import predict
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, limit_sides, size_head, small_model
 
@@ -138,15 +137,6 @@ def variants_of(output: Grid) -> list[tuple[Grid, bool]]:
     ]
 
 
-@torch.no_grad()
-def candidates_of(model: GridModel, batch: Batch) -> Tensor:
-    """Which samples teacher forcing gets right, cells and size."""
-    prediction, target = model(batch), batch.target
-    right = (prediction.cells.argmax(dim=-1) == target.cells) | (target.cells == PAD)
-    sizes = model.choose_sizes(batch, prediction.sizes).sides
-    return right.all(dim=1) & (sizes == target.sizes).all(dim=1)
-
-
 def test_candidates_alone_give_the_answer_for_all(
     model: GridModel, store: PairStore, small_config: ModelConfig
 ) -> None:
@@ -164,6 +154,5 @@ def test_candidates_alone_give_the_answer_for_all(
     batch = batch._replace(target=as_targets([target for _, target, _ in cases]))
     everything = exact_matches(model.answers(batch).grids, batch.target)
     assert everything.tolist() == expected
-    candidates = candidates_of(model, batch)
-    assert solved(model, batch, candidates).tolist() == expected
-    assert solved(model, batch, torch.ones_like(candidates)).tolist() == expected
+    with torch.no_grad():
+        assert predict(model, batch).solved.tolist() == expected

@@ -103,25 +103,16 @@ def test_zero_denominators(
     }
 
 
-# The objective
-
-
-def test_the_objective_weighs_tolerance_and_exactness() -> None:
-    cell, tolerance, exact = torch.tensor(0.9), torch.tensor(0.5), torch.tensor(0.25)
-    # 0.8 * 0.5 + 0.2 * 0.25 = 0.45
-    default = compute_dense_grid_objective(cell, tolerance, exact)
-    assert default.shape == ()
-    assert float(default) == pytest.approx(0.45)
+def test_the_objective_is_a_weighted_sum() -> None:
+    values = (torch.tensor(0.9), torch.tensor(0.5), torch.tensor(0.25))
     # 0.5 * 0.9 + 0.25 * 0.5 + 0.25 * 0.25 = 0.6375
-    weighed = compute_dense_grid_objective(
-        cell, tolerance, exact, w_cell=0.5, w_tol=0.25, w_ex=0.25
-    )
-    assert float(weighed) == pytest.approx(0.6375)
+    weighted = compute_dense_grid_objective(*values, w_cell=0.5, w_tol=0.25, w_ex=0.25)
+    assert weighted.shape == () and float(weighted) == pytest.approx(0.6375)
 
 
 @pytest.mark.parametrize(
     ("prediction", "target"),
-    [((2, 3), (3, 2)), ((2, 3), (1, 2, 3)), ((1, 2, 3), (2, 2, 3)), ((3,), (3,)), ((1,) * 4,) * 2],
+    [((2, 3), (3, 2)), ((1, 2, 3), (2, 2, 3)), ((3,), (3,))],
 )
 def test_wrong_shapes_are_refused(prediction: tuple[int, ...], target: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="shape"):
@@ -240,7 +231,7 @@ def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetri
     return metrics
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_batch_functions_agree_with_loops(seed: int) -> None:
     samples = random_samples(seed, 23)
     source, target, prediction = (padded([s[i] for s in samples]) for i in range(3))
@@ -252,7 +243,7 @@ def test_batch_functions_agree_with_loops(seed: int) -> None:
     assert values == pytest.approx({name: expected[name] for name in values}, abs=1e-7)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_metrics_of_epoch_and_groups_agree_with_loops(seed: int) -> None:
     samples = random_samples(seed, 60)
     metrics = counted(samples, batch_size=7)

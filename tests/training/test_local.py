@@ -19,6 +19,7 @@ from raylab.arc.inputs import read_inputs
 from raylab.arc.module import ArcModule
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.time_limit import Course
+from raylab.arc.training import Experiment
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
@@ -26,7 +27,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError, RunError
 from raylab.report import table
 from raylab.runs.run import Run
-from raylab.training import listeners, loop, outcome
+from raylab.training import listeners, local, loop, outcome
 from raylab.training.listeners import EpochListener
 from raylab.training.local import fit, train
 
@@ -141,7 +142,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
 
 
 def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
-    tmp_path: Path, sides: Sides
+    tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {
         "optimiser": "muon",
@@ -156,11 +157,20 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
     whole, expected = trained(config(tmp_path, "whole", **options), sides)
     with pytest.raises(Killed):
         trained(config(tmp_path, **options), sides, last=raises(Killed(), at=2))
-    told: list[int] = []
+    epochs: list[int] = []
+    build = local.build_experiment
+
+    def build_with_processes(*arguments: Any, **options: Any) -> Experiment:
+        experiment = build(*arguments, **options)
+        experiment.data.processes = 1
+        return experiment
+
+    # Batches that processes build are the same.
+    monkeypatch.setattr(local, "build_experiment", build_with_processes)
     run, metrics = trained(
-        config(tmp_path, **options), sides, last=lambda m: told.append(m.last.epoch)
+        config(tmp_path, **options), sides, last=lambda m: epochs.append(m.last.epoch)
     )
-    assert told == [3, 4]
+    assert epochs == [3, 4]
     assert figures(metrics) == figures(expected)
     assert checkpoints(run) == checkpoints(whole)
     last = checkpoint_path(EPOCHS)
