@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, ModelConfig
-from raylab.errors import CheckpointError, RunError
-from raylab.files import places_of
-from raylab.runs.run import Run, runs_in
+from raylab.errors import RunError
+from raylab.runs.run import Run
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
@@ -74,10 +73,6 @@ def _start_from(config: TrainConfig, model: str) -> TrainConfig:
 
     Sizes that the configuration itself sets stay; loading the weights fails if they differ.
     """
-    places = places_of(model, config.storage)
-    if not any(place.exists() for place in places):
-        looked = " and no ".join(map(str, places))
-        raise CheckpointError(f"init_from: there is no {looked}; {runs_in(config.storage)}")
     from raylab.arc.checkpoints import read_checkpoint
     from raylab.arc.trained_models import find_models
 

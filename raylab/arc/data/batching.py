@@ -51,10 +51,6 @@ class Grids(NamedTuple):
             yield row[: height * width].reshape(height, width)
 
     def select(self, index: Tensor) -> "Grids":
-        """Returns the grids at (N,) `index`."""
-        return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
-
-    def take(self, index: Tensor) -> "Grids":
         """Returns the grids at (N,) `index`, at least one, padded to their own longest."""
         lengths = self.sizes[index].prod(dim=1)
         longest = int(lengths.max())

@@ -22,20 +22,16 @@ def build_model(config: ModelConfig) -> GridModel:
     """Returns the network of `config`, freshly initialised from PyTorch's random state.
 
     Raises:
-        ConfigError: There is no such class of models, or it does not take the options.
+        ConfigError: A custom class cannot be imported, or does not take the options.
     """
-    model = _network(config)
-    model.size_rule = config.size_rule
-    return model
-
-
-def _network(config: ModelConfig) -> GridModel:
     match config:
         case ChampionConfig() | EncoderDecoderConfig():
-            return EncoderDecoder(config)
+            model = EncoderDecoder(config)
         case DecoderOnlyConfig():
-            return DecoderOnly(config)
+            model = DecoderOnly(config)
         case RecursiveConfig():
-            return Recursive(config)
+            model = Recursive(config)
         case CustomConfig():
-            return build_custom(config)
+            model = build_custom(config)
+    model.size_rule = config.size_rule
+    return model

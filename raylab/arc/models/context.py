@@ -110,5 +110,5 @@ def _by_length(inputs: Grids, outputs: Grids, read: Callable[[Grids, Grids], Ten
         if length - ordered[starts[-1]] > LENGTH_SPREAD:
             starts.append(index)
     alike = order.tensor_split(starts[1:])
-    results = [read(inputs.take(index), outputs.take(index)) for index in alike]
+    results = [read(inputs.select(index), outputs.select(index)) for index in alike]
     return torch.cat(results)[order.argsort()]

@@ -36,7 +36,7 @@ def _picture(dice: Dice, height: int, width: int) -> Grid:
 
 
 def _move(name: str, says: str, move: Callable[[Grid], Grid]) -> Family:
-    """Returns the family of grids, of which all eight symmetries differ, and of them moved."""
+    """Returns the family whose outputs are `move` of inputs without any symmetry."""
 
     def draw(dice: Dice, level: Level, _: Rule) -> Drawn:
         grid = _picture(dice, *level.shape(dice))
@@ -55,7 +55,7 @@ def shift(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only the box remains.")
 def crop(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws a box that is not in the corner where a copy of the input would show it."""
+    """Draws a box that is not in the top left corner, where a copy of the input would show it."""
     grid = np.zeros(level.shape(dice), np.uint8)
     height, width = (dice.between(2, side - 1) for side in grid.shape)
     top, left = dice.between(0, grid.shape[0] - height), dice.between(0, grid.shape[1] - width)
@@ -73,7 +73,7 @@ def double(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 
 def _beside(name: str, says: str, second: Callable[[Grid], Grid]) -> Family:
-    """Returns the family of grids, and of them with another beside (rule 0) or below (rule 1)."""
+    """Returns the family whose outputs are the input with `second` of it beside or below it."""
 
     def draw(dice: Dice, level: Level, rule: Rule) -> Drawn:
         grid = _picture(dice, level.side(dice), level.half(dice))
@@ -98,7 +98,7 @@ def half(dice: Dice, level: Level, rule: Rule) -> Drawn:
     "the axis: left and right, or top and bottom, match",
 )
 def symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Hides at least two rows, of several colours, which hardly any other rule restores."""
+    """Hides at least two rows of several colours, which hardly any other rule restores."""
     grid = dice.cells(*level.shape(dice), dice.sample(NONZERO, 6))
     height, width = grid.shape
     half = width // 2
@@ -127,7 +127,7 @@ def _draw_exchanges(dice: Dice, level: Level) -> Rule:
     "the old and the new colours",
 )
 def recolour(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws a grid that has all old and all new colours, so that it differs from an exchange."""
+    """Draws a grid with all old and all new colours, so that recolouring differs from swapping."""
     others = dice.palette(2, rule)
     grid = dice.cells(*level.shape(dice), (*rule, *others))
     dice.scatter(grid, rule)
@@ -151,7 +151,7 @@ def swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only one colour remains.", draw_colour, "the colour")
 def keep(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws a grid where other colours are commoner and rarer, so that the colour decides."""
+    """Draws a grid in which some colours are commoner and some rarer than the kept one."""
     others = dice.palette(3, rule)
     grid = dice.cells(*level.shape(dice), (0, *rule, *others))
     dice.scatter(grid, (*rule, *others))
@@ -182,7 +182,7 @@ def border(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, framed
 
 
-# They are about things on a background: boxes, points and lines.
+# They have objects on a background: boxes, points and lines.
 
 
 class _Box(NamedTuple):
@@ -203,7 +203,7 @@ class _Box(NamedTuple):
 
 
 def _boxes(dice: Dice, shape: Sequence[int], count: int, least: int, most: int) -> list[_Box]:
-    """Draws boxes that do not touch, of sides least..most; fewer where there is no room."""
+    """Draws boxes with sides least..most that do not touch; fewer if there is no room."""
     taken = np.zeros(tuple(shape), np.uint8)
     boxes: list[_Box] = []
     for _ in range(count * BOX_TRIES):
@@ -230,9 +230,9 @@ def gravity(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("The inside of closed rings is painted.", draw_colour, "the colour of the inside")
 def fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws rings; at level 2 and 3 some have a gap in a side, and stay empty.
+    """Draws rings; at levels 2 and 3 some have a gap in a side, and stay empty.
 
-    Some cells lie outside all rings, so that it is not everything beside a ring that is painted.
+    Some cells stay empty, so that painting all empty cells is wrong.
     """
     grid = np.zeros(level.shape(dice), np.uint8)
     boxes = _boxes(dice, grid.shape, level.number, 3, 2 + 2 * level.number)
@@ -255,9 +255,9 @@ def fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Two points of the same colour are joined.")
 def connect(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws pairs of points of a colour, and single points, all in lines of their own.
+    """Draws pairs of points of a colour, and single points, each in a line of its own.
 
-    Single points are not at the ends of their line, where a ray would not show.
+    No single point is at an end of its line, where a ray from it would not show.
     """
     grid = np.zeros(level.shape(dice), np.uint8)
     height, width = grid.shape
@@ -276,7 +276,7 @@ def connect(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 @family("Each point extends to the edge.", draw_direction, DIRECTIONS)
 def ray(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws points in lines of their own, none at the end of its line."""
+    """Draws points, each in a line of its own and not at its end."""
     grid = np.zeros(level.shape(dice), np.uint8)
     rays = grid.copy()
     height, width = grid.shape
@@ -303,7 +303,7 @@ def outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only the largest box remains.")
 def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws a box that is higher and wider than all others, one of which has its colour."""
+    """Draws a box that is higher and wider than all others, of which one has the same colour."""
     grid = np.zeros(level.shape(dice), np.uint8)
     remaining = grid.copy()
     boxes = _boxes(dice, grid.shape, 1 + level.number, 1, 2 + level.number)
@@ -324,7 +324,7 @@ def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 @family("The cells of each colour become a bar, longest first.")
 def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws colours that do not appear in the order of their bars, forwards or backwards."""
+    """Draws colours whose order of appearance is not that of their bars, nor the reverse."""
     counts = sorted(dice.sample(range(1, 3 + 2 * level.number), 2 + level.number), reverse=True)
     colours = dice.palette(len(counts))
     grid = np.zeros(level.shape(dice), np.uint8)
@@ -339,9 +339,9 @@ def bars(dice: Dice, level: Level, _: Rule) -> Drawn:
 
 @family("Columns are sorted by height.", draw_either, "ascending or descending")
 def sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
-    """Draws as many columns as rows at most, so that all heights can differ.
+    """Draws at most as many columns as rows, so that all heights can differ.
 
-    Neither a mirror nor a step to a side sorts them.
+    Neither mirroring nor shifting the grid sorts them.
     """
     height = level.side(dice)
     width = dice.between(level.low, height)
@@ -382,7 +382,7 @@ def logic(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("The left half is laid over the right half.")
 def overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws two halves with each case: either covers the other, and both are empty or differ."""
+    """Draws halves that differ in some coloured cells, and in some only the right one has a colour."""
     height, width = level.side(dice), level.even(dice)
     colours = dice.palette(4)
     left, right = (dice.cells(height, width // 2, (0, 0, 0, *colours)) for _ in range(2))

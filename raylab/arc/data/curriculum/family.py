@@ -1,7 +1,4 @@
-"""Families of tasks: generators of pairs, the rules of their tasks, and the dice they draw with.
-
-Draws are the same on every machine.
-"""
+"""Families of tasks: generators of pairs, the rules of tasks, and reproducible random draws."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -15,9 +12,9 @@ from raylab.errors import DataError
 
 T = TypeVar("T")
 Rule = tuple[int, ...]
-"""What tells the tasks of a family apart, such as a colour or a direction; empty if nothing."""
-TOLD_BY = 2
-"""The first numbers of a rule, which tell it from the others of its family."""
+"""The parameters of a task within its family, such as a colour or a direction; may be empty."""
+RULE_KEY = 2
+"""Number of first parameters in which rules of a family must differ."""
 RULE_DRAWS = 1000
 REJECTIONS = 1000
 """Draws without a new pair after which a task counts as exhausted."""
@@ -27,11 +24,11 @@ NONZERO = range(1, 10)
 
 
 class Dice:
-    """Draws from a stream of its own for each name and seed.
+    """A random stream for each name and seed, the same on every machine.
 
-    The stream is that of the raw 64-bit numbers of `PCG64`, seeded by `SeedSequence` with the seed
-    and the SHA-256 of the name. numpy keeps both as they are in all versions; the methods of
-    `Generator` have no such promise. A number below n is one of them modulo n.
+    It consists of the raw 64-bit numbers of `PCG64`, seeded by `SeedSequence` with the seed and the
+    SHA-256 of the name. Both are the same in all versions of numpy; the methods of `Generator` make
+    no such promise. A number below n is a raw number modulo n.
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -55,7 +52,7 @@ class Dice:
         return items[self.below(len(items))]
 
     def sample(self, items: Sequence[T], k: int) -> list[T]:
-        """Returns k different items, at most as many as there are, in random order."""
+        """Returns k different items in random order."""
         left = list(items)
         for i in range(k):
             j = self.between(i, len(left) - 1)
@@ -63,22 +60,22 @@ class Dice:
         return left[:k]
 
     def palette(self, count: int, without: Rule = ()) -> list[int]:
-        """Returns different colours 1..9 that are not those of a rule."""
+        """Returns different colours 1..9 that are not in `without`."""
         return self.sample([colour for colour in NONZERO if colour not in without], count)
 
     def cells(self, height: int, width: int, colours: Sequence[int]) -> Grid:
-        """Returns a grid whose cells have each one of the colours, equally likely."""
+        """Returns a grid whose cells have the colours with equal probability."""
         drawn = self._bits.random_raw((height, width)) % np.uint64(len(colours))
         return np.array(colours, np.uint8)[drawn]
 
     def scatter(self, grid: Grid, colours: Sequence[int]) -> None:
-        """Writes each of the colours, at most as many as cells, into a cell of its own."""
+        """Writes each of the colours into a different cell."""
         grid.flat[self.sample(range(grid.size), len(colours))] = colours
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of difficulty; the longest side of every pair is in low..high."""
+    """A level of difficulty. The longest side of every pair is in low..high."""
 
     number: int
     low: int
@@ -89,7 +86,7 @@ class Level:
         return dice.between(self.low, self.high)
 
     def half(self, dice: Dice) -> int:
-        """Returns a side, 3 or more, of which twice is a side of the level."""
+        """Returns half a side of the level, at least 3."""
         return dice.between(max(3, (self.low + 1) // 2), self.high // 2)
 
     def even(self, dice: Dice) -> int:
@@ -104,7 +101,7 @@ class Level:
 LEVELS = {level.number: level for level in (Level(1, 3, 6), Level(2, 7, 10), Level(3, 11, 15))}
 
 Drawn = tuple[Grid, Grid] | None
-"""Input and output; None if what was drawn does not show the rule."""
+"""Input and output; None if the drawn pair does not show the rule."""
 Draw = Callable[[Dice, Level, Rule], Drawn]
 DrawRule = Callable[[Dice, Level], Rule]
 
@@ -115,10 +112,10 @@ class Family:
 
     Attributes:
         name: Lower-case letters and underscores.
-        says: What its tasks ask for, in a sentence.
-        draw: Draws a pair that shows the rule, of sides of a level.
-        draw_rule: Draws the rule of a task; None if there is one task a level.
-        rule: What the rule is, in words.
+        says: Description of its tasks, a sentence.
+        draw: Draws a pair that shows the rule, with sides of a level.
+        draw_rule: Draws the rule of a task; None if the family has one task per level.
+        rule: Description of the rule.
     """
 
     name: str
@@ -128,9 +125,9 @@ class Family:
     rule: str = ""
 
     def rules(self, level: Level, count: int) -> list[Rule]:
-        """Returns `count` different rules, or all where there are fewer; the first stay first.
+        """Returns `count` different rules, or all if there are fewer; more begin with the same.
 
-        The rule at an index is the same at all levels, but harder levels may have more of it.
+        The rule at an index is the same at all levels, but may have more parameters at harder ones.
         """
         if self.draw_rule is None:
             return [()]
@@ -138,7 +135,7 @@ class Family:
         rules: dict[Rule, Rule] = {}
         for _ in range(RULE_DRAWS):
             rule = self.draw_rule(dice, level)
-            rules.setdefault(rule[:TOLD_BY], rule)
+            rules.setdefault(rule[:RULE_KEY], rule)
             if len(rules) == count:
                 break
         return list(rules.values())
@@ -146,10 +143,10 @@ class Family:
     def pairs(self, task: str, level: Level, rule: Rule, count: int, seed: int) -> tuple[Pair, ...]:
         """Returns the first `count` pairs of a task, of different inputs.
 
-        The pair at an index depends on seed, task and index alone. No output equals its input.
+        The pair at an index depends only on seed, task and index. No output equals its input.
 
         Raises:
-            DataError: the task has fewer pairs.
+            DataError: The task has fewer pairs.
         """
         dice = Dice(task, seed)
         pairs: dict[tuple[tuple[int, ...], bytes], Pair] = {}
@@ -173,7 +170,7 @@ class Family:
 def family(
     says: str, draw_rule: DrawRule | None = None, rule: str = ""
 ) -> Callable[[Draw], Family]:
-    """Makes the decorated generator of pairs the family of its name; see `Family`."""
+    """Decorates a generator of pairs, which becomes a `Family` of the same name."""
     return lambda draw: Family(draw.__name__, says, draw, draw_rule, rule)
 
 
