@@ -382,7 +382,7 @@ def logic(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("The left half is laid over the right half.")
 def overlay(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws halves that differ in some coloured cells, and in some only the right one has a colour."""
+    """Draws halves that differ in coloured cells, and cells that only the right half colours."""
     height, width = level.side(dice), level.even(dice)
     colours = dice.palette(4)
     left, right = (dice.cells(height, width // 2, (0, 0, 0, *colours)) for _ in range(2))
