@@ -1,6 +1,7 @@
 """The configuration classes of the jobs."""
 
 import importlib.util
+import sys
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -79,8 +80,6 @@ class TrainConfig(JobConfig):
 
 
 DEFAULT_TRIALS = 20
-GRID_TRIALS = 10_000
-"""Most combinations of a grid."""
 
 
 class TuneConfig(JobConfig):
@@ -101,7 +100,7 @@ class TuneConfig(JobConfig):
     """Tree-structured Parzen estimator, random search, or all combinations; no configuration is
     drawn twice."""
     trials: PositiveInt | None = None
-    """Most trials, fewer if the space has no more configurations; null is 20, for `grid` all."""
+    """Most trials, fewer if the space has fewer configurations; null is 20, for `grid` all."""
     concurrent: PositiveInt | None = None
     """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
@@ -122,38 +121,18 @@ class TuneConfig(JobConfig):
     @property
     def trial_count(self) -> int:
         """The number of trials."""
-        wanted = GRID_TRIALS if self.search is Search.GRID else self.trials or DEFAULT_TRIALS
-        return min(wanted, self.space.size or wanted)
+        size = self.space.size
+        by_default = size if size and self.search is Search.GRID else DEFAULT_TRIALS
+        return min(self.trials or by_default, size or sys.maxsize)
 
     @model_validator(mode="after")
-    def _grid_has_an_end(self) -> "TuneConfig":
-        if self.search is not Search.GRID:
-            return self
-        if endless := self.space.endless:
+    def _grid_is_finite(self) -> "TuneConfig":
+        endless = self.space.endless
+        if self.search is Search.GRID and endless:
             raise ValueError(
                 f"search=grid trains all combinations, and {', '.join(endless)} have no end of "
                 f"values: list some with choice, delete each ('~{endless[0]}'), or draw with "
                 "search=random"
-            )
-        size = self.space.size or 0
-        if size > GRID_TRIALS:
-            raise ValueError(
-                f"search=grid would train {size:,} combinations, at most {GRID_TRIALS:,}: list "
-                "fewer values, or draw with search=random"
-            )
-        if self.trials not in (None, size):
-            raise ValueError(
-                f"search=grid trains all {size} combinations, not {self.trials}: leave out trials, "
-                "or draw with search=random"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _trials_are_of_one_size(self) -> "TuneConfig":
-        if not isinstance(self.cluster.workers, int):
-            raise ValueError(
-                "cluster.workers is one number in a sweep: a trial that grew would take the places "
-                "of others"
             )
         return self
 

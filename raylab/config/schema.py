@@ -87,11 +87,10 @@ def problems_of(kind: type[BaseModel], error: ValidationError) -> list[ConfigPro
 
 @dataclass(frozen=True)
 class _Location:
-    """The key of an error, the keys beside it and the variant of their section."""
+    """The key of an error, and the keys of its section."""
 
     path: str
     siblings: tuple[str, ...]
-    variant: str | None
 
 
 class _Schema:
@@ -103,17 +102,16 @@ class _Schema:
         return self._keys(self._root, "", None)
 
     def locate(self, location: Sequence[int | str]) -> _Location:
-        path, node, variant = "", self._root, None
+        path, node = "", self._root
         siblings: tuple[str, ...] = ()
         for key in location:
             if "discriminator" in node:
-                variant = f"{path}.{node['discriminator']['propertyName']}={key}"
                 node = self.resolve({"$ref": node["discriminator"]["mapping"][key]})
                 continue
             siblings = tuple(node.get("properties", ()))
             path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
             node = self.resolve(_child(node, key))
-        return _Location(path, siblings, variant)
+        return _Location(path, siblings)
 
     def resolve(self, node: JsonSchema) -> JsonSchema:
         """Returns the node with its reference followed; for `X | None` the node of X."""
@@ -201,18 +199,9 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
         case "union_tag_invalid" | "union_tag_not_found":
             # It has the value.
             message = _cut(redact(message))
-        case "string_type" if isinstance(error["input"], int | float):
-            message = f"given {_shown(error['input'])}, should be text: quote it twice, \"'...'\""
         case _:
-            message = f"given {_shown(error['input'])}, {message}"
+            message = f"given {_cut(redact(json.dumps(error['input'])))}, {message}"
     return ConfigProblem(place.path, message)
-
-
-def _shown(value: object) -> str:
-    try:
-        return _cut(redact(json.dumps(value)))
-    except ValueError:
-        return "a number of thousands of digits"
 
 
 def _cut(text: str) -> str:
@@ -222,11 +211,9 @@ def _cut(text: str) -> str:
 def _unknown_key(schema: _Schema, place: _Location) -> str:
     parent, _, name = place.path.rpartition(".")
     keys = list(schema.keys())
-    elsewhere = [key.variant for key in keys if key.path == place.path and key.variant]
-    listed = f"keys of {place.variant or parent or 'this job'}: {', '.join(place.siblings)}"
-    if elsewhere:
-        verb = "has" if len(elsewhere) == 1 else "have"
-        return f"only {', '.join(elsewhere)} {verb} this key; {listed}"
+    listed = f"keys of {parent or 'this job'}: {', '.join(place.siblings)}"
+    if elsewhere := [key.variant for key in keys if key.path == place.path and key.variant]:
+        return f"a key of {', '.join(elsewhere)} alone; {listed}"
     if close := difflib.get_close_matches(name, place.siblings, 1):
         return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
     names = difflib.get_close_matches(name, [key.name for key in keys], 1)

@@ -13,7 +13,6 @@ from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.config.jobs import (
     AnnotateConfig,
-    BenchmarkConfig,
     EvaluateConfig,
     PipelineConfig,
     QualityConfig,
@@ -177,14 +176,13 @@ def test_a_cluster_is_joined_by_address_or_environment(
     assert ClusterConfig(address=address).address_to_join == (address or "10.0.0.1:6379")
 
 
-def test_the_fewest_and_the_most_workers_are_two_numbers_but_not_in_a_sweep() -> None:
+def test_the_fewest_and_the_most_workers_are_two_numbers() -> None:
     pair, fixed = (
         load_config(TrainConfig, [f"cluster.workers={workers}"]).cluster
         for workers in ("[1,8]", "[3,3]")
     )
     assert (pair.fewest_workers, pair.most_workers) == (1, 8) and not pair.is_this_process
     assert fixed.workers == 3
-    assert "one number in a sweep" in refusal(TuneConfig, "cluster.workers=[1,8]")
 
 
 def test_arc_prizes_scoring_is_of_the_published_tasks_unless_others_are_named() -> None:
@@ -236,54 +234,36 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("lr=3", "lr: unknown key; did you mean training.lr?"),
         *(
             (f"cluster.workers={workers}", "cluster.workers: should be a number above 0, or the")
-            for workers in ("[8,2]", "[2]", "[0,2]", "0", "many")
+            for workers in ("[8,2]", "[0,2]", "many")
         ),
-        ("cluster.label_selector={pool:-x}", "cluster.label_selector.pool: given"),
-        ("model.d_modle=3", "model.d_modle: unknown key; did you mean model.d_model?"),
         ("training.objective.qqq=1", "keys of training.objective: w_cell, w_tol, w_ex"),
         ("training.epochs=three", 'training.epochs: given "three", should be a valid integer'),
         ("training.lr=nan", "training.lr: given NaN, should be a finite number"),
-        ("cluster=3", "cluster: given 3, should be an object"),
-        ("training.betas=[0.9]", "training.betas[1]: is needed"),
-        ("name=a/b", 'name: given "a/b", should match pattern'),
-        # YAML lost the digits of a float.
-        ("name=1.50", "name: given 1.5, should be text: quote it twice"),
         ("model.heads=7", "model: d_model=160"),
-        ("model.d_model=1000000", "model.d_model: given 1000000, should be less than or equal to"),
         ("training.seed=18446744073709551616", "training.seed: given 18446744073709551616"),
         ("model.architecture=mlp", "model: Input tag 'mlp' found using 'architecture' does not"),
         ("data=re_arc", "data: source re_arc needs data.path"),
         ("model=decoder_onli", "model: no option decoder_onli; options: champion, custom, decoder"),
-        ("training.monitor=val_grid_acuracy", "should be 'val_solve_"),
         ("training.lr", "override 1: is not key=value"),
         ("name=a(b", "name: cannot be read at character 9; a value with special characters"),
         ("training.lr=0.1,0.2", "training.lr: a job takes one value, not a sweep"),
-        ("hydra.run.dir=x", "hydra: unknown key; keys of this job: storage, name"),
         ("name=${nothing}", "nothing"),
         ("storage='s3://key:x@bucket'", "storage: a URI must carry no password or key"),
         ("storage='s3://b/a#1'", "storage: a # in a URI is written %23"),
     ],
     TuneConfig: [
         ("space.training.lr.uniform=[1,2]", "space.training.lr: needs exactly one of"),
-        ("space.training.dropout.choice=[0.1]", "training has no key dropout; its keys: epochs"),
         ("space.model.champion.heads.choice=[4,3]", "a multiple of heads=3"),
         ("space.training.lr.log_uniform=[0.1,0.01]", "0.1 should be less than 0.01"),
-        ("space.training.epochs.integer=[0,5]", "epochs: given 0"),
-        ("space.model={custom: {demonstrations: {choice: [1]}}}", "target"),
     ],
     AnnotateConfig: [
         ("llm.annotators.0.endpoint=azure", "annotators.0.endpoint azure is none of endpoints: d"),
         ("+llm={budget: {tokens: 5}, evaluator: {max_tokens: null}}", "set evaluator.max_tokens"),
         ("llm.evaluator.extra={api_key: x}", "llm.evaluator.extra: api_key is archived with the"),
-        ("llm.evaluator.extra={user: Bearer x}", "user is archived with the call"),
         ("llm.evaluator.extra={service_tier: flex}", "service_tier is set by llm.lane"),
         ("llm.annotators.1.seed=1", "annotators.0 and annotators.1 are the same call"),
-        ("llm.annotators=[{model: m}]", "annotators has one model, should have two to seven"),
-        ("llm.annotators=[]", "protocol.stages=all needs llm.annotators: configure"),
         ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
-        ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
         ("llm.endpoints.default.api_key_env=sk-0123", "the name of an environment variable"),
-        ("+cases={path: a.jsonl, python: [os.path]}", "takes one source, has path, python"),
         ("~llm.adjudicator", "protocol.stages=all needs llm.adjudicator: configure"),
     ],
     ReviewConfig: [
@@ -300,10 +280,8 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("models=[champion,{architecture: champion, layer: 3}]", "models[1].layer: un")
     ],
     EvaluateConfig: [
-        ("models=[x] scoring.metric=val_solve_rate", "'solve_rate'"),
         ("models=[x] generations=[4294967296]", "generations[0]"),
     ],
-    BenchmarkConfig: [("model=champion", "model: unknown key; did you mean models?")],
 }
 
 
@@ -319,7 +297,7 @@ def test_a_mistake_is_told_with_key_value_and_expectation(
 
 def test_a_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
     message = refusal(TrainConfig, "model=decoder_only", "model.encoder_dropout=0.1")
-    assert "only model.architecture=champion, model.architecture=recursive have this key" in message
+    assert "a key of model.architecture=champion, model.architecture=recursive alone" in message
     for key in DecoderOnlyConfig.model_fields:
         assert re.search(rf"\b{key}\b", message)
     assert "context_heads" not in message

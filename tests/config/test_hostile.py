@@ -8,7 +8,6 @@ from raylab.config.base import JobConfig
 from raylab.config.compose import as_yaml, load_config
 from raylab.config.jobs import (
     AnnotateConfig,
-    EvaluateConfig,
     PipelineConfig,
     TrainConfig,
     TuneConfig,
@@ -27,8 +26,6 @@ LONG = "9" * 5000
     [
         (f"data.tasks=[{LONG}]", "data.tasks: cannot be read"),
         ("a" * 5000 + "=1", f"{'a' * 200}...: unknown key"),
-        (f"model.architecture={'a' * 5000}", "model: Input tag 'aaa"),
-        (f"model={'a' * 5000}", f"model: no option {'a' * 40};"),
         ("data.tasks=" + "[" * 2000, "data.tasks: cannot be read at character 2012"),
         ("a" + ".a" * 3000 + "=1", "recursion"),
     ],
@@ -50,12 +47,8 @@ REFERENCES = "".join(
         (REFERENCES, "is not read in a file: write the value itself"),
         ("[" * 100_000, "cannot be read as YAML"),
         (f"a: {'x' * 300_000}", "more than 262,144 bytes"),
-        (f"training: {{epochs: {LONG}}}", "cannot be read as YAML: Exceeds the limit"),
         (f"training: {{epochs: 0x{'f' * 5000}}}", "Exceeds the limit"),
         ("name: M\xfcller", "cannot be read as YAML"),
-        ("seed: !!int x", "cannot be read as YAML"),
-        ("name: !!binary eA==", "the configuration of train cannot be used"),
-        ("'a.b[0': 1", "the configuration of train cannot be used"),
         ("- 1", "no mapping"),
     ],
 )
@@ -88,31 +81,21 @@ def test_of_many_unknown_keys_few_are_listed(tmp_path: Path) -> None:
 SECRETS: dict[type[JobConfig], list[str]] = {
     TrainConfig: [
         "storage='s3://key:slash/hunter2@bucket/runs'",
-        "storage='s3://bucket/runs?region=eu&secret_key=hunter2'",
         "storage='s3://bucket/runs?secret%5Fk%65y=hunter2'",
         "storage='s3://key%3Ahunter2%40bucket/runs'",
-        "init_from='s3://key:hunter2@bucket'",
         "model.architecture='https://u:hunter2@host'",
         "name=hunter2(b",
-        "data.tasks=[hunter2",
         "hunter2",
         "sk hunter2=1",
-        "~model=hunter2",
     ],
     AnnotateConfig: [
         "llm.endpoints.default.base_url='u:hunter2@host'",
         "llm.endpoints.default.base_url='https://host/v1?pass%77ord=hunter2'",
-        "llm.endpoints.default.base_url='https://hunter2@host/v1'",
-        "llm.endpoints.default.base_url='https://host/v1#hunter2'",
         "llm.endpoints.default.api_key_env=sk-hunter2",
-        "llm.endpoints.default='https://u:hunter2@host'",
-        "llm.endpoints.default.limits='host/v1?key=hunter2'",
         "llm.endpoints.default.limits='host/v1?secret_key=hunter2'",
         "llm.evaluator.extra={api_key: hunter2}",
         "archive='postgresql://user%3Ahunter2@host/db'",
-        "name='s3://key:hunter2@bucket'",
     ],
-    EvaluateConfig: ["models=['s3://k:hunter2@b']", "generations=['s3://k:hunter2@b']"],
     PipelineConfig: ["take=['s3://key:hunter2@bucket']"],
 }
 
