@@ -58,7 +58,7 @@ from raylab.config.annotation import MOST_ANNOTATORS, ProtocolConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError, LabelError
 from raylab.llm.chat import Chat, Message, Reply
-from raylab.llm.prompts import PromptFile, Schema, neutral, shortened
+from raylab.llm.prompts import PromptFile, Schema, neutral, shorten
 from raylab.printable import join_names
 
 V = TypeVar("V")
@@ -299,7 +299,7 @@ class _Course:
         content = {
             "description": self._case.description,
             "code": self._form.show(classification.label),
-            "rationale": shortened(classification.rationale, prompt.shown),
+            "rationale": shorten(classification.rationale, prompt.shown),
         }
         read = partial(read_reply, self._form, ReportReply)
         report, repairs, calls = await self._ask(stage, settings.evaluator, prompt, content, read)
@@ -357,11 +357,11 @@ class _Course:
         length, evaluation = self._prompts.adjudicate.shown, self._evaluated[annotator]
         return {
             "code": self._form.show(self._labels[annotator]),
-            "rationale": shortened(self._classified[annotator].rationale, length),
+            "rationale": shorten(self._classified[annotator].rationale, length),
             "verdict": evaluation.verdict.value,
             "score": evaluation.score,
             "issues": list(evaluation.issues),
-            "summary": shortened(evaluation.summary, length),
+            "summary": shorten(evaluation.summary, length),
         }
 
     @property
@@ -403,7 +403,7 @@ class _Course:
                 again = [f"asked again: {problem}" for problem in problems]
                 return value, (*again, *repairs), tuple(calls)
             question = self._prompts.repair
-            said = shortened(neutral(reply.text), prompt.shown) or "(no text)"
+            said = shorten(neutral(reply.text), prompt.shown) or "(no text)"
             request = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
             turns = (*turns, Message("assistant", said), *request)
         raise _Unreadable(stage, "; asked again: ".join(problems), tuple(calls))

@@ -85,7 +85,7 @@ class AnswerRow:
         return self.call.key
 
     @property
-    def billed(self) -> Cost:
+    def cost(self) -> Cost:
         """The cost of the call."""
         call = self.call
         return Cost(1, call.prompt_tokens, call.completion_tokens, call.cost or 0.0)
@@ -386,7 +386,7 @@ def _answers(connection: Connection, rows: Mapping[str, AnyRow]) -> dict[str, Ca
 
 
 def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:
-    if isinstance(ending, AnswerRow) and ending.billed.tokens:
-        return cost.settle(held, billed=ending.billed)
+    if isinstance(ending, AnswerRow) and ending.cost.tokens:
+        return cost.settle(held, billed=ending.cost)
     is_free = isinstance(ending, EndRow) and not ending.paid
     return cost.settle(held, uncertain=Cost() if is_free else held)

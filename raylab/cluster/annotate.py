@@ -89,7 +89,7 @@ def _annotate(annotation: AnnotationRun) -> str:
     if config.cluster.address_to_join is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm)
-    for model in Prices(config.llm).unpriced():
+    for model in Prices(config.llm).find_unpriced():
         log_line(f"note: no price is known of {model}: give llm.prices to see what it costs")
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")

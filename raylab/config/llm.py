@@ -21,7 +21,7 @@ SECRET_FIELD = re.compile(
     r"secret|passw|credential|authorization|bearer|cookie|(api|access|private)-?key"
     r"|(^|-)token$|^(auth|key)$"
 )
-"""Names of fields of a request that hold secrets, in lower case with `-` for `_`."""
+"""Names of request fields that hold secrets, in lower case with `-` for `_`."""
 
 
 class Price(Strict):
@@ -64,7 +64,7 @@ class Limits(Strict):
 
 
 class ReplyFormat(StrEnum):
-    """The way an endpoint is made to answer in the requested format."""
+    """The way in which an endpoint is made to answer in the requested format."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT = "json_object"
@@ -89,7 +89,7 @@ class Address(Strict):
         if secret_in(base_url) or any(mark in base_url for mark in "@?#"):
             raise ValueError("must carry no key, because it is archived: use api_key_env")
         parts = urlsplit(base_url)
-        # The port raises a ValueError itself where it is no number of one.
+        # An invalid port raises a ValueError itself.
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError(f"given {base_url}, should start with http:// or https://")
         return base_url
@@ -108,7 +108,7 @@ class Endpoint(Address):
     """A server of chat models."""
 
     reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
-    """Format that the server can enforce; `text` only asks for it in the prompt."""
+    """Format that the server can enforce; with `text` only the prompt asks for it."""
     limits: Limits = Limits()
 
 
@@ -168,7 +168,7 @@ class ChatModel(Strict):
 
 
 class Budget(Strict):
-    """The most a run may spend. Then it stops; a larger budget and resume=true continue it."""
+    """The most that a run may spend. Then it stops; a larger budget and resume=true continue it."""
 
     tokens: PositiveInt | None = None
     money: PositiveFloat | None = None

@@ -61,16 +61,16 @@ class Reply:
         text: the message as received.
         response_model: model and version as the server names them.
         finish_reason: stop, length or content_filter, as the server says.
-        prompt_tokens: tokens of the request as billed; 0 where the server does not say.
+        prompt_tokens: tokens of the request as billed; 0 if the server does not say.
         completion_tokens: tokens of the reply, reasoning included; likewise.
         cost: price in the currency of `llm.prices`; None for a model without a price.
         seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
         cached: True if it came from the journal and cost nothing.
-        cached_prompt_tokens: those of the request that the server had cached.
-        reasoning_tokens: those of the reply that are reasoning.
-        lane: in which the call was answered.
-        written_prompt_tokens: those of the request that the server newly cached.
+        cached_prompt_tokens: tokens of the request that the server had cached.
+        reasoning_tokens: tokens of the reply that are reasoning.
+        lane: lane in which the call was answered.
+        written_prompt_tokens: tokens of the request that the server newly cached.
     """
 
     key: str
@@ -104,7 +104,7 @@ class Chat(Protocol):
             CallError: the endpoint refused the call.
             DeadlineError: no attempt was answered in time.
             EndpointError: the endpoint would answer no call.
-            BudgetError, StoppedError: nothing was sent; the budget is used up, or the run stops.
+            BudgetError, StoppedError: the budget is used up, or the run stops; nothing was sent.
         """
         ...
 
@@ -157,9 +157,9 @@ class Journal(Protocol):
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> Awaitable[object]:
-        """Queues a reply to be stored, which ends its claim; what it returns waits for the disk.
+        """Queues a reply to be stored, which ends its claim; returns what waits for the disk.
 
-        A claim that is asked for later is granted after the reply is durable.
+        A claim requested later is granted after the reply is durable.
         """
         ...
 

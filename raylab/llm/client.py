@@ -19,9 +19,9 @@ FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
 LONGEST_BACKOFF = 60.0
 LOOK_SECONDS = 1.0
-"""Longest pause in seconds before a new look at a call in flight elsewhere."""
+"""Longest pause in seconds before the journal is asked again about a call in flight elsewhere."""
 SUSPENDED_SECONDS = 30.0
-"""Longest wait for a claim, after which it is asked for again."""
+"""Age of a claim from which it is requested again."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
 
@@ -136,7 +136,7 @@ class Client:
     @property
     def concurrency(self) -> int:
         """The number of calls that may be in flight now, over all endpoints."""
-        return sum(connection.slots.allowed for connection in self._connections.values())
+        return sum(connection.slots.capacity for connection in self._connections.values())
 
     def stop(self) -> None:
         """Starts no further attempts; those in flight finish and are stored."""
@@ -228,9 +228,9 @@ class Client:
             call.since = started
         if isinstance(result, Failure):
             self._tell(call, result.outcome)
-            await self._journal.end(claim, paid=result.billed)
+            await self._journal.end(claim, paid=result.may_be_billed)
             return result
-        reply = self._priced(call, result)
+        reply = self._complete(call, result)
         self._tell(call, AttemptOutcome.OK, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         call.stored = self._finish(self._keep(stored))
@@ -243,7 +243,8 @@ class Client:
             endpoint, model = call.request.endpoint, call.request.model
             self._on_call(CallEvent(endpoint, model, outcome, call.seconds, reply))
 
-    def _priced(self, call: _Call, reply: Reply) -> Reply:
+    def _complete(self, call: _Call, reply: Reply) -> Reply:
+        """Returns a reply with its key, cost and time."""
         cost = self._prices.cost(
             call.request.endpoint,
             call.request.model,
@@ -270,7 +271,7 @@ class Client:
             call.since += call.seconds + pause
         is_late = self._timing.clock() + pause >= call.since + call.connection.deadline
         if is_late or failure.outcome in FINAL:
-            raise call.connection.failed(failure, call.request.model, call.attempts)
+            raise call.connection.count_failure(failure, call.request.model, call.attempts)
         return pause
 
     async def _keep(self, stored: Awaitable[object]) -> None:

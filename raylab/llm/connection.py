@@ -21,23 +21,23 @@ from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
 from raylab.llm.wire import AttemptOutcome, Failure, HttpResponse, read_completion, read_status
 
 SILENT_CALLS = 5
-"""Calls without an answer before their deadline, and none answered between, that end a run."""
+"""Calls in a row without an answer before their deadline that end a run."""
 REFUSED_CALLS = 50
-"""Calls refused in the same words, and none answered between, that end a run."""
+"""Calls in a row refused in the same words that end a run."""
 UNREACHED_DEADLINE = 120.0
 """Longest deadline in seconds while no connection to an endpoint was ever made."""
 TIMEOUTS = {Lane.STANDARD: 120.0, Lane.FLEX: 900.0}
-"""Seconds for one attempt where none are configured."""
+"""Seconds for one attempt by default."""
 CONNECT_TIMEOUT = 15.0
-"""Longest wait for a connection in seconds, and half of an attempt's at most: an attempt that ends
-without one was not sent, and costs nothing."""
+"""Longest wait for a connection in seconds, at most half the time of an attempt: an attempt that
+ends without a connection was not sent, and costs nothing."""
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 LARGEST_ANSWER = 1 << 22
-"""Most bytes of an answer, decompressed: the 200,000 characters that are read of a reply take up
-to 2.4 MB in JSON, and some servers repeat the thoughts of a model beside it."""
+"""Most bytes of a decompressed answer: the 200,000 characters of a reply that are read take up to
+2.4 MB in JSON, and some servers repeat the model's thoughts beside them."""
 LARGEST_ERROR = 1 << 16
-"""Bytes of any other answer that are read; the rest is not needed to show it."""
+"""Most bytes read of an error."""
 
 UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Causes of errors before anything was sent; httpx2 calls lost connections by the same names."""
@@ -51,7 +51,7 @@ class Timing:
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
-    """Seconds since the epoch, for dates that servers give."""
+    """Seconds since the epoch, which go on while the machine is suspended."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
     """Uniform in [0, 1)."""
@@ -60,8 +60,8 @@ class Timing:
 class Transport:
     """A sender of chat requests to one address, with the SDK's headers and HTTP client.
 
-    The SDK's own methods cost more than sending itself does. No redirect is followed: whoever may
-    redirect a call may send it to any host, and the archive would name another than answered.
+    The SDK's own methods cost more than sending does. Redirects are not followed: they could lead
+    to any host, and the archive would name another one.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Connection:
         self._not_before = float("-inf")
         self._error: LlmError | None = None
         self._ended = asyncio.Event()
-        self._answered = self._reached = self._warned = False
+        self._has_answered = self._reached = self._warned = False
         self._failed = Counter[str]()
         """Calls that failed since the last answer, by the words of their refusal."""
         trust_env = self.endpoint.base_url is not None
@@ -196,7 +196,7 @@ class Connection:
                 self.check()
 
     async def settle(self, tokens: int, calls: int = 0) -> None:
-        """Gives back what an attempt did not use."""
+        """Gives back the tokens and calls that an attempt did not use."""
         if self.limiter is not None:
             await self.limiter.settle(self.name, tokens, calls)
 
@@ -217,8 +217,8 @@ class Connection:
             self._reached |= result.was_sent
             result = replace(result, message=self.redact(result.message))
             return await self._slow_down(result, started)
-        self.slots.answered()
-        self._answered = self._reached = True
+        self.slots.count_answer()
+        self._has_answered = self._reached = True
         self._failed.clear()
         self._warn_without_usage(result)
         return replace(
@@ -232,17 +232,17 @@ class Connection:
         if not (reply.prompt_tokens or self._warned):
             self._warned = True
             LOGGER.warning(
-                "endpoint %s gives no usage that can be true: such calls count as much as they may",
+                "endpoint %s reports no plausible usage: its calls count at their maximum",
                 self.name,
             )
 
     async def _slow_down(self, failure: Failure, started: float) -> Failure:
-        """Lets all calls of the endpoint wait where it has refused one for their number."""
+        """Makes all calls of the endpoint wait if it refused one because of their number."""
         if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
-            self.slots.failed()
+            self.slots.count_failure()
             return failure
         now = self.timing.clock()
-        fell = self.slots.refused(started, now)
+        fell = self.slots.count_refusal(started, now)
         pause = PAUSE * fell if failure.pause is None else failure.pause
         self._not_before = max(self._not_before, now + pause)
         if self.limiter is not None and pause > 0:
@@ -259,16 +259,16 @@ class Connection:
             return _broken(error)
         status, _, answer = response
         if not 200 <= status < 300:
-            return read_status(response, self.timing.now(), self._answered, self.lane)
+            return read_status(response, self._has_answered, self.lane)
         if len(answer) > LARGEST_ANSWER:
             return Failure(
                 AttemptOutcome.OVERSIZED,
-                f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
-                "base_url is that of a chat endpoint",
+                f"the answer has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check "
+                "that base_url is that of a chat endpoint",
             )
         return read_completion(answer, most, self.lane)
 
-    def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
+    def count_failure(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""
         words, kind, most = failure.message, EndpointError, 1
         if failure.outcome in (AttemptOutcome.REFUSED, AttemptOutcome.OVERSIZED):
@@ -288,7 +288,7 @@ class Connection:
 
 
 def _broken(error: BaseException) -> Failure:
-    """Returns the failure that an error of the HTTP client means; it wraps the cause in its own."""
+    """Returns the failure that an error of the HTTP client, or one of its causes, means."""
     was_made = True
     while True:
         was_made &= not isinstance(error, UNCONNECTED)

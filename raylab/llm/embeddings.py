@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH = 64
 """Texts in a request."""
 LONGEST = 8000
-"""Most characters of a text that are sent; models refuse texts of more than some 8,000 tokens."""
+"""Most characters of a text that are sent; models refuse texts of more than about 8,000 tokens."""
 CONCURRENCY = 8
 RETRIES = 5
 TIMEOUT = 120.0
@@ -49,14 +49,14 @@ def embed_texts(
     """Returns the vector of each text, shape (texts, dimensions).
 
     Args:
-        texts: Texts of which the first 8,000 characters count.
+        texts: Texts, of which only the first 8,000 characters are sent.
         model: The model and its endpoint.
         kept: Directory of answered batches, so that none is asked for twice.
         progress: Called with the number of texts of each batch that is done.
 
     Raises:
         ConfigError: The key is not in the environment.
-        EndpointError: The endpoint refuses, stays silent or answers with other than vectors.
+        EndpointError: The endpoint refuses, does not answer, or answers with something else.
     """
     # Takes a second to import, and few jobs embed.
     from openai import DefaultHttpxClient, OpenAI, OpenAIError
@@ -76,20 +76,24 @@ def embed_texts(
         )
         try:
             vectors: list[Vectors] = []
-            for part in pool.map(lambda batch: _embed(batch, model, client, kept), batches):
-                vectors.append(part)
-                progress(len(part))
+            for embedded in pool.map(
+                lambda batch: _embed_batch(batch, model, client, kept), batches
+            ):
+                vectors.append(embedded)
+                progress(len(embedded))
         except (OpenAIError, ValueError) as error:
             raise EndpointError(
                 f"embeddings of {model.model} at {model.base_url}: {Redactor([key])(str(error))}; "
                 "resume=true goes on with what was answered"
             ) from error
-    if len({part.shape[1] for part in vectors}) > 1:
+    if len({batch.shape[1] for batch in vectors}) > 1:
         raise EndpointError(f"{model.model} at {model.base_url} gives vectors of several lengths")
     return np.concatenate(vectors) if vectors else np.zeros((0, 0))
 
 
-def _embed(texts: Sequence[str], model: EmbeddingModel, client: "OpenAI", kept: Place) -> Vectors:
+def _embed_batch(
+    texts: Sequence[str], model: EmbeddingModel, client: "OpenAI", kept: Place
+) -> Vectors:
     cut = [text[:LONGEST] for text in texts]
     request = json.dumps([model.base_url, model.model, model.dimensions, cut])
     place = kept / f"{hashlib.sha256(request.encode()).hexdigest()}.npy"

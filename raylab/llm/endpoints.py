@@ -1,4 +1,4 @@
-"""Access to endpoints: checked before any call; keys are removed from what servers say."""
+"""Access to endpoints: early checks, and the removal of keys from the text of servers."""
 
 import os
 import re
@@ -15,10 +15,10 @@ from raylab.config.llm import Address, Endpoint
 from raylab.errors import ConfigError, EndpointError
 
 LOOK_SECONDS = 2.0
-"""Longest wait for a connection, after which it stays unknown whether there will be one."""
+"""Longest wait for a connection; after that an endpoint counts as reachable."""
 SHORTEST = 12
-"""Shortest piece of a key that is removed, in characters. It is longer than the words that models
-answer with, so that a key of such words spoils no answer. A shorter key is no secret."""
+"""Shortest piece of a key that is removed, in characters. It is longer than the words of answers,
+so that a key made of such words spoils none. A shorter key is no secret."""
 BLANK = "***"
 WORD = re.compile(r"[\w%+/=.~-]+")
 """A word that may be a key or hold one."""
@@ -89,7 +89,7 @@ def find_key(name: str, endpoint: Address) -> SecretStr:
 
 
 def _try_connection(address: str) -> str | None:
-    """Returns why there can be no connection; None if there is one, or it stays unknown."""
+    """Returns the reason why a connection fails; None if it succeeds or takes too long."""
     url = urlsplit(address)
     port = url.port or {"http": 80, "https": 443}[url.scheme]
     try:
@@ -102,9 +102,9 @@ def _try_connection(address: str) -> str | None:
 
 
 class Redactor:
-    """Removes keys, plain or percent-encoded, from what servers say.
+    """A function that removes keys, plain or percent-encoded, from the text of servers.
 
-    A word is blanked that has the first `SHORTEST` characters of a key, or twice as many in a row.
+    It blanks each word with the first `SHORTEST` characters of a key, or twice as many in a row.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -117,7 +117,7 @@ class Redactor:
         }
 
     def __call__(self, text: str) -> str:
-        """Returns the text with `BLANK` for what holds a piece of a key."""
+        """Returns the text with `BLANK` for each word that holds a piece of a key."""
         if not self._is_in(text):
             return text
         text = WORD.sub(lambda word: BLANK if self._is_in(word[0]) else word[0], text)

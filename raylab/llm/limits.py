@@ -1,7 +1,7 @@
-"""Limits on the calls to an endpoint: how many at once, and how many calls and tokens a minute.
+"""Limits on the calls to an endpoint: calls in flight, and calls and tokens a minute.
 
-How many at once finds itself, in each process for its share. The limits a minute are shared by all
-processes of a run: `RateLimiter` is synchronous, and reached through a `RateLimiterClient`.
+Each process adapts its own share of the calls in flight. The limits a minute are shared by all
+processes of a run, which reach the `RateLimiter` through a `RateLimiterClient`.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ GROWTH = 1.05
 FALL = 0.8
 """Fall with the first HTTP 429 of an episode, whose calls were all sent before the fall."""
 PAUSE = 15.0
-"""Seconds after a fall in which no call is sent, unless the server asks for others."""
+"""Seconds without calls after a fall, unless the server asks for another pause."""
 MINUTE = 60.0
 RECHECK = 1.0
-"""Longest wait for tokens before the next look, since calls that end give tokens back."""
+"""Longest wait for tokens before asking again, because calls that end give tokens back."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Share:
 
 
 def calls_at_once(llm: LlmConfig) -> tuple[int, int]:
-    """Returns with how many calls any endpoint in use starts, at least, and takes, at most."""
+    """Returns the fewest calls in flight that an endpoint in use starts with, and the most."""
     limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
     return min(limit or FIRST for limit in limits), max(limit or MOST for limit in limits)
 
@@ -54,53 +54,53 @@ def limited_endpoints(llm: LlmConfig) -> set[str]:
 
 
 class Slots(asyncio.Semaphore):
-    """Places for calls in flight, whose number finds itself."""
+    """Places for calls in flight, whose number adapts to the endpoint."""
 
     def __init__(self, limits: Limits, share: Share) -> None:
         most = limits.concurrency or MOST
         self.most = share.take(most)
         """Calls that may ever be in flight."""
         self._least = share.take(min(LEAST, most))
-        self._allowed = float(share.take(limits.concurrency or FIRST))
+        self._capacity = float(share.take(limits.concurrency or FIRST))
         self._surplus = 0
-        """Places that go with the next calls to end."""
+        """Places that the next calls to end take with them."""
         self._clean = 0
         self._fell = float("-inf")
-        super().__init__(self.allowed)
+        super().__init__(self.capacity)
 
     @property
-    def allowed(self) -> int:
+    def capacity(self) -> int:
         """The number of calls that may be in flight now."""
-        return int(self._allowed)
+        return int(self._capacity)
 
     def release(self) -> None:
-        """Frees a place, unless there are more than are allowed."""
+        """Frees a place, unless there are more than the capacity."""
         if self._surplus:
             self._surplus -= 1
         else:
             super().release()
 
-    def answered(self) -> None:
+    def count_answer(self) -> None:
         """Counts an answer; grows after a clean round."""
         self._clean += 1
-        if self._clean >= self.allowed:
+        if self._clean >= self.capacity:
             self._clean = 0
-            before, self._allowed = self.allowed, min(self._allowed * GROWTH, self.most)
-            for _ in range(self.allowed - before):
+            before, self._capacity = self.capacity, min(self._capacity * GROWTH, self.most)
+            for _ in range(self.capacity - before):
                 self.release()
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Counts an attempt without an answer: the round is not clean."""
         self._clean = 0
 
-    def refused(self, sent: float, now: float) -> bool:
-        """Counts an HTTP 429 to an attempt of time `sent`; True if it begins an episode."""
+    def count_refusal(self, sent: float, now: float) -> bool:
+        """Counts an HTTP 429 to an attempt sent at `sent`; returns True if it begins an episode."""
         self._clean = 0
         if sent <= self._fell:
             return False
-        before, self._allowed = self.allowed, max(self._allowed * FALL, self._least)
+        before, self._capacity = self.capacity, max(self._capacity * FALL, self._least)
         self._fell = now
-        self._surplus += before - self.allowed
+        self._surplus += before - self.capacity
         return True
 
 
@@ -140,11 +140,11 @@ class _Rate:
 
 
 class RateLimiter:
-    """Grants attempts evenly, within the limits a minute of each endpoint.
+    """A limiter that grants attempts evenly, within the limits a minute of each endpoint.
 
-    In any minute an endpoint gets at most its calls, and its tokens and those of one call. Nobody
-    who is refused is queued, and nothing is kept of who was granted: a dead process holds no place,
-    and a limiter that starts anew grants one call too many at most.
+    In any minute an endpoint gets at most its calls, and its tokens plus those of one call. The
+    limiter queues no refused attempt and remembers no granted one: a dead process holds no place,
+    and a limiter that restarts grants at most one call too many.
 
     Args:
         limits: Limits by endpoint.

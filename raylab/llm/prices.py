@@ -1,6 +1,6 @@
-"""What calls cost: prices per million tokens, as configured or as the package genai-prices knows.
+"""Prices per million tokens, from the configuration or the package genai-prices.
 
-The prices of the package are those that it was released with: nothing is fetched.
+The package's prices are those of its release; nothing is fetched.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ PACKAGED = DataSnapshot(providers, from_auto_update=False)
 class Prices:
     """The prices of the models that the roles use, at their endpoints.
 
-    A configured price counts in the lane that the run uses. A packaged one is that of the lane in
-    which a call was answered, and that of the standard lane where the package names no other.
+    A configured price holds in the lane of the run. A packaged price is that of the lane in which a
+    call was answered, or of the standard lane if the package has no other.
 
     Raises:
         ConfigError: The budget is in money, and a model has no price.
@@ -59,7 +59,7 @@ class Prices:
     ) -> float | None:
         """Returns the price of calls by their tokens; None for a model without a price.
 
-        Of the tokens of the requests, `cached` were cached before, and `written` newly cached.
+        Of the `prompt` tokens, `cached` were cached before, and `written` were newly cached.
         """
         price = self._prices.get((endpoint, model, lane))
         if price is None:
@@ -77,7 +77,7 @@ class Prices:
         )
         return max((cost for cost in costs if cost is not None), default=None)
 
-    def unpriced(self) -> Iterator[str]:
+    def find_unpriced(self) -> Iterator[str]:
         """Yields the models without a price that are not the embedded one, with their endpoints."""
         for (endpoint, model, lane), price in self._prices.items():
             if lane is Lane.STANDARD and price is None and endpoint in self._billed:
@@ -101,7 +101,7 @@ def _find_packaged(base_url: str | None, model: str, lane: Lane) -> Price | None
 
 
 def _rate(price: Decimal | TieredPrices | None) -> float | None:
-    """Returns a price of the package; where it grows with the request, that of the short ones."""
+    """Returns a price of the package; if it grows with the request, that of short requests."""
     if price is None:
         return None
     return float(price.base if isinstance(price, TieredPrices) else price)

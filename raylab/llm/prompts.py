@@ -26,7 +26,7 @@ Files = tuple[tuple[str, str], ...]
 """Names, without extensions, and sources of a prompt's file and its included files."""
 
 SHARED = resources.files("raylab.llm") / "prompt_files"
-"""The folder of what the prompts of all codebooks share."""
+"""The folder of the files that the prompts of all codebooks share."""
 FENCE_DIGITS = 8
 VERSION = re.compile(r"\{#- version (\S+) -#\}")
 TURNS = re.compile(r"<(?=[|\uff5c]|/?(?:s|bos|eos|(?:start|end)_of_turn)>|<?/?SYS>)|\[(?=/?INST\])")
@@ -86,13 +86,13 @@ class PromptFile:
         """Returns the turns of a call.
 
         Args:
-            **content: the variables of the file; `fenced` and `keys` are there anyway.
+            **content: the variables of the file, besides `fenced` and `keys`.
 
         Raises:
             jinja2.UndefinedError: A variable is missing.
         """
         blocks = self._template.blocks
-        context = self._template.new_context({"fenced": fenced, "keys": self.keys, **content})
+        context = self._template.new_context({"fenced": fence, "keys": self.keys, **content})
         return tuple(
             Message(role, "".join(blocks[role](context)).strip())
             for role in ("system", "user")
@@ -111,7 +111,7 @@ def read_prompt(
     """Reads a prompt from a folder of `.j2` files; the arguments are those of `PromptFile`.
 
     Args:
-        folder: The folder; what it lacks is taken from that of all codebooks.
+        folder: The folder; files that it lacks come from the folder of all codebooks.
         name: Name of its file.
         schema: Schema of the reply.
         longest: Longest description.
@@ -131,7 +131,7 @@ def read_prompt(
     return PromptFile(name, version[1], ((name, source), *files), schema, longest, shown)
 
 
-def fenced(text: str, label: str) -> str:
+def fence(text: str, label: str) -> str:
     """Returns foreign text between two tags that it cannot contain.
 
     The tags carry a hash of the text, so that equal calls stay equal.
@@ -146,11 +146,11 @@ def fenced(text: str, label: str) -> str:
 
 def neutral(text: str) -> str:
     """Returns the text with a space in all that a server may take for the border of a turn."""
-    return TURNS.sub(lambda found: found[0] + " ", text)
+    return TURNS.sub(lambda border: border[0] + " ", text)
 
 
-def shortened(text: str, longest: int) -> str:
-    """Returns the first characters of a text, with a note of how many are left out."""
+def shorten(text: str, longest: int) -> str:
+    """Returns the first characters of a text, and a note with the number of those left out."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]} [{len(text) - longest} characters left out]"

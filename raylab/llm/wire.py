@@ -1,6 +1,5 @@
 """The wire format of OpenAI-compatible endpoints: requests, completions and failures."""
 
-import email.utils
 import math
 import re
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ SHOWN = 400
 BYTES_PER_TOKEN = 3
 """Lower than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
 HIDDEN_TOKENS = 200_000
-"""Most tokens that a server is believed to add to a request or a reply, about a long context."""
+"""Most tokens that a server can plausibly add to a request or a reply: about a long context."""
 
 CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
 
@@ -43,14 +42,14 @@ class AttemptOutcome(StrEnum):
     MALFORMED = "malformed"
     """HTTP 200 without a chat completion."""
     OVERSIZED = "oversized"
-    """HTTP 200 with more than is read of any answer; another attempt would be paid too."""
+    """HTTP 200 with a body beyond the limit; another attempt would be paid too."""
     REFUSED = "refused"
     """This call would be refused again."""
     UNUSABLE = "unusable"
     """Every call would be refused: wrong key, model, address or format, or no credit left."""
 
 
-BILLED = {AttemptOutcome(name) for name in ("timeout", "connection", "malformed", "oversized")}
+BILLABLE = {AttemptOutcome(name) for name in ("timeout", "connection", "malformed", "oversized")}
 FINAL = {AttemptOutcome.OVERSIZED, AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE}
 
 
@@ -60,8 +59,8 @@ class Failure:
 
     Attributes:
         outcome: result of the attempt; never OK.
-        message: the problem, in the server's words where it sent any.
-        pause: seconds that the server asks to wait; None if it does not.
+        message: the problem, in the server's words if it sent any.
+        pause: seconds that the server asks to wait; None if it does not ask.
         was_sent: False if no connection was made.
     """
 
@@ -71,9 +70,9 @@ class Failure:
     was_sent: bool = True
 
     @property
-    def billed(self) -> bool:
-        """True if the server may count the attempt, although its answer was lost or unusable."""
-        return self.was_sent and self.outcome in BILLED
+    def may_be_billed(self) -> bool:
+        """True if the server may bill the attempt, although its answer was lost or unusable."""
+        return self.was_sent and self.outcome in BILLABLE
 
 
 class _Message(msgspec.Struct):
@@ -117,15 +116,15 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _Details | None = None
 
     @property
-    def cached(self) -> tuple[int, int]:
+    def cache_counts(self) -> tuple[int, int]:
         """Tokens of the request that were cached, and newly cached."""
         details = self.prompt_tokens_details or _Details()
         cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-        # What cannot be true makes nothing cheaper.
+        # An impossible number makes nothing cheaper.
         return (cached, written) if cached + written <= self.prompt_tokens else (0, 0)
 
     @property
-    def reply(self) -> tuple[int, int]:
+    def reply_counts(self) -> tuple[int, int]:
         """Tokens of the reply, and those of them that are reasoning."""
         completion = self.completion_tokens
         reasoning = (self.completion_tokens_details or _Details()).reasoning_tokens or 0
@@ -178,15 +177,15 @@ def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Fa
 
     Args:
         content: The body.
-        most: The most that the call may take; a server is not believed that says more.
-        lane: In which the call was sent.
+        most: The most that the call may take; a usage beyond it is not believed.
+        lane: The lane in which the call was sent.
     """
     try:
         body = _BODY.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         words = read_error(content)[0] or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {words}")
-    # A server may answer in another lane than it was asked to, and bills that one.
+    # A server may answer in another lane than requested, and bills that one.
     is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
     return Reply(
         key="",
@@ -202,17 +201,17 @@ def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Fa
 
 
 def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
-    """Returns the numbers of tokens of a reply, 0 if the usage cannot be true or lacks a number.
+    """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number.
 
-    A token has at least one byte, and a reply no more tokens than were asked for, apart from what
-    a server may add: hidden prompts and reasoning.
+    A token has at least one byte, and a reply has at most as many tokens as requested, not counting
+    the hidden prompts and reasoning that a server may add.
     """
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
         said = msgspec.convert(usage, _Usage)
     except msgspec.ValidationError:
         return unknown
-    (completion, reasoning), (cached, written) = said.reply, said.cached
+    (completion, reasoning), (cached, written) = said.reply_counts, said.cache_counts
     longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
     if said.prompt_tokens > longest or completion > most.completion_tokens + HIDDEN_TOKENS:
         return unknown
@@ -225,34 +224,32 @@ def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
     }
 
 
-def read_status(
-    response: HttpResponse, now: float, answered: bool, lane: Lane = Lane.STANDARD
-) -> Failure:
+def read_status(response: HttpResponse, has_answered: bool, lane: Lane = Lane.STANDARD) -> Failure:
     """Returns the failure that a status other than 2xx means.
 
     Args:
         response: The answer.
-        now: seconds since the epoch.
-        answered: True if the endpoint answered before: then a firewall, not the key, means a 403.
-        lane: in which the call was sent.
+        has_answered: True if the endpoint answered an earlier call: then a 403 comes from a
+            firewall, and not from the key.
+        lane: The lane in which the call was sent.
     """
     status, headers, content = response
     words, code, param = read_error(content)
     line = f"HTTP {status} {responses.get(status, '')}".rstrip()
     message = f"{line}: {words}" if words else line
-    pause, outcome = _retry_after(headers, now), _passing(status, words, code, lane)
+    pause, outcome = _retry_after(headers), _find_passing(status, words, code, lane)
     if outcome is not None:
         if pause is None or pause <= LONGEST_PAUSE:
             return Failure(outcome, message, pause)
         advice = f"{message}; it asks to wait {pause:,.0f} s: resume after that"
         return Failure(AttemptOutcome.UNUSABLE, advice, pause)
-    advice = _advice(status, words, code, param)
-    if advice is None or (status == 403 and answered):
+    advice = _advise(status, words, code, param)
+    if advice is None or (status == 403 and has_answered):
         return Failure(AttemptOutcome.REFUSED, message)
     return Failure(AttemptOutcome.UNUSABLE, f"{message}; {advice}")
 
 
-def _passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutcome | None:
+def _find_passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutcome | None:
     """Returns the outcome of a failure that may pass; None if another attempt would fail too."""
     # A queue is full: 498 of Groq, and 429 of OpenAI with these words.
     full = "resource unavailable" in f"{code} {words}".lower().replace("_", " ")
@@ -265,7 +262,7 @@ def _passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutcome |
     return AttemptOutcome.SERVER_ERROR if status in (408, 409, 425) or status >= 500 else None
 
 
-def _advice(status: int, words: str, code: str, param: str) -> str | None:
+def _advise(status: int, words: str, code: str, param: str) -> str | None:
     """Returns advice if every call would be refused; None if only this one is."""
     if status in (402, 429):
         return "no credit is left: add credit, then resume"
@@ -300,14 +297,10 @@ def read_error(content: bytes) -> tuple[str, str, str]:
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param
 
 
-def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds that the server asks to wait, 0 or more; None if it does not ask."""
-    value = headers.get("retry-after", "")
     try:
-        seconds = float(value)
+        seconds = float(headers.get("retry-after", ""))
     except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - now
-        except ValueError:
-            return None
+        return None
     return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -51,8 +51,6 @@ def test_only_the_batch_that_failed_is_asked_for_again(tmp_path: Path) -> None:
         lambda texts: (307, {}),
         lambda texts: lengths(texts[1:]),
         lambda texts: (200, {"data": [{"index": 0, "embedding": [float("nan")]}]}),
-        lambda texts: (200, {"data": [{"index": 0, "embedding": ["a"]}, {"index": 1}]}),
-        lambda texts: (200, "no object"),
     ],
 )
 def test_what_is_no_vector_is_one_error_without_the_key(

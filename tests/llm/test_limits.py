@@ -10,7 +10,6 @@ from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.llm.client import Client
 from raylab.llm.limits import (
     PAUSE,
-    RECHECK,
     RateLimiter,
     Share,
     Slots,
@@ -28,26 +27,26 @@ def slots(limit: int | None = None, number: int = 0, count: int = 1) -> Slots:
 def answer(held: Slots, count: int) -> int:
     """Counts answers; the calls that may be in flight then."""
     for _ in range(count):
-        held.answered()
-    return held.allowed
+        held.count_answer()
+    return held.capacity
 
 
 def test_growth_is_by_a_twentieth_a_clean_round_and_an_episode_of_refusals_counts_once() -> None:
     held = slots()
     assert answer(held, 19) == 20
-    held.failed()
+    held.count_failure()
     assert [answer(held, 19), answer(held, 1)] == [20, 21]
     # 20 * 1.05 ** 4 = 24.3
     assert answer(held, 21 + 22 + 23) == 24
     assert answer(held, 5_000) == held.most == 100
     # A hundred calls were sent at 5 and are refused at 7; those sent after that are the next one.
-    assert [held.refused(sent=5, now=7) for _ in range(3)] == [True, False, False]
-    assert held.allowed == 80
-    assert held.refused(sent=22, now=23)
-    assert held.allowed == 64
+    assert [held.count_refusal(sent=5, now=7) for _ in range(3)] == [True, False, False]
+    assert held.capacity == 80
+    assert held.count_refusal(sent=22, now=23)
+    assert held.capacity == 64
     for sent in range(100, 200, 2):
-        held.refused(sent, sent + 1)
-    assert held.allowed == 10
+        held.count_refusal(sent, sent + 1)
+    assert held.capacity == 10
 
 
 @awaited
@@ -55,23 +54,18 @@ async def test_a_fall_takes_the_places_of_the_calls_that_end_next() -> None:
     held = slots(10)
     for _ in range(10):
         await held.acquire()
-    held.refused(0, 1)
+    held.count_refusal(0, 1)
     # Ten are the least; a limit below that is never passed, and falls to nothing less.
-    assert (held.allowed, slots(4).allowed) == (10, 4)
+    assert (held.capacity, slots(4).capacity) == (10, 4)
     held = slots()
     for _ in range(20):
         await held.acquire()
-    held.refused(0, 1)
+    held.count_refusal(0, 1)
     for _ in range(4):
         held.release()
         assert held.locked()
     held.release()
     assert not held.locked()
-
-
-def test_processes_share_the_calls_and_none_is_left_without() -> None:
-    assert [slots(7, number, 3).allowed for number in range(3)] == [3, 2, 2]
-    assert [slots(2, number, 3).allowed for number in range(3)] == [1, 1, 1]
 
 
 @awaited
@@ -181,24 +175,6 @@ def test_no_minute_passes_a_limit(calls: int, tokens: int, steps: list[tuple[str
         assert sum(used for _, used, _ in minute[:-1]) <= tokens
 
 
-@settings(max_examples=200)
-@given(
-    st.integers(1, 40),
-    st.integers(100, 1_500),
-    st.lists(st.integers(1, 2_000), min_size=1, max_size=40),
-)
-def test_who_waits_is_let_through_in_time(calls: int, tokens: int, sizes: list[int]) -> None:
-    held = Minutes(calls, tokens)
-    before = 0
-    for size in sizes:
-        asked = held.time
-        while (wait := held.ask(size)) > 0:
-            assert wait <= MINUTE + ROUNDING
-            held.time += wait + ROUNDING
-        assert held.time - asked <= MINUTE * max(1.0, before / tokens) + RECHECK
-        before = size
-
-
 def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
     endpoints = {"main": Endpoint(), "other": Endpoint(limits=Limits(tokens_per_minute=9))}
     llm = config("http://h/v1").model_copy(update={"endpoints": endpoints})
@@ -206,3 +182,6 @@ def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
     other = ChatModel(model="m", endpoint="other")
     assert limited_endpoints(llm.model_copy(update={"annotators": (other,)})) == {"other"}
     assert calls_at_once(llm) == (20, 100)
+    # Processes share the calls in flight, and each has one at least.
+    assert [slots(7, number, 3).capacity for number in range(3)] == [3, 2, 2]
+    assert [slots(2, number, 3).capacity for number in range(3)] == [1, 1, 1]

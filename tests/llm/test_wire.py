@@ -20,26 +20,17 @@ from tests.fuzzing import try_altered
 from tests.llm.scripted_server import Answer, Call, completion, failure
 
 MOST = Reservation(100, 50, None)
-# Sun, 09 Sep 2001 01:46:40 GMT
-NOW = 1_000_000_000.0
-PAUSES: dict[str, float | None] = {
-    "0.5": 0.5,
-    "-2": 0.0,
-    "Sun, 09 Sep 2001 01:47:00 GMT": 20.0,
-    "1e999": None,
-    "tomorrow": None,
-}
+PAUSES: dict[str, float | None] = {"0.5": 0.5, "-2": 0.0, "1e999": None, "tomorrow": None}
 
 
 @pytest.mark.parametrize(("value", "seconds"), PAUSES.items(), ids=PAUSES)
 def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None:
-    assert read_status((503, {"retry-after": value}, b""), NOW, False).pause == seconds
+    assert read_status((503, {"retry-after": value}, b""), False).pause == seconds
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"error": "too long"}, "too long"),
         ({"object": "error", "message": "two\nlines"}, "two lines"),
         ({"detail": "Not Found"}, "Not Found"),
         ({"error": {"code": 7}}, '{"error": {"code": 7}}'),
@@ -52,14 +43,11 @@ def test_words_of_a_server_wherever_it_puts_them(body: object, words: str) -> No
 
 UNUSABLE = {
     "401": (failure(401, "bad key"), "api_key_env"),
-    "402": (failure(402, "no credit"), "add credit"),
     "quota": (failure(429, "You exceeded it", code="insufficient_quota"), "add credit"),
     "hours": (failure(429, "daily limit", retry_after=7_200), "asks to wait 7,200 s: resume"),
     "model": (failure(404, "The model `m` does not exist."), "a model that the endpoint serves"),
-    "code": (failure(400, "no", code="model_not_found"), "a model that the endpoint serves"),
     "redirect": (Answer(b"", 307), "HTTP 307 Temporary Redirect; give"),
     "param": (failure(400, "Invalid schema", param="response_format"), "reply_format=json_object"),
-    "words": (failure(422, "unknown field response_format"), "reply_format=text"),
     "top_k": (failure(400, "no", param="top_k", code="unsupported_parameter"), "configuration of"),
 }
 
@@ -67,22 +55,19 @@ UNUSABLE = {
 @pytest.mark.parametrize(("answer", "advice"), UNUSABLE.values(), ids=UNUSABLE)
 def test_what_every_call_would_meet_names_a_way_out(answer: Answer, advice: str) -> None:
     headers = {name.lower(): value for name, value in answer.headers.items()}
-    result = read_status((answer.status, headers, answer.body), NOW, False)
+    result = read_status((answer.status, headers, answer.body), False)
     assert result.outcome is AttemptOutcome.UNUSABLE
     assert advice in result.message
 
 
 FULL = "Resource Unavailable"
 OTHERS: dict[str, tuple[Failure, str]] = {
-    "too long": (read_status((413, {}, b"too long"), NOW, False), "refused"),
-    "firewall": (read_status((403, {}, b"blocked"), NOW, True), "refused"),
-    **{
-        str(status): (read_status((status, {}, b""), NOW, False), "server_error")
-        for status in (408, 409, 425, 529)
-    },
-    "full at OpenAI": (read_status((429, {}, FULL.encode()), NOW, True, Lane.FLEX), "queue_full"),
-    "full at Groq": (read_status((498, {}, b"capacity"), NOW, True, Lane.FLEX), "queue_full"),
-    "no queue": (read_status((429, {}, FULL.encode()), NOW, True), "rate_limited"),
+    "too long": (read_status((413, {}, b"too long"), False), "refused"),
+    "firewall": (read_status((403, {}, b"blocked"), True), "refused"),
+    "early": (read_status((425, {}, b""), False), "server_error"),
+    "full at OpenAI": (read_status((429, {}, FULL.encode()), True, Lane.FLEX), "queue_full"),
+    "full at Groq": (read_status((498, {}, b"capacity"), True, Lane.FLEX), "queue_full"),
+    "no queue": (read_status((429, {}, FULL.encode()), True), "rate_limited"),
 }
 
 
@@ -115,9 +100,6 @@ USAGES: list[tuple[object, tuple[int, ...]]] = [
     (usage(10, 4, {"cached_tokens": 11}), (10, 4, 0, 0, 0)),
     (None, NONE),
     ({"prompt_tokens": 5}, NONE),
-    (usage(-1, 4), NONE),
-    (usage(10, 2**63), NONE),
-    (usage("10", 4), NONE),
     (usage(10, 4, {"cached_tokens": -6}), NONE),
     (usage(3 * 100 + HIDDEN_TOKENS + 1, 4), NONE),
     (usage(10, 50 + HIDDEN_TOKENS + 1), NONE),
@@ -147,7 +129,7 @@ def test_deep_answer_is_a_failed_attempt(body: bytes) -> None:
     result = read_completion(body, MOST, Lane.FLEX)
     assert isinstance(result, Failure)
     assert result.outcome is AttemptOutcome.MALFORMED
-    assert len(read_status((400, {}, body), NOW, False).message) < 1000
+    assert len(read_status((400, {}, body), False).message) < 1000
 
 
 def test_altered_answers_are_completions_or_failures() -> None:
@@ -159,7 +141,7 @@ def test_altered_answers_are_completions_or_failures() -> None:
         draw = random.Random(content)
         headers = {"retry-after": content[:40].decode("latin-1")}
         status = draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))
-        result = read_status((status, headers, content), 1e9, draw.random() < 0.5)
+        result = read_status((status, headers, content), draw.random() < 0.5)
         assert len(result.message) < 1000
 
     try_altered([sample, *errors], read, RaylabError)

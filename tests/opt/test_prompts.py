@@ -15,7 +15,7 @@ from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
 from raylab.errors import DataError
-from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shortened
+from raylab.llm.prompts import PromptFile, fence, neutral, read_prompt, shorten
 from raylab.opt.code import parse
 from raylab.opt.codebook import PROMPTS, code_pattern
 from raylab.opt.notation import Root
@@ -146,13 +146,13 @@ HOSTILE = st.text(max_size=200) | st.text(
 
 @given(text=HOSTILE, label=st.sampled_from(["description", "rationale", "report"]))
 def test_content_cannot_close_its_fence(text: str, label: str) -> None:
-    whole = fenced(text, label)
+    whole = fence(text, label)
     assert list(fences_of(whole)) == [(label, neutral(text))]
     opening, closing = whole.splitlines()[0], whole.rsplit("\n", 1)[1]
     assert whole.count(opening) == whole.count(closing) == 1
     assert closing == "</" + opening[1:]
     assert opening.split("=")[1].rstrip(">") not in neutral(text)
-    assert fenced(text, label) == whole
+    assert fence(text, label) == whole
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_borders_of_turns_are_broken(text: str) -> None:
 def test_code_and_markup_stay_as_they_are() -> None:
     text = "if a < b and c[i] > d: print('<b>', f(x) | y) # <div> List<String> a<s b</span>"
     assert neutral(text) == text
-    assert (shortened("abc", 3), shortened("abcdef", 3)) == ("abc", "abc [3 characters left out]")
+    assert (shorten("abc", 3), shorten("abcdef", 3)) == ("abc", "abc [3 characters left out]")
 
 
 # Descriptions that give orders

@@ -176,7 +176,7 @@ def only_answers_are_counted() -> Patches:
 
 @_plant
 def a_timeout_costs_nothing() -> Patches:
-    yield patch.object(Failure, "billed", False)
+    yield patch.object(Failure, "may_be_billed", False)
 
 
 @_plant
