@@ -207,7 +207,8 @@ class QualityConfig(JobConfig):
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     target_data: TargetData = TargetData()
     reference_datasets: tuple[ReferenceDataset, ...] = ()
-    """Earlier benchmarks after those of `quality_eval_cfg`, as Vector's file names them."""
+    """Earlier benchmarks after those of `quality_eval_cfg`, as Vector's file names them; with any,
+    a model's accuracy on an earlier benchmark is the mean over all files, as in Vector's script."""
     metrics_to_compute: tuple[Text, ...] = ()
     """Figures to compute; empty computes all. Those that raylab lacks are named as not computed."""
     run_id: Text | None = None

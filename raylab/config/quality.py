@@ -1,7 +1,7 @@
 """The configuration of benchmark quality."""
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from raylab.config.base import Location, Strict, Text
 
@@ -52,9 +52,6 @@ class QualityEvalConfig(Strict):
     """Directory of scores within BASE_ARTIFACTS_DIR, above `run_id`."""
     prior_datasets: tuple[Location, ...] = ()
     """Directories of earlier benchmarks, laid out alike, which novelty compares with."""
-    prior_means: Literal["generations", "files"] | None = None
-    """Mean over a model's generations of a prior, or over all files of them, as published; null
-    takes `files` with `reference_datasets`, else `generations`."""
     metric: Text = "accuracy"
     """Metric to read of each log, with values in [0, 1]."""
     scorer: Text | None = None

@@ -47,32 +47,6 @@ def with_example(config: QualityConfig) -> QualityConfig:
     return config.model_copy(update={"quality_eval_cfg": settings})
 
 
-def diagnose_trees(
-    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
-) -> Diagnosed | None:
-    """Diagnoses a benchmark by its tree, beside those of its priors.
-
-    Returns None, after a warning, if a tree has no usable response; its logs may still have the
-    means that the figures need.
-
-    Args:
-        trees: The tree of the benchmark, then those of its priors.
-        config: Metric and scorer to read, layout, and whether to be strict.
-        workers: Where the logs are read.
-
-    Raises:
-        DataError: A response cannot be used, and `strict` is set.
-    """
-    try:
-        read = [read_tree(tree, config, workers) for tree in trees]
-    except DataError as error:
-        if config.strict:
-            raise
-        log_line(f"warning: no diagnosis: {error}", logging.WARNING)
-        return None
-    return diagnose_responses(trees, read, config)
-
-
 def diagnose_responses(
     trees: Sequence[ScoreTree], read: Sequence[Responses], config: QualityConfig
 ) -> Diagnosed:

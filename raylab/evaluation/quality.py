@@ -1,5 +1,6 @@
 """Benchmark quality: trees are read in parts by `Workers`, and measured from what was read."""
 
+import logging
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -9,7 +10,7 @@ from raylab.config.quality import Layout
 from raylab.doctor.diagnosis import Diagnosed
 from raylab.doctor.responses import Responses
 from raylab.errors import DataError
-from raylab.evaluation.diagnosis import diagnose_responses, diagnose_trees, read_tree
+from raylab.evaluation.diagnosis import diagnose_responses, read_tree
 from raylab.llm.endpoints import find_key
 from raylab.log import log_line
 from raylab.quality.measure import measure
@@ -61,12 +62,20 @@ def measure_and_diagnose(
     Raises:
         DataError: The trees cannot be used.
     """
-    if not any(tree.layout is Layout.NAMED for tree in trees):
-        quality = measure_trees(trees, config, workers)
-        return quality, diagnose_trees(trees, config, workers) if config.diagnosis else None
-    read = [read_tree(tree, config, workers) for tree in trees]
+    named = any(tree.layout is Layout.NAMED for tree in trees)
+    read = [read_tree(tree, config, workers) for tree in trees] if named else []
     quality = measure_trees(trees, config, workers, read)
-    return quality, diagnose_responses(trees, read, config) if config.diagnosis else None
+    if not config.diagnosis:
+        return quality, None
+    try:
+        read = read or [read_tree(tree, config, workers) for tree in trees]
+    except DataError as error:
+        if config.strict:
+            raise
+        # The logs have the means that the figures need.
+        log_line(f"warning: no diagnosis: {error}", logging.WARNING)
+        return quality, None
+    return quality, diagnose_responses(trees, read, config)
 
 
 def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
@@ -139,12 +148,12 @@ def _read_logs(
     settings = config.quality_eval_cfg
     wanted = max(PARTS_PER_PLACE * workers.places, math.ceil(len(logs) / FILES_PER_PART))
     count = min(len(logs), wanted)
-    calls = {part: (logs[part::count], settings.metric, settings.scorer) for part in range(count)}
+    calls = {n: (logs[n::count], settings.metric, settings.scorer) for n in range(count)}
     accuracies: list[float | str] = [""] * len(logs)
     ends = workers.run(read_accuracies, calls)
     with watch(len(logs), "files", parts=count) as progress, closing(ends):
-        for part, read in ends:
-            accuracies[part::count] = read
+        for number, read in ends:
+            accuracies[number::count] = read
             skipped = sum(isinstance(accuracy, str) for accuracy in read)
             workers.count("files", len(read), outcome="read")
             workers.count("files", skipped, outcome="skipped")

@@ -135,7 +135,7 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     if len(values) != 2 or estimated is None:
         return estimated
     half = float(t.ppf(1 - LEVEL / 2, tasks - 1)) * float(moved[:, 0].std())
-    return _clamped(max(0.0, distance - half), distance + half, estimated.corrected or 0.0)
+    return _clamp(max(0.0, distance - half), distance + half, estimated.corrected or 0.0)
 
 
 def mean_deviation(values: Array, noise: Array) -> Estimated | None:
@@ -243,7 +243,7 @@ def _along(
     if (ends := search_ends(measured, true, replicates)) is None:
         return None
     low, middle, high = (true(scale) for scale in ends)
-    return _clamped(min(low, high), max(low, high), middle)
+    return _clamp(min(low, high), max(low, high), middle)
 
 
 def search_ends(
@@ -280,7 +280,7 @@ def search_ends(
     )
 
 
-def _clamped(low: float, high: float, corrected: float) -> Estimated:
+def _clamp(low: float, high: float, corrected: float) -> Estimated:
     return Estimated((low, high), min(max(corrected, low), high))
 
 

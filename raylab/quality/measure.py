@@ -114,7 +114,8 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
             warnings=(f"no figures: {error}",),
         )
     table, *priors = tables
-    on_priors = {prior.tree.location: prior.accuracies(_is_pooled(config)) for prior in priors}
+    pooled = bool(config.reference_datasets)
+    on_priors = {prior.tree.location: prior.accuracies(pooled) for prior in priors}
     accuracies = MeanAccuracies(
         table.means,
         [np.array(list(models.values())) for models in on_priors.values()],
@@ -133,11 +134,6 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
         skipped=listed,
         warnings=tuple(_warnings(tables, accuracies)),
     )
-
-
-def _is_pooled(config: QualityConfig) -> bool:
-    means = config.quality_eval_cfg.prior_means
-    return means == "files" or (means is None and bool(config.reference_datasets))
 
 
 def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:

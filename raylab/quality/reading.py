@@ -1,6 +1,5 @@
 """The scores of trees: read from the headers of logs, and summed by model and generation."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,19 +71,18 @@ def read_accuracies(
         DataError: A directory is missing on the machine where this runs.
         OSError: A file cannot be read for the moment.
     """
-    return [_read_accuracy(source, metric, scorer) for source in sources]
-
-
-def _read_accuracy(source: Source, metric: str, scorer: str | None) -> float | str:
-    try:
-        with open_source(source, PREFIX) as file:
-            return read_score(file, source.name, metric, scorer)
-    except DirectoryError:
-        raise
-    except DataError as error:
-        return str(error)
-    except OSError as error:
-        return lasting_fault(error)
+    accuracies = list[float | str]()
+    for source in sources:
+        try:
+            with open_source(source, PREFIX) as file:
+                accuracies.append(read_score(file, source.name, metric, scorer))
+        except DirectoryError:
+            raise
+        except DataError as error:
+            accuracies.append(str(error))
+        except OSError as error:
+            accuracies.append(lasting_fault(error))
+    return accuracies
 
 
 def collect_scores(tree: ScoreTree, accuracies: Sequence[float | str]) -> Scores:
@@ -98,18 +96,12 @@ def collect_scores(tree: ScoreTree, accuracies: Sequence[float | str]) -> Scores
     skipped: dict[str, list[SkippedFile]] = {model: [] for model in tree.models}
     for source, result in (*zip(tree.logs, accuracies, strict=True), *tree.faults):
         if isinstance(result, str):
-            path = _show(f"{source.top.path}/{source.name}")
+            path = f"{source.top.path}/{source.name}"
             skipped[source.model].append(SkippedFile(path=path, reason=result))
         else:
             rows.append((source.model, source.generation, source.name, result, 1.0))
-    # Names may hold bytes that are no text, which pandas' own type for text refuses.
-    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
-    return Scores(tree, table.astype({"score": float, "weight": float}), skipped)
-
-
-def _show(path: str) -> str:
-    """Returns a path whose names may hold bytes that are no text."""
-    return os.fsencode(path).decode(errors="backslashreplace")
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"score": float, "weight": float})
+    return Scores(tree, table, skipped)
 
 
 def add_up(table: pd.DataFrame, replicates: int) -> Sums:

@@ -25,7 +25,7 @@ from raylab.runs.eval_logs import SUFFIXES as LOGS
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
-TABLES = (".csv", ".jsonl", ".ndjson", ".parquet", ".pq")
+TABLES = (".csv", ".jsonl", ".parquet")
 """Endings of tables, and of samples that other tools than Inspect write."""
 SUFFIXES = (*LOGS, *TABLES)
 HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")

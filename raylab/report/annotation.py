@@ -297,7 +297,7 @@ def _agreement(report: AnnotationReport) -> Iterator[Block]:
             "Agreement of two",
             {_joined(names): pair for names, pair in pairs.items()} | rest,
             "The rest: another annotator who answered the case, drawn at random.",
-        ).arranged
+        ).upright
 
 
 def _people(report: AnnotationReport) -> Iterator[Block]:
@@ -408,7 +408,7 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
         "Cost and latency by role and model as served",
         {**calls, "all": usage.total, **people},
         "Calls answered from the archive cost nothing here: the run that sent them paid.",
-    ).arranged
+    ).upright
     if unpriced := usage.total.unpriced:
         calls = pluralize(unpriced, "call has", "calls have")
         yield f"{calls} no price: set `llm.prices` for the model."

@@ -319,7 +319,7 @@ def _tables(
     labels = dict.fromkeys(label for row in values.values() for label in row)
     columns = ["", *(Column(label, text=text) for label in labels)]
     rows = [[key, *(show(row.get(label)) for label in labels)] for key, row in values.items()]
-    return list(Table(title, columns, rows, notes).arranged.split(COLUMNS))
+    return list(Table(title, columns, rows, notes).upright.split(COLUMNS))
 
 
 def _as_json(value: Any) -> str:

@@ -105,7 +105,7 @@ class Table:
         return [group for group in groups if group]
 
     @property
-    def arranged(self) -> "Table":
+    def upright(self) -> "Table":
         """The table, transposed if that makes it narrower; it has no `RULE`."""
         if len(self.columns) <= len(self.rows) + 1:
             return self

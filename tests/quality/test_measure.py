@@ -99,7 +99,7 @@ def test_priors_with_uneven_generations_can_be_pooled(tmp_path: Path):
     # a: mean of means (.2 + .8) / 2, of the files (3 * .2 + .8) / 4.
     prior = {"a": {"g1": [0.2] * 3, "g2": [0.8]}, "b": {"g1": [0.4], "g2": [0.4]}}
     current = {"a": [0.5], "b": [0.6]}
-    pooled = {"quality_eval_cfg": {"prior_means": "files"}}
+    pooled = {"reference_datasets": ({"name": "prior0"},)}
     (even,) = quality(tmp_path / "1", current, prior).priors.values()
     (uneven,) = quality(tmp_path / "2", current, prior, **pooled).priors.values()
     assert even == {"a": exactly(0.5), "b": exactly(0.4)}

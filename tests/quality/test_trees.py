@@ -113,7 +113,6 @@ def put(content: bytes) -> Callable[[Path], Any]:
         ("x.eval", put(b""), "not an Inspect eval log"),
         ("x.json", lambda path: path.symlink_to(path.name), "no file, or a link to nothing"),
         ("x.json", os.mkfifo, "no file, or a link to nothing"),
-        (os.fsdecode(b"\xff.json"), put(b""), "not JSON"),
     ],
 )
 def test_a_broken_file_is_left_out_with_its_reason(
@@ -124,8 +123,7 @@ def test_a_broken_file_is_left_out_with_its_reason(
     scores = read(tmp_path)
     ((skipped,),) = scores.skipped.values()
     assert scores.table["score"].tolist() == [0.5]
-    shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    assert skipped.path == f"{tmp_path}/m/g/{shown}" and skipped.reason.startswith(reason)
+    assert skipped.path == f"{tmp_path}/m/g/{name}" and skipped.reason.startswith(reason)
 
 
 def test_an_error_that_may_pass_is_not_a_broken_file(

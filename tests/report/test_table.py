@@ -58,9 +58,9 @@ def test_foreign_text_is_printed_as_it_is_or_written_out():
 
 def test_the_longer_side_of_a_table_goes_down_and_wide_ones_continue():
     table = Table("T", ["", *"abc"], [["r", *"123"], ["s", *"456"]])
-    rows = rows_of(table.arranged)
+    rows = rows_of(table.upright)
     assert rows == [["", "r", "s"], ["a", "1", "4"], ["b", "2", "5"], ["c", "3", "6"]]
-    assert table.arranged.arranged == table.arranged
+    assert table.upright.upright == table.upright
     first, second = table.split(2)
     assert (first.title, rows_of(first)[1]) == ("T", ["r", "1", "2"])
     assert (second.title, rows_of(second)[1]) == ("T, continued", ["r", "3"])

@@ -9,7 +9,6 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -139,8 +138,7 @@ def _read_sample(origin: Origin, sample: _Sample, wanted: Heading, metric: str |
         return Row(origin, sample.id, None, wrong=wrong)
     text = _input_text(sample.input)
     answer = score.answer or (sample.output or {}).get("completion")
-    said = partial(tuple[object, object, object], (text, sample.target, answer))
-    value = _value(score, wanted, metric)
+    value, said = _value(score, wanted, metric), (text, sample.target, answer)
     return Row(origin, sample.id, value, sample.epoch, text[:HASHED] or None, said=said)
 
 
@@ -175,8 +173,8 @@ def _input_text(value: object) -> str:
         parts = cast(list[Any], content if isinstance(content, list) else [{"text": content}])
         # A summary has `(Image)` for an image, and the like for other media.
         texts += [
-            str(part.get("text") or f"({str(part.get('type', '')).capitalize()})")
-            for part in parts
-            if isinstance(part, dict)
+            str(content.get("text") or f"({str(content.get('type', '')).capitalize()})")
+            for content in parts
+            if isinstance(content, dict)
         ]
     return "\n".join(texts)

@@ -20,8 +20,6 @@ from raylab.quality.trees import Source
 FORM = "long table"
 REQUIRED = frozenset({"model", "item", "score"})
 COLUMNS = (*sorted(REQUIRED), "group", "generation", "weight", "epoch")
-TEXTS = ("model", "item", "group", "generation")
-PARQUET = (".parquet", ".pq")
 BATCH_ROWS = 1 << 14
 WRONG = "rows with a weight that is not above 0, or an epoch that is not a whole number from 1"
 
@@ -34,7 +32,7 @@ def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[
         OSError: It cannot be read.
     """
     name = source.place.name
-    if name.endswith(PARQUET):
+    if name.endswith(".parquet"):
         rows = _read_parquet(file)
     else:
         rows = _read_csv(file) if name.endswith(".csv") else _read_lines(file)
@@ -56,10 +54,8 @@ def read_long_table(file: BinaryIO, source: Source, choice: Choice) -> Iterator[
 
 
 def _read_parquet(file: BinaryIO) -> Iterator[Mapping[str, Any]]:
-    names = [name for name in pq.read_schema(cast(Any, file)).names if name in COLUMNS]
-    # Repeated texts are kept in memory once.
-    texts = [name for name in TEXTS if name in names]
-    with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
+    with pq.ParquetFile(cast(Any, file)) as table:
+        names = [name for name in table.schema_arrow.names if name in COLUMNS]
         for batch in table.iter_batches(BATCH_ROWS, columns=names):
             yield from batch.to_pylist()
 

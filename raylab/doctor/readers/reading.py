@@ -98,7 +98,7 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
 
 def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
     read = read_inspect if source.is_log else read_long_table
-    if source.name.endswith((".jsonl", ".ndjson")):
+    if source.name.endswith(".jsonl"):
         # The keys of the first line show the format.
         keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1")
         file.seek(0)

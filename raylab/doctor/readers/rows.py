@@ -95,8 +95,8 @@ class Row(NamedTuple):
     """The reason why it does not count."""
     group: object = None
     weight: float = 1.0
-    said: Callable[[], tuple[object, object, object]] | None = None
-    """Returns the item's text, its target and the answer."""
+    said: tuple[object, object, object] | None = None
+    """The item's text, its target and the answer."""
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Rows:
         if wrong or row.said is None or count >= MOST_ANSWERS or len(self.said) >= MOST_SAID:
             return
         # The text of an item is kept once.
-        whole, target, answer = row.said()
+        whole, target, answer = row.said
         whole, target = ("", "") if count else (shorten(whole, LONGEST_TEXT), shorten(target))
         self.said.append((number, name, text, whole, target, shorten(answer)))
         self.answers[key] += 1

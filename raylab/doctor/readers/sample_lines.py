@@ -9,7 +9,6 @@ evaluation.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -90,7 +89,7 @@ def read_harness(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
                 sample.get("doc_id"),
                 sample.get(metric),
                 text=sample.get("doc_hash"),
-                said=partial(_read_texts, sample),
+                said=_read_texts(sample),
             )
     if not read:
         raise DataError(f"no scores of the filter {chosen}: choose another or none")
@@ -155,10 +154,9 @@ def _choose(results: list[_Result], metric: str | None) -> dict[str, str | None]
 def _row(origin: Origin, sample: _Sample, epoch: int) -> Row:
     answers = [answer.get("extracted_value") for answer in sample.answer_attribution]
     texts = sample.input.get("raw"), sample.input.get("reference"), (answers or [""])[-1]
-    said = partial(tuple[object, object, object], texts)
     wrong = ERRORED if sample.error else None if _has_metric(sample) else UNSCORED
     score, text = sample.evaluation.get("score"), sample.sample_hash
-    return Row(origin, sample.sample_id, score, epoch, text, wrong, said=said)
+    return Row(origin, sample.sample_id, score, epoch, text, wrong, said=texts)
 
 
 def _has_metric(sample: _Sample) -> bool:
