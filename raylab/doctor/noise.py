@@ -1,4 +1,4 @@
-"""The sources of the noise of a benchmark: variance components, a D-study, signal-to-noise.
+"""Sources of noise in a benchmark: variance components, a D-study, signal-to-noise.
 
 A score is the mean plus random effects of the model, the item, both together (model x item), the
 generation, model x generation, and a residual for epochs (and model x item x generation). Their
@@ -37,7 +37,7 @@ NAMES = {
     "model x item": "items that suit some models",
     "generations": "generations",
     "model x generation": "generations that suit some models",
-    "epochs": "chance from answer to answer",
+    "epochs": "chance in single answers",
 }
 """The components and their names in sentences."""
 AXES: dict[str, tuple[int, ...]] = {
@@ -91,7 +91,7 @@ class Design(Part):
 
 
 class Noise(Part):
-    """The sources of the variance of scores, and the gain from more of each."""
+    """Sources of the variance of scores, and the gain from more of each."""
 
     components: tuple[Component, ...]
     designs: tuple[Design, ...]
@@ -109,7 +109,7 @@ class Noise(Part):
         if not shares:
             return self.components[0].variance.sentence
         name = max(shares, key=shares.__getitem__)
-        most = f"Beside the models, most variance ({100 * shares[name]:.0f} %) comes from"
+        most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
         return f"{self.signal_to_noise.sentence} {most} {NAMES[name]}."
 
 

@@ -109,7 +109,10 @@ def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
     """Yields the items on which all models are right or all wrong."""
     says = {
         0.0: (Fault.ALWAYS_RIGHT, "All {} models are right: the item tells none of them apart."),
-        1.0: (Fault.ALWAYS_WRONG, "None of {} models is right: it is too hard, or its key wrong."),
+        1.0: (
+            Fault.ALWAYS_WRONG,
+            "None of {} models is right: it is too hard, or its key is wrong.",
+        ),
     }
     alike: Any = judged[(judged["models"] >= FEWEST) & judged["difficulty"].isin(says)]
     for row in alike.itertuples():

@@ -9,10 +9,9 @@ import io
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple, NoReturn, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from pyarrow import fs
 
@@ -34,14 +33,10 @@ EVER_ENDING = "_samples.jsonl"
 """Ending of the samples of Every Eval Ever."""
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
-LISTING_THREADS = 16
 LASTING = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
 """Errors that concern one file or directory and stay; others may pass."""
-
-_Listing = tuple[list[str], list[str]]
-"""Names of the directories and of the files in a directory."""
 
 
 class DirectoryError(DataError):
@@ -172,143 +167,100 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
     if root.info().is_file and root.name.endswith(SUFFIXES):
         file = Source(root.parent, root.name)
         return ScoreTree(location, Layout.NAMED, "it is a file", (), (file,))
-    models, files = _list_models(location, others)
-    beside_models = list(_name_sources(root, files))
-    if not models and not beside_models:
+    directories, names, faults = _list_below(root, others)
+    files = list(_score_files(names))
+    models: dict[str, list[str]] = {name: [] for name in directories if "/" not in name}
+    for name in directories:
+        if name.count("/") == 1:
+            model, _, generation = name.partition("/")
+            models[model].append(generation)
+    if not models and not files:
         raise DataError(
             f"{location} holds no model directories: expected {location}/<model>/<generation>/"
             "*.json or, without generations, <model>/*.json; give the directory above the models, "
             "or a directory of logs or tables that name their models"
         )
-    chosen, reason = layout, "as configured"
     if not models:
         chosen, reason = Layout.NAMED, "it has no directories of models"
     elif layout is Layout.AUTO:
-        chosen, reason = _decide(models)
-    units = [Source(root, "", model) for model in models]
-    beside = 0
+        chosen, reason = _decide(models, files)
+    else:
+        chosen, reason = layout, "as configured"
     if chosen is Layout.GENERATIONS:
         _require_generations(location, models)
-        units = [unit._replace(generation=name) for unit in units for name in models[unit.model][0]]
-        beside = sum(name.endswith(LOGS) for _, files in models.values() for name in files)
-    sources, faults = _list_units(units)
-    if layout is Layout.AUTO and (model := _model_of_tables(sources)):
-        reason = f"{model} holds no logs but samples or tables, which name their models"
-        chosen, beside = Layout.NAMED, 0
-    if chosen is Layout.NAMED:
-        models, sources = {}, [source._replace(model="", generation="") for source in sources]
+    beside = {file for file in files if chosen is Layout.GENERATIONS and file.count("/") == 1}
+    sources = (_locate(root, file, chosen) for file in files if file not in beside)
     return ScoreTree(
         location,
         chosen,
         reason,
-        tuple(models),
-        (*beside_models, *sources),
-        tuple(faults),
-        beside,
+        () if chosen is Layout.NAMED else tuple(models),
+        tuple(sorted(sources, key=lambda file: (file.model, file.generation, file.name))),
+        tuple((_locate(root, name, chosen), fault) for name, fault in faults.items()),
+        sum(file.endswith(LOGS) for file in beside),
     )
 
 
-def _list_models(location: str, others: Sequence[str]) -> tuple[dict[str, _Listing], list[str]]:
-    """Returns the models of a tree by name, and the names of the files beside them.
+def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Returns the paths of the directories and files below a root, sorted, without hidden ones.
 
-    Directories that hold one of the other roots are no models.
+    Also those of directories that cannot be read, which end with a slash, with the reasons. A
+    directory that is or contains another root is left out.
     """
-    root = Place.at(location)
     near = [p.path for p in map(Place.at, others) if p.filesystem.equals(root.filesystem)]
-
-    def list_model(name: str) -> _Listing:
-        try:
-            return list_directory(root / name if name else root)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise DataError(
-                f"{location} is no directory of scores: {error.filename or location} is missing "
-                "or a file; correct quality_eval_cfg.scores_root_dir or prior_datasets, or "
-                "target_data and reference_datasets"
-            ) from error
-        except OSError as error:
-            raise DataError(f"{location} cannot be listed: {error}") from error
-
-    directories, files = list_model("")
-    names = [n for n in directories if not any(_holds(f"{root.path}/{n}", p) for p in near)]
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        return dict(zip(names, pool.map(list_model, names), strict=True)), files
-
-
-def _holds(directory: str, path: str) -> bool:
-    """Returns True if a path is, or lies below, the directory, with links followed."""
-    inner, outer = os.path.realpath(path), os.path.realpath(directory)
-    return inner == outer or inner.startswith(f"{outer}/")
+    try:
+        if root.is_local:
+            return _walk(root.path, near)
+        infos = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(
+            f"{root} is no directory of scores: it is missing or a file; correct "
+            "quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
+            "reference_datasets"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{root} cannot be listed: {error}") from error
+    directories = [info.path for info in infos if not info.is_file]
+    left_out = tuple(f"{path}/" for path in directories if _contains(path, near))
+    paths: dict[bool, list[str]] = {False: [], True: []}
+    for info in infos:
+        path = info.path.removeprefix(f"{root.path}/")
+        if "/." not in f"/{path}" and not f"{info.path}/".startswith(left_out):
+            paths[info.is_file].append(path)
+    return sorted(paths[False]), sorted(paths[True]), {}
 
 
-def _decide(models: Mapping[str, _Listing]) -> tuple[Layout, str]:
-    """Returns the layout that `auto` stands for, with the reason."""
-    first, *others = (directories for directories, _ in models.values())
-    if len(first) >= 2 and all(directories == first for directories in others):
-        return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
-    for model, (_, files) in models.items():
-        if any(name.endswith(SUFFIXES) for name in files):
-            return Layout.FLAT, (
-                f"score files lie directly under model {model}, and the models do not all have "
-                "the same two or more subdirectories"
-            )
-    if all((first, *others)):
-        return Layout.GENERATIONS, "no score file lies directly under a model"
-    return Layout.FLAT, "a model has no subdirectories"
-
-
-def _require_generations(location: str, models: Mapping[str, _Listing]) -> None:
-    for model, (generations, _) in models.items():
-        if not generations:
-            raise DataError(
-                f"model {model} of {location} has no generation directories: add them, remove "
-                "the model, or set layout=flat for a tree without generations"
-            )
-
-
-def _list_units(units: Iterable[Source]) -> tuple[list[Source], list[tuple[Source, str]]]:
-    """Returns the files below directories of models, and the directories that cannot be read."""
-    sources, faults = list[Source](), list[tuple[Source, str]]()
-    tops = [
-        unit._replace(top=unit.top / "/".join(filter(None, (unit.model, unit.generation))))
-        for unit in units
-    ]
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        for unit, (names, lost) in zip(tops, pool.map(_walk, tops), strict=True):
-            sources += _name_sources(unit.top, names, unit.model, unit.generation)
-            faults += [(unit._replace(name=name), reason) for name, reason in lost.items()]
-    return sources, faults
-
-
-def _walk(unit: Source) -> tuple[list[str], dict[str, str]]:
-    """Returns the paths of the files below a directory, sorted, and why others cannot be read.
-
-    The path of a directory ends with a slash. One that several links lead to is read once.
+def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Lists a local directory, as `_list_below` does; links to directories above are not followed.
 
     Raises:
-        OSError: A directory cannot be read for the moment.
+        OSError: It cannot be listed, or a directory below it not for the moment.
     """
-    paths, faults = list[str](), dict[str, str]()
-    pending, seen = [""], set[str]()
-    while pending:
-        below = pending.pop()
-        place = unit.top / below.rstrip("/") if below else unit.top
-        real = os.path.realpath(place.path)
-        if real in seen:
-            continue
-        seen.add(real)
-        try:
-            directories, files = list_directory(place)
-        except OSError as error:
-            faults[below] = lasting_fault(error)
-            continue
-        paths += [f"{below}{name}" for name in files]
-        pending += [f"{below}{name}/" for name in directories]
-    return sorted(paths), faults
+    directories, files, errors = list[str](), list[str](), list[OSError]()
+    for place, inner, names in os.walk(root, onerror=errors.append, followlinks=True):
+        below = f"{place.removeprefix(root)}/".lstrip("/")
+        inner[:] = [
+            name
+            for name in inner
+            if not name.startswith(".") and not _contains(f"{place}/{name}", [place, *near])
+        ]
+        directories += [f"{below}{name}" for name in inner]
+        files += [f"{below}{name}" for name in names if not name.startswith(".")]
+    faults = dict[str, str]()
+    for error in errors:
+        if error.filename == root:
+            raise error
+        faults[f"{os.path.relpath(error.filename, root)}/"] = lasting_fault(error)
+    return sorted(directories), sorted(files), faults
 
 
-def _name_sources(
-    top: Place, names: Sequence[str], model: str = "", generation: str = ""
-) -> Iterator[Source]:
+def _contains(directory: str, paths: Sequence[str]) -> bool:
+    """Returns True if one of the paths is, or lies below, the directory, with links followed."""
+    outer = os.path.realpath(directory)
+    return any(f"{os.path.realpath(path)}/".startswith(f"{outer}/") for path in paths)
+
+
+def _score_files(names: Sequence[str]) -> Iterator[str]:
     """Yields the files that may hold scores, without those that are read with another one."""
     beside = {name.removesuffix(EVER_ENDING) for name in names if name.endswith(EVER_ENDING)}
     times = {
@@ -322,15 +274,46 @@ def _name_sources(
         is_beside = suffix == ".json" and (stem in beside or run in times)
         is_other = is_beside or os.path.basename(name) in OTHER_FILES
         if name.endswith(SUFFIXES) and not is_other:
-            yield Source(top, name, model, generation)
+            yield name
 
 
-def _model_of_tables(sources: Iterable[Source]) -> str:
-    """Returns a model whose directory has tables and no logs; empty if there is none."""
-    has_logs: dict[str, bool] = {}
-    for source in sources:
-        has_logs[source.model] = has_logs.get(source.model, False) or source.is_log
-    return next((model for model, logs in has_logs.items() if not logs), "")
+def _decide(models: Mapping[str, Sequence[str]], files: Sequence[str]) -> tuple[Layout, str]:
+    """Returns the layout that `auto` stands for, with the reason."""
+    in_models = [file.split("/") for file in files if "/" in file]
+    with_logs = {parts[0] for parts in in_models if parts[-1].endswith(LOGS)}
+    for model, *_ in in_models:
+        if model not in with_logs:
+            why = f"{model} holds no logs but samples or tables, which name their models"
+            return Layout.NAMED, why
+    first, *others = models.values()
+    if len(first) >= 2 and all(generations == first for generations in others):
+        return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
+    for model, *rest in in_models:
+        if len(rest) == 1:
+            return Layout.FLAT, (
+                f"score files lie directly under model {model}, and the models do not all have "
+                "the same two or more subdirectories"
+            )
+    if all((first, *others)):
+        return Layout.GENERATIONS, "no score file lies directly under a model"
+    return Layout.FLAT, "a model has no subdirectories"
+
+
+def _require_generations(location: str, models: Mapping[str, Sequence[str]]) -> None:
+    for model, generations in models.items():
+        if not generations:
+            raise DataError(
+                f"model {model} of {location} has no generation directories: add them, remove "
+                "the model, or set layout=flat for a tree without generations"
+            )
+
+
+def _locate(root: Place, path: str, layout: Layout) -> Source:
+    """Returns the file or directory of a path below a root, with its model and generation."""
+    depth = {Layout.FLAT: 1, Layout.GENERATIONS: 2}.get(layout, 0)
+    *above, name = path.split("/", min(depth, path.count("/")))
+    model, generation = (*above, "", "")[:2]
+    return Source(root / "/".join(above) if above else root, name, model, generation)
 
 
 def open_source(source: Source, buffer: int) -> BinaryIO:
@@ -364,21 +347,3 @@ def lasting_fault(error: OSError) -> str:
     if not lasting:
         raise error
     return f"cannot be read ({error.strerror or error})"
-
-
-def list_directory(place: Place) -> _Listing:
-    """Lists a directory without hidden names."""
-    if place.is_local:
-        _, directories, files = next(os.walk(place.path, onerror=_raise))
-    else:
-        infos = place.filesystem.get_file_info(fs.FileSelector(place.path))
-        directories = [info.base_name for info in infos if not info.is_file]
-        files = [info.base_name for info in infos if info.is_file]
-    directories, files = (
-        sorted(name for name in names if not name.startswith(".")) for names in (directories, files)
-    )
-    return directories, files
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error

@@ -94,8 +94,8 @@ def pair_table(differences: Differences) -> Table:
             for pair in differences.shown
             if {pair.first, pair.second} <= best
         ],
-        "Points by which a model lies above another on the items that both have. The interval is "
-        "for one pair alone; a difference is real at the 5 % level for all pairs together (Holm).",
+        "Points by which a model lies above another on the items that both answered. The interval "
+        "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",
     )
 
 
@@ -131,8 +131,8 @@ def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
             "differences", "Which differences are real", list(_differences(diagnosis.differences))
         ),
         Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
-        Section("items", "Which items spoil it", list(_items(diagnosis, items))),
-        Section("stability", "How steady the ranking is", list(_stability(diagnosis.stability))),
+        Section("items", "Which items are suspect", list(_items(diagnosis, items))),
+        Section("stability", "How stable the ranking is", list(_stability(diagnosis.stability))),
         *_priors(diagnosis),
         *_diversity(diagnosis.diversity),
         Section("responses", "Responses", _responses(diagnosis)),
@@ -168,8 +168,8 @@ def _differences(differences: Differences) -> Iterator[Table]:
                 ]
                 for place, row in enumerate(models, 1)
             ],
-            "Points by which a model lies above each model that follows it, on the items that both "
-            "have; bold if the difference is real at the 5 % level for all pairs together (Holm).",
+            "Points by which a model lies above each model below it, on the items that both "
+            "answered; bold if the difference is real at the 5 % level for all pairs (Holm).",
             dense=True,
         )
     yield Table(
@@ -262,8 +262,8 @@ def _suspect_table(diagnosis: Diagnosis, places: slice) -> Table:
             ]
             for suspect in diagnosis.suspects[places]
         ],
-        f"The worst first of {diagnosis.suspect_items:,}; `items.parquet` has all. The last column "
-        "counts the answers of the models.",
+        f"Worst first, of {diagnosis.suspect_items:,}; `items.parquet` has all. The last column "
+        "counts the models' answers.",
     )
 
 

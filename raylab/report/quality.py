@@ -96,7 +96,7 @@ def quality_section(
     blocks: list[Block] = [
         figures_table(quality),
         block("notes", quality.warnings),
-        f"These figures describe the tasks, by the scores of the models on them.{lead}",
+        f"These figures describe the tasks, not the models.{lead}",
     ]
     if quality.models:
         blocks.append(_accuracy_table(name, quality, rules or {}))

@@ -169,17 +169,6 @@ def test_the_interval_of_a_clear_best_is_that_of_its_mean(tmp_path: Path):
     assert measured.interval == pytest.approx((value - half, value + half), abs=half / 10)
 
 
-def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_of_tasks(
-    tmp_path: Path,
-):
-    draw = random.Random(7)
-    scores = {f"m{i}": {g: [draw.random() for _ in range(60)] for g in "ab"} for i in range(6)}
-    figures = quality(tmp_path, scores, bootstrap=500).model_dump()["figures"]
-    separability, consistency = figures["separability"], figures["consistency"]
-    assert 0.0 == separability["interval"][0] <= separability["corrected"] < separability["value"]
-    assert consistency["value"] < consistency["corrected"] <= consistency["interval"][1] == 1.0
-
-
 UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m1", "m2")}
 
 

@@ -147,15 +147,15 @@ def test_a_directory_that_cannot_be_read_is_left_out_with_its_reason(
         write(tmp_path / model / "g" / "good.json", 0.5)
         write(tmp_path / model / "g" / "deep" / "lost.json", 0.5)
     refused = f"{tmp_path}/n/g/{name}".rstrip("/")
-    walk = os.walk
+    scan = os.scandir
 
-    def refuse(path: str, **more: Any) -> Any:
+    def refuse(path: str) -> Any:
         # Root may read what others may not.
         if path == refused:
-            more["onerror"](PermissionError(13, "Permission denied", path))
-        return walk(path, **more)
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
 
-    monkeypatch.setattr(os, "walk", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     scores = read(tmp_path)
     assert scores.table["model"].tolist() == ["m", "m", *(["n"] if name else [])]
     lost = SkippedFile(path=f"{tmp_path}/n/g/{name}", reason="cannot be read (Permission denied)")
