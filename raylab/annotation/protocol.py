@@ -107,7 +107,7 @@ async def confirm(
         StoppedError: The run is stopping.
     """
     try:
-        return await _Course(case, chat, settings).judge(CONFIRM, _classify(label, rationale))
+        return await _Course(case, chat, settings).judge(CONFIRM, _classification(label, rationale))
     except _CaseEnded as ended:
         raise CallError(f"case {case.id}: {ended}") from ended
 
@@ -261,9 +261,9 @@ class _Course:
         assert candidate is not None, "a case without a candidate is no input"
         try:
             label = self._form.read(candidate.code, repairs)
-            classification = _classify(label, candidate.rationale, repairs)
+            classification = _classification(label, candidate.rationale, repairs)
         except LabelError as error:
-            classification = _unparsable(candidate.rationale, str(error))
+            classification = _classification(None, candidate.rationale, problem=str(error))
         self._classified[CANDIDATE_ANNOTATOR] = classification
         await self._evaluate(CANDIDATE_ANNOTATOR)
         evaluation = self._evaluated[CANDIDATE_ANNOTATOR]
@@ -283,9 +283,13 @@ class _Course:
                 partial(read_reply, self._form, LabelReply),
             )
         except _Unreadable as ended:
-            self._classified[annotator] = _unparsable("", ended.problem, ended.calls)
+            self._classified[annotator] = _classification(
+                None, "", calls=ended.calls, problem=ended.problem
+            )
         else:
-            self._classified[annotator] = _classify(reply.label, reply.rationale, repairs, calls)
+            self._classified[annotator] = _classification(
+                reply.label, reply.rationale, repairs, calls
+            )
 
     async def _evaluate(self, annotator: Annotator) -> None:
         answer = self._classified[annotator]
@@ -349,7 +353,7 @@ class _Course:
         return Adjudication(
             order=tuple(places.values()),
             choice=places.get(reply.choice or SYNTHESIS, SYNTHESIS),
-            classification=_classify(reply.label, reply.rationale, repairs, calls),
+            classification=_classification(reply.label, reply.rationale, repairs, calls),
         )
 
     def _shown(self, annotator: Annotator) -> dict[str, Any]:
@@ -513,19 +517,18 @@ def _grade(evaluation: Evaluation) -> str:
     return f"{evaluation.verdict} {evaluation.score}"
 
 
-def _classify(
-    label: Label, rationale: str, repairs: Sequence[str] = (), calls: tuple[Call, ...] = ()
+def _classification(
+    label: Label | None,
+    rationale: str,
+    repairs: Sequence[str] = (),
+    calls: tuple[Call, ...] = (),
+    problem: str | None = None,
 ) -> Classification:
     return Classification(
         label=label,
         rationale=rationale,
-        format="repaired" if repairs else "strict",
+        format="unparsable" if label is None else "repaired" if repairs else "strict",
         repairs=tuple(repairs),
+        problem=problem,
         calls=calls,
-    )
-
-
-def _unparsable(rationale: str, problem: str, calls: tuple[Call, ...] = ()) -> Classification:
-    return Classification(
-        label=None, rationale=rationale, format="unparsable", problem=problem, calls=calls
     )

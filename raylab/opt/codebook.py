@@ -4,7 +4,7 @@ Models give a code as its line or, if they are too small for that, as one plain 
 """
 
 import re
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -159,13 +159,6 @@ def _parse_own(text: str) -> Label:
     return parse(text, strict=True) if "=" in text else bare(text)
 
 
-def _read_prompt(form: AnswerForm, name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
-    schema = form.schema(reply) if reply else {}
-    words = form is WORD_ANSWERS
-    limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
-    return read_prompt(PROMPTS, name, schema, *limits)
-
-
 @cache
 def prompt_set(style: str) -> PromptSet:
     """Returns the prompts of a style.
@@ -179,7 +172,11 @@ def prompt_set(style: str) -> PromptSet:
     """
     words = style == "word"
     form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")
-    read = partial(_read_prompt, form)
+    limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
+
+    def read(name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
+        return read_prompt(PROMPTS, name, form.schema(reply) if reply else {}, *limits)
+
     return PromptSet(
         classify=read(f"classify_{style}", LabelReply),
         evaluate=read(f"evaluate{suffix}", ReportReply),

@@ -6,7 +6,6 @@ may make it wait. The page sends nothing to any model.
 
 import functools
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
@@ -32,8 +31,6 @@ from raylab.review.access import HEADERS, Access
 
 PAGE_LENGTH = 50
 """Cases of a queue that are listed."""
-OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
-"""The paths to which a reviewer may be sent on after signing in."""
 STATIC = {
     "style.css": resources.files("raylab.report") / "templates",
     "review.css": resources.files("raylab.review") / "static",
@@ -99,11 +96,8 @@ class _Page:
 
     # Signing in
 
-    def sign_in(
-        self, request: Request, name: Text = "", token: Text = "", then: Text = "/"
-    ) -> Response:
+    def sign_in(self, request: Request, name: Text = "", token: Text = "") -> Response:
         """Begins a session of a reviewer, who gives a name and, where it is demanded, the token."""
-        then = then if OWN_PATH.fullmatch(then) else "/"
         problems: dict[str, str] = {}
         try:
             name = check_name(name)
@@ -114,9 +108,9 @@ class _Page:
             LOGGER.warning("a wrong token was given for the review page, from %s", address)
             problems["token"] = "This is not the token of this page."
         if problems:
-            return self._sign_in_form(request, then, problems, name)
+            return self._sign_in_form(request, problems, name)
         request.session["reviewer"] = name
-        return RedirectResponse(then, 303)
+        return RedirectResponse("/", 303)
 
     def sign_out(self, request: Request) -> Response:
         """Ends the session of this browser."""
@@ -204,11 +198,10 @@ class _Page:
         return FileResponse(str(STATIC[name] / name))
 
     def explain(self, request: Request, error: Exception) -> Response:
-        """Returns a page with the error's message, or the form of signing in that leads back."""
+        """Returns a page with the error's message, or the form of signing in."""
         match error:
             case HTTPException(status_code=401):
-                target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return self._sign_in_form(request, target if request.method == "GET" else "/", {})
+                return self._sign_in_form(request, {})
             case HTTPException():
                 status, message = error.status_code, str(error.detail)
             case LeaseError():
@@ -262,10 +255,10 @@ class _Page:
         return {"opened": opened, "typed": typed, "label": label, "misread": misread}
 
     def _sign_in_form(
-        self, request: Request, then: str, problems: Mapping[str, str], name: str = ""
+        self, request: Request, problems: Mapping[str, str], name: str = ""
     ) -> Response:
         with_token = self._access.token is not None
-        content = {"then": then, "name": name, "problems": problems, "with_token": with_token}
+        content = {"name": name, "problems": problems, "with_token": with_token}
         return _render(request, "sign_in.html", 401, **content)
 
 
