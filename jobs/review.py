@@ -21,11 +21,6 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if not config.cluster.address_to_join and config.name is not None:
-        # What is missing shows before the imports of the page, which take seconds.
-        from raylab.annotation.run import find_annotation_run
-
-        find_annotation_run(config.storage, config.name, config.archive)
     if config.export is not None:
         from raylab.review.server import export_cases
 

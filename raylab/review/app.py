@@ -4,7 +4,6 @@ Every route that needs the archive is a plain function, which FastAPI runs in a 
 may make it wait. The page sends nothing to any model.
 """
 
-import functools
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -65,7 +64,6 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
         access: Its hosts, token and cookie.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.reviews = reviews
     page = _Page(reviews, access)
     for method, path, answer in (
         ("POST", "/sign-in", page.sign_in),
@@ -93,6 +91,7 @@ class _Page:
 
     def __init__(self, reviews: Reviews, access: Access) -> None:
         self._reviews, self._access = reviews, access
+        self._environment = _environment(reviews.codebook)
 
     # Signing in
 
@@ -125,7 +124,7 @@ class _Page:
         waiting = self._reviews.queue(queue, reviewer)
         chosen = [case for case in waiting if kind in ("", case.kind)]
         made = self._reviews.made_by(reviewer) if kind != AUDIT else []
-        return _render(
+        return self._render(
             request,
             "queue.html",
             total=len(waiting),
@@ -151,7 +150,7 @@ class _Page:
     def decisions(self, request: Request, reviewer: Reviewer, done: Place = 0) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
         decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
-        return _render(request, "decided.html", decisions=decisions, codes=codes, done=done)
+        return self._render(request, "decided.html", decisions=decisions, codes=codes, done=done)
 
     # A case
 
@@ -165,7 +164,7 @@ class _Page:
     def keep(self, request: Request, reviewer: Reviewer, case: Number, typed: Filled) -> Response:
         """Keeps a case for the reviewer, and says how the code reads that is being typed."""
         state = self._state(self._reviews.open(case, reviewer), typed)
-        return _render(request, "state.html", **state)
+        return self._render(request, "state.html", **state)
 
     def skip(self, reviewer: Reviewer, case: Number, kind: Kind = "") -> Response:
         """Leaves a case to others and goes on to the next."""
@@ -213,7 +212,7 @@ class _Page:
                 status, message = 503, f"{error}. Nothing that was sent is lost."
             case _:
                 status, message = 400, "The address cannot be read."
-        return _render(request, "message.html", status, message=message)
+        return self._render(request, "message.html", status, message=message)
 
     def _case_page(
         self,
@@ -229,7 +228,7 @@ class _Page:
         outcome = opened.outcome
         blind = opened.hides(reviewer := request.session["reviewer"])
         answers = () if blind else outcome.answers
-        return _render(
+        return self._render(
             request,
             "case.html",
             status,
@@ -259,7 +258,20 @@ class _Page:
     ) -> Response:
         with_token = self._access.token is not None
         content = {"name": name, "problems": problems, "with_token": with_token}
-        return _render(request, "sign_in.html", 401, **content)
+        return self._render(request, "sign_in.html", 401, **content)
+
+    def _render(
+        self, request: Request, template: str, status: int = 200, **content: Any
+    ) -> HTMLResponse:
+        """Returns a page made of a template, whose variables `content` has, for a session."""
+        page = self._environment.get_template(template).render(
+            run=self._reviews.run,
+            run_id=self._reviews.run_id,
+            reviewer=request.session.get("reviewer", ""),
+            here=_link(request.url.path, kind=request.query_params.get("kind", "")),
+            **content,
+        )
+        return HTMLResponse(page, status)
 
 
 def _fail(request: Request, error: Exception) -> Response:
@@ -273,27 +285,6 @@ def _link(path: str, **query: object) -> str:
     return f"{path}?{'&'.join(filled)}" if filled else path
 
 
-def _render(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
-    """Returns a page of the application that a request was sent to.
-
-    Args:
-        request: Has the reviewer's session.
-        template: Name of a file in `templates/`.
-        status: Of the response.
-        **content: Variables of the template.
-    """
-    reviews: Reviews = request.app.state.reviews
-    shown = {
-        "run": reviews.run,
-        "run_id": reviews.run_id,
-        "reviewer": request.session.get("reviewer", ""),
-        "here": _link(request.url.path, kind=request.query_params.get("kind", "")),
-    }
-    page = _environment(reviews.codebook).get_template(template)
-    return HTMLResponse(page.render(**shown, **content), status)
-
-
-@functools.cache
 def _environment(codebook: Codebook) -> Environment:
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),

@@ -11,7 +11,7 @@ from raylab.annotation.reviews import draw_audit
 from raylab.archive.records import AUDIT, DECISION, HUMAN
 from raylab.archive.store import Archive
 from tests.archive.rows import NOON
-from tests.review.office import GOLD, LEASE, Office, annotation, make_run
+from tests.review.office import GOLD, Office, annotation, make_run
 
 FILLED = {"choice": "A", "justification": "It breeds."}
 REFUSED = {"choice": "B", "justification": "It searches."}
@@ -141,22 +141,6 @@ def test_a_case_is_on_one_desk_at_a_time(office: Office) -> None:
     assert bo.post("/cases/1/decide", **FILLED).status_code == 409
     assert "case pool does not wait any more" in bo.text(".notice")
     assert [made.reviewer for made in office.decisions()] == ["Ada"]
-
-
-def test_a_lease_that_ran_out_goes_to_who_asks_next(office: Office) -> None:
-    ada, bo = office.browser("Ada"), office.browser("Bo")
-    ada.get("/cases/1")
-    office.time += LEASE / 2
-    ada.post("/cases/1/keep")
-    for span, holder in ((LEASE - timedelta(seconds=1), "Ada"), (timedelta(seconds=1), "Bo")):
-        office.time += span
-        bo.get("/cases/1")
-        assert office.held() == {1: holder}
-    ada.post("/cases/1/keep", **FILLED)
-    assert "Bo works on this case until 12:25 UTC" in ada.text(".held")
-    assert bo.go(bo.post("/cases/1/skip")) == "/cases/2"
-    assert ada.post("/cases/1/decide", **FILLED).status_code == 303
-    assert office.held() == {2: "Bo", 3: "Ada"}
 
 
 # Decisions

@@ -1,8 +1,5 @@
 """Two people judge each case by its description alone, and a third settles a disagreement."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import pytest
 
 from raylab.annotation.reviews import draw_audit
@@ -163,23 +160,6 @@ def test_a_judgement_is_withdrawn_until_somebody_else_acts(pair: Office) -> None
         ("undo", "human"),
         ("judge", "unconfirmed"),
     ]
-
-
-def test_of_two_settlers_at_once_one_settles(pair: Office) -> None:
-    judge(pair, "Ada", EVO)
-    judge(pair, "Bo", SCH)
-    browsers, together = [pair.browser(name) for name in ("Cy", "Di", "Ed")], Barrier(3)
-
-    def settle(browser: Browser) -> int:
-        together.wait()
-        browser.get("/cases/1")
-        return browser.post("/cases/1/decide", **TAKEN).status_code
-
-    with ThreadPoolExecutor(3) as pool:
-        codes = [*pool.map(settle, browsers)]
-    # Who comes too late is told so, or has a page without a form.
-    assert codes.count(303) == 1 and {*codes} <= {303, 409, 422}
-    assert len(statuses(pair)) == 3
 
 
 def test_two_people_audit_a_case_blind_to_the_models_and_each_other(pair: Office) -> None:
