@@ -61,6 +61,8 @@ class LlmConfig(Strict):
                     f"budget needs the longest reply of {role}: set {role}.max_tokens, or "
                     f"{role}.extra.max_completion_tokens"
                 )
+        if any(chat.model.casefold() == "final" for chat in self.annotators):
+            raise ValueError("annotators: final names the logs of the final codes, not a model")
         if len(self.annotators) == 1:
             raise ValueError("annotators has one model, should have two to seven")
         for (a, first), (b, second) in combinations(enumerate(self.annotators), 2):

@@ -52,6 +52,8 @@ Prose = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_wit
 LABEL = re.compile(r"^\w([\w .'+-]{0,58}[\w+])?$")
 """A name of a label, which needs no quotation marks in YAML."""
 LabelName = Annotated[str, Field(pattern=LABEL.pattern)]
+NO_LABELS = ("unclear", "undo")
+"""Decisions of reviewers that would be read as labels of these names, in lower case."""
 FieldName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 Row = tuple[float, ...]
 
@@ -78,6 +80,9 @@ def _distinct(labels: Labels) -> Labels:
     names = sorted(labels, key=str.casefold)
     if len(names) < 2:
         raise ValueError("needs two labels or more, each with its definition")
+    for name in names:
+        if name.casefold() in NO_LABELS:
+            raise _LabelError(name, f"{name} is what a reviewer says without a label: rename it")
     for name, longer in pairwise(names):
         if name.casefold() == longer.casefold():
             raise _LabelError(longer, f"{name} and {longer} are one label: rename or remove one")

@@ -264,6 +264,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("llm.annotators.1.seed=1", "annotators.0 and annotators.1 are the same call"),
         ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
         ("llm.endpoints.default.api_key_env=sk-0123", "the name of an environment variable"),
+        ("llm.annotators.1.model=Final", "final names the logs of the final codes"),
         ("~llm.adjudicator", "protocol.stages=all needs llm.adjudicator: configure"),
     ],
     ReviewConfig: [

@@ -38,6 +38,7 @@ def test_words_stay_text_and_a_definition_needs_no_key(tmp_path: Path) -> None:
     [
         (HEAD + LABELS + "  one: Again.\n", "line 6: 'one' stands twice"),
         (HEAD + LABELS + "  One: Again.\n", "line 6: .*one and One are one label: rename"),
+        (HEAD + LABELS + "  Undo: Back.\n", "line 6: .*Undo is what a reviewer says"),
         (HEAD + LABELS + "  one more: No.\n", "line 6: .*one more begins with the label one"),
         (HEAD + LABELS + "  <b>three</b>: No.\n", "line 6: '<b>three</b>' is no name"),
         (HEAD + LABELS + "  three: A {{ secret }}.\n", r"line 6: .*holds the markup '\{\{'"),
