@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import ValidationError
 from scipy.optimize import linear_sum_assignment
 
 from raylab.codebook import Categories
-from raylab.config.base import Strict
 from raylab.errors import DataError
-from raylab.files import Place
 
 TOLERANCE = 1e-9
-Table = tuple[tuple[float, ...], ...]
+Table = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +26,7 @@ class Distance:
     """
 
     version: str
-    labels: tuple[str, ...]
+    labels: Sequence[str]
     table: Table
 
     def __call__(self, a: Categories, b: Categories) -> float:
@@ -63,69 +59,24 @@ def equal_sets(a: Categories, b: Categories) -> float:
     return 1.0 - len(a & b) / max(len(a), len(b))
 
 
-class _DistanceFile(Strict):
-    version: str
-    description: str = ""
-    labels: tuple[str, ...]
-    table: Table
-
-
-def read_distance(location: str, labels: Sequence[str]) -> Distance:
-    """Reads a table of distances between labels.
-
-    Args:
-        location: Path or URI of a JSON file `{"version": ..., "labels": [...], "table": [[...],
-            ...]}` with these labels in any order.
-        labels: The labels.
+def check_metric(table: Table, labels: Sequence[str], where: str) -> None:
+    """Checks that a table is a metric in [0, 1] on the labels.
 
     Raises:
-        DataError: The file cannot be read, or its table is no metric in [0, 1] on the labels.
-        ConfigError: The storage of its URI cannot be opened.
+        DataError: It is none; the message begins with `where`.
     """
-    place = Place.at(location)
-    try:
-        file = _DistanceFile.model_validate_json(place.read(), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        raise DataError(f"distances {place}: {key}: {first['msg']}") from error
-    table = check_table(file.labels, labels, file.table, f"distances {place}")
-    return Distance(file.version, tuple(labels), table)
-
-
-def check_table(columns: Sequence[str], labels: Sequence[str], table: Table, where: str) -> Table:
-    """Returns a table of distances in the order of the labels.
-
-    Args:
-        columns: The labels in the order of the table.
-        labels: The same in another order.
-        table: The distances.
-        where: Names the table in errors.
-
-    Raises:
-        DataError: The table is no metric in [0, 1] on the labels.
-    """
-    if sorted(columns) != sorted(labels) or {*map(len, (table, *table))} != {len(labels)}:
-        raise DataError(
-            f"{where}: should have each of the labels {', '.join(labels)}, and a table with a row "
-            "and a column for each"
-        )
-    order = [columns.index(label) for label in labels]
-    ordered = np.array(table)[np.ix_(order, order)]
-    _check_metric(ordered, labels, where)
-    return tuple(map(tuple, ordered.tolist()))
-
-
-def _check_metric(table: NDArray[np.float64], labels: Sequence[str], where: str) -> None:
-    ways = (table[:, :, None] + table).min(axis=1)
-    same = np.eye(len(table), dtype=bool)
+    if {*map(len, (table, *table))} != {len(labels)}:
+        raise DataError(f"{where}: should have a row and a column for each of {', '.join(labels)}")
+    values = np.array(table)
+    ways = (values[:, :, None] + values).min(axis=1)
+    same = np.eye(len(values), dtype=bool)
     for wrong, rule in (
-        (same & (table != 0), "0"),
-        (~same & ~((table > 0) & (table <= 1)), "above 0 and at most 1"),
-        (table != table.T, "equal in both directions"),
-        (table > ways + TOLERANCE, "at most the way by another label (the triangle inequality)"),
+        (same & (values != 0), "0"),
+        (~same & ~((values > 0) & (values <= 1)), "above 0 and at most 1"),
+        (values != values.T, "equal in both directions"),
+        (values > ways + TOLERANCE, "at most the way by another label (the triangle inequality)"),
     ):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            pair = f"{labels[row]}-{labels[column]} is {table[row, column]:g}"
+            pair = f"{labels[row]}-{labels[column]} is {values[row, column]:g}"
             raise DataError(f"{where}: {pair}, should be {rule}")

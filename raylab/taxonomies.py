@@ -1,13 +1,11 @@
 """The codebook that a configuration chooses."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from raylab.codebook import Codebook, field_of
+from raylab.codebook import Codebook
 from raylab.config.codebook import EXAMPLES, CodebookConfig
 from raylab.config.jobs import AnnotateConfig
-from raylab.distances import read_distance
 from raylab.errors import ConfigError
 from raylab.labels.codebook import make_codebook
 from raylab.opt.codebook import opt_codebook
@@ -23,17 +21,11 @@ def choose_codebook(config: AnnotateConfig) -> Codebook:
         ConfigError: There is no such codebook.
         DataError: A table of distances cannot be used.
     """
-    codebook = _make(config.codebook)
-    if config.protocol.distance is None:
-        return codebook
-    if any(map(field_of, codebook.categories)):
-        raise ConfigError("protocol.distance is of labels alone: set distance: in each field")
-    distance = read_distance(config.protocol.distance, tuple(codebook.categories))
-    return replace(codebook, distance=distance)
+    return _make(config.codebook)
 
 
 def recorded_codebook(config: Mapping[str, Any]) -> Codebook:
-    """Returns the codebook of an archived run by its configuration, with its own distances."""
+    """Returns the codebook of an archived run by its configuration."""
     chosen = config.get("codebook", "opt")
     return _make(chosen if isinstance(chosen, str) else CodebookConfig.model_validate(chosen))
 

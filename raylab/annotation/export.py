@@ -55,38 +55,31 @@ def _write_logs(annotation: AnnotationRun, name: str) -> None:
 
     A log is held in memory.
     """
-    head = annotation.archived.row()
+    created = annotation.archived.row().started.isoformat()
     for annotator, model in {**model_names(annotation), None: FINAL}.items():
         samples = [*_samples(annotation, annotator)]
-        scores = {
-            scorer: [
-                sample["scores"][scorer]["value"]
-                for sample in samples
-                if scorer in sample["scores"]
-            ]
-            for scorer in (GOLD, EVALUATOR)
-        }
-        scorer = GOLD if scores[GOLD] else EVALUATOR
-        values = scores[scorer]
+        scorer = GOLD if any(GOLD in sample["scores"] for sample in samples) else EVALUATOR
+        scores = [sample["scores"][scorer] for sample in samples if scorer in sample["scores"]]
+        total = sum(score["value"] for score in scores)
         log = EvalLog(
             model=model,
             task=annotation.codebook.name,
             dataset=annotation.run.name,
             samples=len(samples),
-            metrics={"accuracy": sum(values) / len(values) if values else 0.0},
-            created=head.started.isoformat(),
+            metrics={"accuracy": total / max(len(scores), 1)},
+            created=created,
             run_id=annotation.run.id,
             scorer=scorer,
             cases=tuple(samples),
         )
         # Inspect takes a JSON file for a log only if its name begins with a time.
-        time = log.created[:19].replace(":", "-")
+        time = created[:19].replace(":", "-")
         annotation.run.write_record(log, f"{name}/{time}_{model}.json")
 
 
 def _samples(annotation: AnnotationRun, annotator: Annotator | None) -> Iterator[dict[str, Any]]:
-    codebook, open_book = annotation.codebook, annotation.settings.prompts.open_book
     """Yields the samples of an annotator, or with None those of the codes in force."""
+    codebook, open_book = annotation.codebook, annotation.settings.prompts.open_book
     for current in _cases(annotation):
         outcome, final = read_case(current, codebook)
         gold = outcome.gold_label if is_held_out(outcome, open_book) else None
@@ -116,19 +109,29 @@ def _sample(
     answer: Classification | None,
     report: Evaluation | None,
 ) -> dict[str, Any]:
-    """Returns a case as a sample of one giver of codes."""
+    """Returns a case as a sample of one giver of codes, scored by gold and by the evaluator."""
     call = answer.calls[-1] if answer and answer.calls else None
+    line = str(label or "")
     text = encodable(
         {
             "input": current.case.description,
-            "reply": call.reply.text if call else str(label or ""),
+            "reply": call.reply.text if call else line,
             "rationale": answer.rationale if answer else "",
             "summary": report.summary if report else "",
         }
     )
-    line = str(label or "")
-    model = call.reply.response_model if call else ""
     message = {"role": "assistant", "content": text["reply"]}
+    scores: dict[str, Any] = {}
+    if gold is not None:
+        right = label is not None and label.categories == gold.categories
+        scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
+    if report is not None:
+        scores[EVALUATOR] = {
+            "value": report.score / 100,
+            "answer": line,
+            "explanation": text["summary"],
+            "metadata": report.model_dump(mode="json", include={"verdict", "issues", "caps"}),
+        }
     return {
         "id": current.case.case,
         "epoch": 1,
@@ -136,11 +139,11 @@ def _sample(
         "target": str(gold or ""),
         "messages": [{"role": "user", "content": text["input"]}, message],
         "output": {
-            "model": model,
+            "model": call.reply.response_model if call else "",
             "choices": [{"message": message, "stop_reason": "stop"}],
             "completion": line,
         },
-        "scores": _scores(label, gold, report, text),
+        "scores": scores,
         "metadata": {
             "status": current.status,
             "path": " > ".join(outcome.path),
@@ -153,25 +156,6 @@ def _sample(
         "completed_at": outcome.finished.isoformat(),
         "total_time": (outcome.finished - outcome.started).total_seconds(),
     }
-
-
-def _scores(
-    label: Label | None, gold: Label | None, report: Evaluation | None, text: Mapping[str, str]
-) -> dict[str, Any]:
-    """Returns the scores of a sample against gold, and by the evaluator."""
-    line, scores = str(label or ""), dict[str, Any]()
-    if gold is not None:
-        right = label is not None and label.categories == gold.categories
-        scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
-    if report is not None:
-        verdict = report.model_dump(mode="json", include={"verdict", "issues", "caps"})
-        scores[EVALUATOR] = {
-            "value": report.score / 100,
-            "answer": line,
-            "explanation": text["summary"],
-            "metadata": verdict,
-        }
-    return scores
 
 
 def _cases(annotation: AnnotationRun) -> Iterator[CurrentCase]:

@@ -1,13 +1,14 @@
 """Cases and people's decisions as tasks of Label Studio, out and in.
 
 A file is a list of tasks in Label Studio's JSON format. `data` has the case, its `description` and
-the `reason` why it is open. `predictions` are the answers, each with the evaluator's score, and
+the `reason` why it is open. `predictions` are the answers with the evaluator's scores,
 `annotations` what people say. Both consist of fields that any labelling interface with these names
-shows: `decision`, `justification` and, of annotations, `insist` and `reviewer`. Whoever may see the
-description alone gets no predictions.
+shows: `decision`, `justification` and, in annotations, `insist` and `reviewer`. A task has no
+predictions for a reviewer who may see the description alone.
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,6 @@ from raylab.annotation.decisions import check_name
 from raylab.annotation.outcome import (
     Annotator,
     Choice,
-    Classification,
-    Evaluation,
     HumanDecision,
     Outcome,
     read_decision,
@@ -29,19 +28,18 @@ from raylab.annotation.outcome import (
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT, DRAW, HUMAN, UNCONFIRMED, CurrentCase
-from raylab.bounded import elements
-from raylab.codebook import Codebook
+from raylab.bounded import decode
+from raylab.codebook import Codebook, Label
 from raylab.errors import DataError, LabelError, LeaseError, RunError
 
 SHOWN_PROBLEMS = 50
 LONGEST_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
-LONGEST_TASK = 1 << 24
-"""Bytes."""
 OTHER_CHOICES: tuple[Choice | Literal["undo"], ...] = ("unclear", "undo")
-"""What a decision may say beside a label or the name of an answer."""
+"""Decisions beside a label or the name of an answer."""
 
 Task = dict[str, Any]
+TASKS = msgspec.json.Decoder(list[Any])
 
 
 class _Result(msgspec.Struct):
@@ -88,10 +86,10 @@ class Import:
     """The decisions of a file.
 
     Attributes:
-        read: their number.
-        new: number of those that are archived now; the others were there before.
-        unconfirmed: number of the new ones that the evaluator must judge.
-        left_out: sentences on those that somebody else's decision stands against.
+        read: Their number.
+        new: Number of those that were archived; the archive had the others already.
+        unconfirmed: Number of the new ones that the evaluator must judge.
+        left_out: Sentences on those that contradict another reviewer's decision.
     """
 
     read: int
@@ -143,78 +141,72 @@ def archived_task(current: CurrentCase, codebook: Codebook) -> Task:
     ]
     return {
         **_task(current, outcome, predictions=_answers(outcome, outcome.answers)),
-        "annotations": [_annotation(*numbered) for numbered in enumerate(decisions, 1)],
+        "annotations": [
+            _said(f"annotation-{number}", decision) for number, decision in enumerate(decisions, 1)
+        ],
     }
 
 
 def _waiting_task(opened: Opened, seed: int) -> Task:
     """Returns a case with what its next reviewer may see."""
-    outcome, hidden = opened.outcome, opened.queue == AUDIT or opened.judging
-    predictions = (
-        [] if hidden else _answers(outcome, draw_order(seed, opened.case.case, outcome.answers))
-    )
-    if opened.settling:
-        predictions += [
-            _prediction(f"judgement {number}", _said(judged), judged.justification)
-            for number, judged in enumerate(opened.judgements, 1)
-        ]
-    return _task(opened, None if hidden else outcome, predictions)
+    if opened.queue == AUDIT or opened.judging:
+        return _task(opened, None, [])
+    order = draw_order(seed, opened.case.case, opened.outcome.answers)
+    judgements = [
+        _said(f"judgement {number}", judged, model_version=f"judgement {number}")
+        for number, judged in enumerate(opened.judgements if opened.settling else (), 1)
+    ]
+    return _task(opened, opened.outcome, _answers(opened.outcome, order) + judgements)
 
 
-def _task(current: CurrentCase, outcome: Outcome | None, predictions: list[Any]) -> Task:
-    data = {"case": current.case.case, "queue": current.queue}
-    data |= {"reason": outcome and outcome.reason, "description": current.case.description}
+def _task(current: CurrentCase, outcome: Outcome | None, predictions: list[Task]) -> Task:
+    case = current.case
+    data = {
+        "case": case.case,
+        "queue": current.queue,
+        "reason": outcome and outcome.reason,
+        "description": case.description,
+    }
     return {"data": data, "predictions": predictions}
 
 
 def _answers(outcome: Outcome, annotators: Iterable[Annotator]) -> list[Task]:
     """Returns the answers and the adjudicator's, without the names of their models."""
-    shown: list[tuple[str, Classification, Evaluation | None]] = [
-        (name, answer.classification, answer.evaluation)
-        for name, answer in ((name, outcome.answers[name]) for name in annotators)
-    ]
+    answers = [(name, outcome.answers[name]) for name in annotators]
+    shown = [(name, answer.classification, answer.evaluation) for name, answer in answers]
     if (settled := outcome.adjudication) is not None:
         shown.append(("adjudicator", settled.classification, settled.confirmation))
     return [
-        _prediction(
-            name,
-            str(answer.label or ""),
-            answer.rationale,
-            None if report is None else report.score,
-        )
+        {
+            "model_version": name,
+            "result": _result(name, decision=answer.label, justification=answer.rationale),
+            **({} if report is None else {"score": report.score / 100}),
+        }
         for name, answer, report in shown
     ]
 
 
-def _prediction(name: str, decision: str, rationale: str, score: int | None = None) -> Task:
-    said = _result(name, decision=decision, justification=rationale)
-    task: Task = {"model_version": name, "result": said}
-    return task if score is None else {**task, "score": score / 100}
-
-
-def _annotation(number: int, decision: HumanDecision) -> Task:
-    said = _result(
-        f"annotation-{number}",
-        decision=_said(decision),
+def _said(owner: str, decision: HumanDecision, **task: str) -> Task:
+    """Returns a decision as an annotation or a prediction."""
+    other = "undo" if decision.choice is None else "unclear"
+    result = _result(
+        owner,
+        decision=decision.label or other,
         justification=decision.justification,
         insist="true" if decision.insisted else "",
-        reviewer=decision.reviewer,
+        reviewer="" if task else decision.reviewer,
     )
-    return {"result": said, "created_at": decision.decided.isoformat()}
+    return {"result": result, "created_at": decision.decided.isoformat(), **task}
 
 
-def _said(decision: HumanDecision) -> str:
-    return str(decision.label or ("undo" if decision.choice is None else "unclear"))
-
-
-def _result(owner: str, **fields: str) -> list[Task]:
+def _result(owner: str, **fields: Label | str | None) -> list[Task]:
     return [
         {
             "id": f"{owner}-{name}",
             "from_name": name,
             "to_name": "description",
             "type": "textarea",
-            "value": {"text": [text]},
+            "value": {"text": [str(text)]},
         }
         for name, text in fields.items()
         if text
@@ -263,7 +255,7 @@ def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple
     said: list[tuple[str, str, Typed]] = []
     problems: list[str] = []
     cases = set[str]()
-    for place, content in _tasks(path):
+    for number, content in enumerate(_read_tasks(path), 1):
         try:
             task = msgspec.convert(content, _Task)
             if task.data.case in cases:
@@ -271,27 +263,20 @@ def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple
             cases.add(task.data.case)
             said += _annotations(task, reviews, reviewer)
         except (DataError, msgspec.ValidationError) as error:
-            problems.append(f"\n  {place}: {str(error)[:LONGEST_PROBLEM]}")
+            problems.append(f"\n  task {number}: {str(error)[:LONGEST_PROBLEM]}")
     if problems:
         more = len(problems) - SHOWN_PROBLEMS
         raise DataError(
             f"{path} has tasks that cannot be used, so none was imported; mend them and import "
             f"again:{''.join(problems[:SHOWN_PROBLEMS])}"
-            + (f"\n  and {more} tasks more" if more > 0 else "")
+            + (f"\n  and {more} more" if more > 0 else "")
         )
     return said
 
 
-def _tasks(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the tasks, each with its place."""
+def _read_tasks(path: Path) -> list[Any]:
     try:
-        with path.open("rb") as file:
-            start = file.read(1024)
-            if not start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
-                raise DataError(f"{path} is no list of tasks: export JSON from Label Studio")
-            file.seek(start.index(b"[") + 1)
-            for number, task in enumerate(elements(file, str(path), LONGEST_TASK), 1):
-                yield f"task {number}", task
+        return decode(TASKS, path.read_bytes().removeprefix(BOM_UTF8), "a list of tasks", str(path))
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"

@@ -115,8 +115,6 @@ class ProtocolConfig(Strict):
     score_caps: bool = True
     """Lower a score to the cap of an unmet criterion and to the band of its verdict; false takes
     the evaluator's verdict and score as they are."""
-    distance: Location | None = None
-    """JSON file of distances between labels; null takes those of the codebook."""
     seed: Seed = 307
     """Seed of the order in which the adjudicator sees the answers, and of the intervals."""
 

@@ -43,7 +43,7 @@ from raylab.codebook import (
     quoted,
 )
 from raylab.config.codebook import LABEL, NUMBER, PLAIN, CodebookConfig, FieldConfig, read_yaml
-from raylab.distances import Distance, check_table, equal_sets
+from raylab.distances import Distance, check_metric, equal_sets
 from raylab.errors import DataError, LabelError
 from raylab.llm.prompts import PromptFile, Schema, read_prompt
 
@@ -306,12 +306,9 @@ def _distance(name: str, field: FieldConfig) -> SetDistance:
     names = tuple(f"{name}: {label}" if name else label for label in field.labels)
     if field.distance == "graded":
         steps, most = range(len(names)), len(names) - 1
-        rows = tuple(tuple(abs(i - j) / most for j in steps) for i in steps)
-    else:
-        rows = field.distance
-    return Distance(
-        "", names, check_table(names, names, rows, f"distance of {name or 'the labels'}")
-    )
+        return Distance("", names, [[abs(i - j) / most for j in steps] for i in steps])
+    check_metric(field.distance, names, f"distance of {name or 'the labels'}")
+    return Distance("", names, field.distance)
 
 
 def _value(categories: Categories) -> Any:

@@ -1,12 +1,12 @@
 """Agreement of two OPT-Codes, and the distance between sets of roots."""
 
+import json
 from functools import cache
 from importlib import resources
 
 from raylab import codebook
 from raylab.codebook import Agreement, Label, SetDistance
-from raylab.distances import Distance, read_distance
-from raylab.opt.notation import Root
+from raylab.distances import Distance
 
 
 def compare(a: Label, b: Label, distance: SetDistance | None = None) -> Agreement:
@@ -28,4 +28,5 @@ def compare(a: Label, b: Label, distance: SetDistance | None = None) -> Agreemen
 def packaged_distance() -> Distance:
     """Returns the distance opt-l1-v1."""
     file = resources.files("raylab.opt") / "data/distance_opt_l1_v1.json"
-    return read_distance(str(file), tuple(map(str, Root)))
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return Distance(content["version"], content["labels"], content["table"])

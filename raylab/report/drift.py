@@ -56,7 +56,6 @@ def report_drift(config: ReportConfig) -> None:
 
 def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
     """Returns a run of an archive for the comparison of runs."""
-    # No figure of drift depends on the distances that a run may have chosen.
     codebook = recorded_codebook(row.config)
     models = [chat["model"] for chat in row.config.get("llm", {}).get("annotators", ())]
     names = name_annotators(len(models))

@@ -237,11 +237,11 @@ def test_tasks_that_cannot_be_used_are_named_and_none_is_taken(
         case = "has an earlier task already"
         assert problem in texts[number] or case in texts[number], (problem, texts)
     assert decisions(run) == []
-    with pytest.raises(DataError, match=r"and 10 tasks more"):
+    with pytest.raises(DataError, match=r"and 10 more"):
         import_tasks(file_of(tmp_path, *["3"] * 60), reviews)
     with pytest.raises(DataError, match=r"gone\.json cannot be read.*export="):
         import_tasks(tmp_path / "gone.json", reviews)
-    for content, problem in (("{}", "is no list of tasks"), ("[{", "not JSON")):
+    for content, problem in (("{}", "not a list of tasks"), ("[{", "not JSON")):
         file.write_text(content)
         with pytest.raises(DataError, match=problem):
             import_tasks(file, reviews)

@@ -1,15 +1,12 @@
-import json
 import random
 from itertools import combinations, product
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from raylab.distances import read_distance
+from raylab.distances import check_metric
 from raylab.errors import DataError
 from raylab.opt.agreement import compare, packaged_distance
 from raylab.opt.code import parse
@@ -61,54 +58,27 @@ def test_composition_is_scored_apart_from_roots(a: str, b: str, composition: flo
 # Distances of roots
 
 
-def table_file(folder: Path, *cells: tuple[int, int, float], **changes: Any) -> str:
-    table = [[float(row != column) for column in range(7)] for row in range(7)]
-    for row, column, value in cells:
-        table[row][column] = value
-    content = {"version": "mine", "labels": [str(root) for root in Root], "table": table}
-    path = folder / "distance.json"
-    path.write_text(json.dumps(content | changes), encoding="utf-8")
-    return str(path)
-
-
-def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
-    order = [Root.SWM, *[*Root][:-1]]
-    near = (0, 1, 0.5), (1, 0, 0.5)
-    distance = read_distance(table_file(tmp_path, *near, labels=order), [*Root])
-    assert distance.table[0][6] == distance.table[6][0] == 0.5
-    assert sum(map(sum, distance.table)) == 41
-    agreement = compare(parse("OPT=Swm"), parse("OPT=Lrn"), distance)
-    assert (agreement.distance, agreement.weighted) == ("mine", 0.5)
-
-
 @pytest.mark.parametrize(
-    ("cells", "changes", "message"),
+    ("cells", "message"),
     [
-        ([(0, 1, 0.5)], {}, "Lrn-Evo is 0.5, should be equal in both directions"),
-        ([(2, 2, 0.5)], {}, "Sym-Sym is 0.5, should be 0"),
-        ([(0, 1, 0), (1, 0, 0)], {}, "Lrn-Evo is 0, should be above 0"),
+        ([(0, 1, 0.5)], "Lrn-Evo is 0.5, should be equal in both directions"),
+        ([(2, 2, 0.5)], "Sym-Sym is 0.5, should be 0"),
+        ([(0, 1, 0), (1, 0, 0)], "Lrn-Evo is 0, should be above 0"),
         (
             [(0, 1, 0.2), (1, 0, 0.2), (1, 2, 0.3), (2, 1, 0.3)],
-            {},
             "Lrn-Sym is 1, should be at most the way by another label",
         ),
-        ([], {"table": [[0.0] * 7] * 6}, "a row and a column for each"),
-        ([], {"labels": ["Foo", *[*Root][1:]]}, "each of the labels"),
     ],
 )
-def test_a_table_that_is_no_metric_is_refused(
-    tmp_path: Path, cells: list[tuple[int, int, float]], changes: dict[str, Any], message: str
-):
-    path = table_file(tmp_path, *cells, **changes)
-    with pytest.raises(DataError, match=message) as caught:
-        read_distance(path, [*Root])
-    assert path in str(caught.value)
-
-
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
-    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match=r"broken\.json: the file: Invalid JSON"):
-        read_distance(str(tmp_path / "broken.json"), [*Root])
+def test_a_table_that_is_no_metric_is_refused(cells: list[tuple[int, int, float]], message: str):
+    table = [[float(row != column) for column in range(7)] for row in range(7)]
+    check_metric(table, [*Root], "mine")
+    for row, column, value in cells:
+        table[row][column] = value
+    with pytest.raises(DataError, match=f"mine: {message}"):
+        check_metric(table, [*Root], "mine")
+    with pytest.raises(DataError, match="mine: should have a row and a column for each of Lrn"):
+        check_metric(table[1:], [*Root], "mine")
 
 
 # Distances of sets of roots
@@ -127,6 +97,7 @@ def test_the_assignment_is_the_optimal_transport():
     generator = random.Random(3)
     for a, b in zip(generator.choices(SETS, k=120), generator.choices(SETS, k=120), strict=True):
         assert PACKAGED(a, b) == about(by_linear_program(a, b))
+    check_metric(PACKAGED.table, PACKAGED.labels, "packaged")
     # The rows sum to .80+.65+.40+.65+.45+.70 and so on.
     sums = [round(sum(row), 9) for row in PACKAGED.table]
     assert sums == [3.65, 4.25, 3.9, 3.3, 3.45, 4.15, 3.9]

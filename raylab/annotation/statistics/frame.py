@@ -1,7 +1,6 @@
-"""The cases of a run as one table, over which all statistics are computed, and as a file.
+"""The cases of a run as one table, for all statistics, and as a file.
 
-A row is a case with its figures as columns, which `figure_columns` documents; a file has their
-texts and decisions too.
+A row is a case with the columns of `figure_columns`; a file has its texts and decisions too.
 """
 
 import csv
@@ -31,7 +30,7 @@ from raylab.annotation.outcome import (
 from raylab.archive.records import CurrentCase
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import canonical, utc_text
-from raylab.codebook import Agreement, Codebook, Label, SetDistance, compare
+from raylab.codebook import Codebook, Label, SetDistance, compare
 from raylab.files import Place
 
 Row = dict[str, Any]
@@ -71,7 +70,6 @@ CALL_COLUMNS = dict.fromkeys(("role", "model", "prompt", "prompt_hash"), TEXT) |
 """The columns of `Tables.calls`; `role` is the stage of the protocol."""
 AT_ONCE = 1_000
 """Outcomes that are held at once, and rows in a group of a Parquet file."""
-JSON_COLUMNS = ("meta", "decisions", "body")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
 
@@ -122,12 +120,12 @@ class Tables:
 def figure_columns(annotators: Sequence[Annotator]) -> Columns:
     """Returns the columns of `Tables.cases`; those of an answer end in its annotator.
 
-    `run_status` and `run_code` are what the protocol left, `code` includes people's decisions;
-    `gold_code` is gold in canonical form; `held_out` is true if it measures accuracy, so not where
-    the prompts name the system; `path` has the steps without their scores; `bait` is what the case
-    names; `exact` is true if all codes are the same, and the other measures of agreement are means
-    over pairs of codes; `shown` names the annotators in the order in which the adjudicator saw
-    their answers.
+    `run_status` and `run_code` are what the protocol left; `code` includes people's decisions.
+    `gold_code` is gold in canonical form; `held_out` is true if it measures accuracy, which it does
+    not where the prompts name the system. `path` has the steps without their scores. `bait` has the
+    labels that a trap suggests. `exact` is true if all codes are the same; the other measures of
+    agreement are means over pairs of codes. `shown` names the annotators in the order in which the
+    adjudicator saw their answers.
     """
     views = (*map(str.lower, annotators), ADJUDICATED)
     return {
@@ -154,7 +152,7 @@ def export_columns(annotators: Sequence[Annotator]) -> Columns:
         "reviewer": TEXT,
         **figure_columns(annotators),
         "created": TIME,
-        **dict.fromkeys(("description", "sha256", *JSON_COLUMNS), TEXT),
+        **dict.fromkeys(("description", "sha256", "meta", "decisions", "body"), TEXT),
     }
 
 
@@ -250,7 +248,7 @@ def case_figures(
         "gold_reviewed": outcome.meta.get("reviewed") is not False,
         "bait": _joined(outcome.meta.get("bait") or ()),
         "path": " > ".join(":".join(step.split(":")[:2]) for step in outcome.path),
-        **_measures(list(_agreements(outcome, codebook.distance))),
+        **_measures(outcome, codebook.distance),
         "choice": settled and settled.choice,
         "shown": settled and "".join(settled.order),
     }
@@ -293,10 +291,9 @@ def export_run(
         ConfigError: No filesystem opens the URI.
         ArchiveError: There is no such run, or it cannot be read.
     """
-    rows, columns = _rows(run, codebook, annotators, open_book), export_columns(annotators)
-    place = Place.at(path)
+    tables, place = _tables(run, codebook, annotators, open_book), Place.at(path)
     with place.writer() as file:
-        (_write_csv if place.name.endswith(".csv") else _write_parquet)(rows, columns, file)
+        (_write_csv if place.name.endswith(".csv") else _write_parquet)(tables, file)
 
 
 def export_frame(
@@ -307,9 +304,7 @@ def export_frame(
     open_book: bool = False,
 ) -> pd.DataFrame:
     """Returns the rows of `export_run` as a DataFrame, with the same arguments and errors."""
-    schema = pa.schema([*export_columns(annotators).items()])
-    tables = [*_groups(_rows(run, codebook, annotators, open_book), schema)]
-    return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
+    return pa.concat_tables(_tables(run, codebook, annotators, open_book)).to_pandas()
 
 
 def encodable(row: Row) -> Row:
@@ -365,22 +360,16 @@ def _call_figures(call: Call) -> Row:
     }
 
 
-def _agreements(outcome: Outcome, distance: SetDistance) -> Iterator[Agreement]:
-    """Yields the archived agreement of each two codes, with the weights of this distance."""
-    for (first, a), (second, b) in combinations(outcome.labels.items(), 2):
-        record = outcome.agreements.get(f"{first}{second}") or compare(a, b, distance)
-        if record.distance != distance.version:
-            weighted = 1.0 - distance(a.categories, b.categories)
-            record = record.model_copy(update={"weighted": weighted})
-        yield record
-
-
-def _measures(agreements: Sequence[Agreement]) -> Row:
-    """Returns the columns `MEASURES` of the pairs of codes of a case."""
-    if not agreements:
+def _measures(outcome: Outcome, distance: SetDistance) -> Row:
+    """Returns the columns `MEASURES`; an agreement has no record where an evaluation failed."""
+    pairs = [
+        outcome.agreements.get(f"{first}{second}") or compare(a, b, distance)
+        for (first, a), (second, b) in combinations(outcome.labels.items(), 2)
+    ]
+    if not pairs:
         return dict.fromkeys(MEASURES)
-    means = {name: fmean(getattr(pair, name) for pair in agreements) for name in MEASURES}
-    return means | {"exact": all(pair.exact for pair in agreements)}
+    means = {name: fmean(getattr(pair, name) for pair in pairs) for name in MEASURES}
+    return means | {"exact": all(pair.exact for pair in pairs)}
 
 
 def _is_cached(part: Classification | Evaluation) -> bool:
@@ -396,52 +385,52 @@ def _joined(values: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(value.replace(SEPARATOR, ", ") for value in values))
 
 
-def _rows(
+def _tables(
     run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], open_book: bool
-) -> Iterator[Row]:
-    for current in run.cases(until=run.row().records):
-        figures = case_figures(*read_case(current, codebook), codebook, annotators, open_book)
-        yield {"run": run.name, **figures, **_row(current)}
-
-
-def _row(current: CurrentCase) -> Row:
-    case, decisions = current.case, current.decisions
-    return {
-        **{name: getattr(case, name) for name in ("sequence", "created", "body")},
-        **{name: getattr(case, name) for name in ("description_hash", "description", "sha256")},
-        "status": current.status,
-        "reviewer": decisions[-1].reviewer if decisions else None,
-        "meta": case.body["meta"],
-        "decisions": [
-            {**vars(decision), "created": utc_text(decision.created)} for decision in decisions
-        ],
-    }
-
-
-def _write_csv(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows([_cell(row[name]) for name in columns] for row in map(_flat, rows))
-    text.detach()
-
-
-def _write_parquet(rows: Iterable[Row], columns: Columns, file: BinaryIO) -> None:
-    schema = pa.schema([*columns.items()])
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for table in _groups(rows, schema):
-            writer.write_table(table)
-
-
-def _groups(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.Table]:
-    flat = map(_flat, rows)
-    while group := list(islice(flat, AT_ONCE)):
+) -> Iterator[pa.Table]:
+    """Yields the rows of an export in groups, the first of them empty."""
+    schema = pa.schema([*export_columns(annotators).items()])
+    rows = (
+        {
+            "run": run.name,
+            **case_figures(*read_case(current, codebook), codebook, annotators, open_book),
+            **_archived(current),
+        }
+        for current in run.cases(until=run.row().records)
+    )
+    yield schema.empty_table()
+    while group := list(islice(map(encodable, rows), AT_ONCE)):
         yield pa.Table.from_pylist(group, schema)
 
 
-def _flat(row: Row) -> Row:
-    """Returns a row with JSON texts for JSON values, encodable as UTF-8."""
-    return encodable(row | {name: canonical(row[name]) for name in JSON_COLUMNS})
+def _archived(current: CurrentCase) -> Row:
+    case, decisions = current.case, current.decisions
+    made = [{**vars(decision), "created": utc_text(decision.created)} for decision in decisions]
+    return {
+        **{name: getattr(case, name) for name in ("sequence", "created", "description", "sha256")},
+        "description_hash": case.description_hash,
+        "status": current.status,
+        "reviewer": decisions[-1].reviewer if decisions else None,
+        "meta": canonical(case.body["meta"]),
+        "decisions": canonical(made),
+        "body": canonical(case.body),
+    }
+
+
+def _write_csv(tables: Iterable[pa.Table], file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text)
+    for table in tables:
+        if not table.num_rows:
+            writer.writerow(table.column_names)
+        writer.writerows(map(_cell, row.values()) for row in table.to_pylist())
+    text.detach()
+
+
+def _write_parquet(tables: Iterator[pa.Table], file: BinaryIO) -> None:
+    with parquet.ParquetWriter(file, next(tables).schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
 
 
 def _cell(value: Any) -> Any:

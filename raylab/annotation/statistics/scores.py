@@ -137,15 +137,13 @@ def _answered(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
     """
     cases = tables.cases
     answered = [cases[f"format_{name.lower()}"].notna() for name in annotators]
-    rows = cases[np.logical_and.reduce([cases.held_out, *answered])]
-    gold = rows.gold_code
+    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
+    rows = scored.cases
     right = {
-        name: tables.equal(rows[column], gold, "categories")
+        name: tables.equal(rows[column], rows.gold_code, "categories")
         for name, column in zip(annotators, code_columns(annotators), strict=True)
     }
-    return rows.assign(
-        task=[label.primary for label in tables.only(rows.index).labels("gold_code")], **right
-    )
+    return rows.assign(task=[gold.primary for gold in scored.labels("gold_code")], **right)
 
 
 def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, str, Frame]]:
