@@ -100,10 +100,6 @@ def test_a_task_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> N
     assert fields(answers["A"])["decision"] == f"OPT=Ctl{FIELDS}"
     assert fields(answers["B"])["justification"] == "it adapts" and answers["B"]["score"] == 0.75
     assert fields(answers["adjudicator"])["decision"] == f"OPT=Lrn+Ctl{FIELDS}"
-    assert answers["adjudicator"]["score"] == 0.4
-    assert all(one["type"] == "textarea" for one in answers["A"]["result"])
-    ids = [one["id"] for answer in shown["predictions"] for one in answer["result"]]
-    assert len({*ids}) == len(ids)
     unparsed = {one["model_version"]: one for one in tasks["unparsed"]["predictions"]}
     assert "decision" not in fields(unparsed["B"]) and "adjudicator" not in unparsed
     orders = {
@@ -116,8 +112,6 @@ def test_a_task_shows_what_a_person_needs(tmp_path: Path, reviews: Reviews) -> N
     # Whoever filled the file in loses nothing.
     with pytest.raises(RunError, match="exists: archive the decisions in it by import="):
         write_waiting(tmp_path / "review.json", reviews)
-    with pytest.raises(RunError, match="cannot be written"):
-        write_waiting(tmp_path / "gone" / "review.json", reviews)
 
 
 WHY = "the loop is closed"
@@ -151,8 +145,11 @@ def test_annotations_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews
     assert str(made["case-2"].label) == "OPT=Evo/Lrn" and str(made["case-3"].label) == taken
     assert {one.justification for one in made.values()} == {WHY}
     assert run.counts(now=True) == {"unconfirmed": 3, "accepted": 2, "unclear": 1, "human": 1}
-    # A file that is imported again says nothing new.
+    # A file that is imported again says nothing new, and nobody overrules somebody else.
     assert import_tasks(file, reviews, "Di") == Import(5, 0, 0, ())
+    said["case-0"] = annotation(decision="B", justification=WHY, reviewer="Bo")
+    done = import_tasks(file_of(tmp_path, task("case-0", said["case-0"])), reviews)
+    assert (done.new, done.left_out) == (0, ("case case-0 is decided by Ada",))
     assert exported(tmp_path, reviews).keys() == {"unconfirmed"}
 
 
@@ -180,23 +177,6 @@ def test_a_label_may_have_the_name_of_an_annotator(tmp_path: Path, run: RunArchi
     wrong = task("two", annotation(decision="E", justification=WHY, reviewer="Ada"))
     with pytest.raises(DataError, match="'E' is none of A, B, C, unclear, undo and not a"):
         import_tasks(file_of(tmp_path, wrong), reviews)
-
-
-def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
-    tmp_path: Path, run: RunArchive, reviews: Reviews
-) -> None:
-    def imported(decision: str, reviewer: str) -> Import:
-        said = annotation(decision=decision, justification=WHY, reviewer=reviewer)
-        return import_tasks(file_of(tmp_path, task("case-0", said)), reviews)
-
-    reviews.submit(1, "Ada", Typed(choice="A", justification="on the page"))
-    left_out = imported("B", "Bo")
-    assert (left_out.new, left_out.left_out) == (0, ("case case-0 is decided by Ada",))
-    for decision, reviewer in (("B", "Ada"), ("Undo", "Ada"), ("B", "Bo")):
-        assert imported(decision, reviewer).new == 1
-    said = [(one.choice, one.reviewer) for one in decisions(run)]
-    assert said == [("A", "Ada"), ("B", "Ada"), (None, "Ada"), ("B", "Bo")]
-    assert [row.action for row in run.decisions()] == ["decide", "decide", "undo", "decide"]
 
 
 SAID = {"decision": "A", "justification": WHY, "reviewer": "Ada"}

@@ -1,13 +1,13 @@
 """Coverage of the intervals of agreement: kappa, alpha and the means of single cases."""
 
-from collections.abc import Callable
+from collections import Counter
 from itertools import count, product
 
 import numpy as np
 import pytest
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
-from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
+from raylab.annotation.statistics.estimates import share_mean
 from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import Root
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
@@ -20,9 +20,9 @@ SPREAD = (0.3, 0.2, 0.15, 0.15, 0.1, 0.05, 0.05)
 DOMINANT = (0.7, 0.85, 0.95)
 EQUAL = (0.5, 0.8, 0.9, 0.95, 0.98)
 SIMILARITIES = {0.0: 0.3, 1 / 3: 0.2, 0.5: 0.3, 0.8: 0.2}
-EDITS = {3.0: 0.3, 4.0: 0.25, 6.0: 0.2, 8.0: 0.15, 12.0: 0.07, 20.0: 0.03}
 """Shares of the cases that are not equal, by value."""
-DRAWS = 500
+ANSWERED = 0.9
+"""Share of the cases that each of three annotators answers."""
 
 
 def shares_of_roots(dominant: float | None) -> Array:
@@ -68,7 +68,7 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
         drawn = draw.multinomial(cases, pairs.ravel()).tolist()
         counts = {pair: n for pair, n in zip(product(roots, roots), drawn, strict=True) if n}
         sets = {(frozenset({a}), frozenset({b})): n for (a, b), n in counts.items()}
-        estimates = cohen_kappa(dict(counts), DRAWS), krippendorff_alpha(sets, packaged, DRAWS)
+        estimates = cohen_kappa(dict(counts)), krippendorff_alpha(sets, packaged)
         return {
             f"{name}: {kind}": (estimate.interval, truth)
             for (name, truth), estimate in zip(truths.items(), estimates, strict=True)
@@ -77,32 +77,51 @@ def test_intervals_of_kappa_and_alpha_hold_the_truth(
     measure(simulate)
 
 
-@pytest.mark.parametrize(("equal", "cases"), list(product(EQUAL, CASES)))
-@pytest.mark.parametrize(
-    ("name", "mean", "others", "same"),
-    [
-        ("mean similarity", share_mean, SIMILARITIES, 1.0),
-        ("mean edits", lambda counts, _: amount_mean(counts), EDITS, 0.0),
-    ],
-)
-def test_intervals_of_means_hold_the_truth(
-    name: str,
-    mean: Callable[[dict[float, int], int], Estimate],
-    others: dict[float, float],
-    same: float,
-    equal: float,
-    cases: int,
-    measure: Measure,
+@pytest.mark.parametrize(("knowing", "cases"), list(product((0.6, 0.8, 0.95), CASES)))
+def test_intervals_of_three_annotators_hold_the_truth(
+    knowing: float, cases: int, measure: Measure
 ) -> None:
-    shares = {value: (1 - equal) * share for value, share in others.items()} | {same: equal}
+    """Each annotator knows the root in so many cases, guesses it in others, and skips some."""
+    packaged, roots = packaged_distance(), list(Root)
+    sets = [frozenset({root}) for root in roots]
+    shares, size = shares_of_roots(None), len(roots)
+    given = knowing * np.eye(size) + (1 - knowing) * shares
+    pairs = given.T @ np.diag(shares) @ given
+    differences = np.array([[packaged(a, b) ** 2 for b in sets] for a in sets])
+    draw = generator("three annotators", knowing, cases)
+
+    def simulate() -> Figures:
+        truths = draw.choice(size, cases, p=shares)
+        rows = [
+            [int(draw.choice(size, p=given[t])) if draw.random() < ANSWERED else -1 for _ in "ABC"]
+            for t in truths
+        ]
+        labels = Counter(tuple(roots[n] if n >= 0 else None for n in row) for row in rows)
+        answers = Counter(tuple(sets[n] if n >= 0 else None for n in row) for row in rows)
+        return {
+            "alpha: three annotators": (
+                krippendorff_alpha(answers, packaged).interval,
+                true_value(pairs, differences),
+            ),
+            "kappa: one of three and the rest": (
+                cohen_kappa(labels).interval,
+                true_value(pairs, 1 - np.eye(size)),
+            ),
+        }
+
+    measure(simulate)
+
+
+@pytest.mark.parametrize(("equal", "cases"), list(product(EQUAL, CASES)))
+def test_intervals_of_a_mean_hold_the_truth(equal: float, cases: int, measure: Measure) -> None:
+    shares = {value: (1 - equal) * share for value, share in SIMILARITIES.items()} | {1.0: equal}
     truth = sum(value * share for value, share in shares.items())
-    draw = generator(name, equal, cases)
+    draw = generator("mean similarity", equal, cases)
     seeds = count()
 
     def simulate() -> Figures:
         drawn = draw.multinomial(cases, list(shares.values())).tolist()
         counts = {value: n for value, n in zip(shares, drawn, strict=True) if n}
-        return {name: (mean(counts, next(seeds)).interval, truth)}
+        return {"mean similarity": (share_mean(counts, next(seeds)).interval, truth)}
 
-    # Of a mean of edits few samples have an interval where most cases are equal.
-    measure(simulate, fewest=0.5)
+    measure(simulate)

@@ -23,7 +23,6 @@ from raylab.config.codebook import EXAMPLES, CodebookConfig, read_codebook
 from raylab.errors import LabelError
 from raylab.labels.codebook import make_codebook
 from tests.annotation.chats import GOOD, MODELS, ScriptedChat, graded, settings_by
-from tests.annotation.fruits import FRUITS
 
 SIXTY: dict[str, Any] = {
     "name": "sixty",
@@ -221,31 +220,6 @@ def decided(codebook: Codebook, case: Case, a: str, b: str, final: str) -> Outco
     outcome = asyncio.run(annotate(case, ScriptedChat(script), settings))
     assert read_outcome(outcome.model_dump(mode="json"), codebook) == outcome
     return outcome
-
-
-def test_an_answer_that_is_no_label_is_asked_for_again_and_a_cap_holds() -> None:
-    stone = json.dumps({"rationale": "so it looks", "label": "stone"})
-    script = {
-        "classify-a": json.dumps({"rationale": "so it looks", "label": "OPT=Lrn"}),
-        "classify-a-repair": json.dumps({"rationale": "so it looks", "label": "Stone"}),
-        "classify-b": stone,
-        "evaluate-a": GOOD,
-        "evaluate-b": graded("PASS", 95, ["size"]),
-    }
-    chat = ScriptedChat(script)
-    settings = settings_by(LlmConfig(**MODELS), codebook=FRUITS)
-    outcome = asyncio.run(annotate(Case("c", "It grows on a tree."), chat, settings))
-    assert outcome.path == (
-        "classify-a:repaired",
-        "classify-b:strict",
-        "evaluate-a:PASS:90",
-        "evaluate-b:FAIL:50",
-        "compare:same",
-        "human:one-acceptable",
-    )
-    assert "label is 'OPT=Lrn': Input should be 'berry', 'stone' or 'nut'" in chat.shown(
-        "classify-a-repair"
-    )
 
 
 def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], AnnotationReport]:

@@ -8,7 +8,7 @@ from raylab.annotation.statistics.accuracy import AuditReport, ConfusionPanel
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.report import page as content_of
-from raylab.report.annotation import FullCase, annotation_page, confusion_table, summarize
+from raylab.report.annotation import FullCase, annotation_page, confusion_table
 from raylab.report.page import render
 from tests.annotation.outcomes import decision, outcome
 from tests.report.pages import Page, rows_of
@@ -133,17 +133,8 @@ def test_final_codes_and_the_audit_stand_before_agreement(usual: Page):
     assert "audit=0.05" not in page.text and "audit=0.05" in usual.text
 
 
-def test_alpha_is_judged_by_the_convention():
-    shown, words = content(), ("reliable", "good for tentative conclusions", "too low to rely on")
-    for alpha, judged in zip((0.8, 0.7, 0.5), words, strict=True):
-        estimate = Estimate(value=alpha, interval=None, count=3, reason="x")
-        agreement = shown.agreement.model_copy(update={"alpha": estimate})
-        *_, told, _ = summarize(shown.model_copy(update={"agreement": agreement}))
-        assert told == f"Krippendorff's alpha is {alpha:.2f}, by convention {judged}."
-
-
 def test_a_run_without_answers_still_makes_a_page():
     page = read(content([outcome("1", None, None, status=Status.FAILED)]))
-    assert "In no case do two codes differ." in page.text
+    assert "0 final codes for 1 case." in page.text
     assert "undefined no case with two answers" in page.text
     assert ["pass rate", "-", "-"] in page.rows

@@ -239,7 +239,6 @@ def test_the_command_for_review_names_the_storage_and_counts_rightly(
     database = "postgresql://u@h:5432/db?sslmode=require"
     on_a_server = storage.config("run").model_copy(update={"archive": database})
     written = on_a_server.command("review", "run")
-    assert written == f"{command} 'archive=\"{database}\"'"
     assert load_config(ReviewConfig, shlex.split(written)[2:]).archive == database
 
 

@@ -157,7 +157,7 @@ CASES = [
 
 def test_of_three_codes_the_second_best_tells_whether_two_convince():
     scores = {
-        f"evaluation_{name}": report(score=n) for name, n in zip("abc", (90, 40, 80), strict=True)
+        f"evaluation_{name}": report(score=n) for name, n in (("a", 90), ("b", 40), ("c", 80))
     }
     three = outcome("three", "Evo", "Ctl", "Ctl", status=Status.HUMAN, code=None, **scores)
     (found,) = disagreement_report(tables([three], annotators=3)).shown

@@ -1,4 +1,4 @@
-"""Agreement of people, and the alternative annotator test against hand, a twin and a simulation."""
+"""Agreement of people, and the alternative annotator test against a twin and a simulation."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -29,44 +29,10 @@ class ZeroOne:
 DISTANCE = ZeroOne()
 
 
-def by_hand() -> list[Case]:
-    """Twenty cases of each pair of ada, bo and cy.
-
-    In 14 all agree. In 2 the people agree and the model does not: it loses to both. In 4 the model
-    agrees with the first alone: against the second it wins, against the first nobody is nearer.
-    """
-    cases: list[Case] = []
-    for first, second in combinations(("ada", "bo", "cy"), 2):
-        cases += [({first: EVO, second: EVO}, EVO)] * 14
-        cases += [({first: EVO, second: EVO}, SCH)] * 2
-        cases += [({first: EVO, second: SCH}, EVO)] * 4
-    return cases
-
-
-def test_the_alternative_annotator_test_by_hand() -> None:
-    # Each person has 40 cases, and in 36 the model is as near or nearer: 0.9 for all.
-    # Differences: ada 4 x +1; bo 4 x +1 and 4 x -1; cy 4 x +1 and 8 x -1. Means 0.1, 0, -0.1,
-    # standard errors sqrt(3.6 / 39 / 40) = 0.0480, sqrt(8 / 39 / 40) = 0.0716 and
-    # sqrt(11.6 / 39 / 40) = 0.0862, so with epsilon 0.15 t = -1.04, -2.09, -2.90 and, with 39
-    # degrees of freedom, p = 0.152, 0.0214, 0.0031. Benjamini and Yekutieli divide 0.05 by
-    # 1 + 1/2 + 1/3: thresholds 0.0091, 0.0182, 0.0273, so cy alone falls.
-    report = substitute_report(by_hand(), DISTANCE, 0.15, seed=1)
-    assert (report.cases, report.people) == (60, 3)
-    assert report.winning_rate == pytest.approx(1 / 3) and report.passes is False
-    assert report.advantage.value == pytest.approx(0.9)
-    assert report.advantage.interval is not None
-    low, high = report.advantage.interval
-    assert 0.78 < low < 0.9 < high < 0.97
-    # With 0.2 the t are -2.08, -2.79, -3.48 and p = 0.0220, 0.0040, 0.0006: all fall.
-    report = substitute_report(by_hand(), DISTANCE, 0.2, seed=1)
-    assert report.winning_rate == 1.0 and report.passes is True
-
-
-def test_too_few_people_or_cases_are_told() -> None:
-    few = substitute_report(by_hand()[:40], DISTANCE, 0.15, seed=1)
-    # Ada has 40 cases, bo and cy 20 each.
-    assert (few.people, few.winning_rate, few.passes) == (1, None, None)
-    assert few.reason == "the test needs 3 people with 30 cases or more each, and has 1"
+def test_too_few_people_are_told() -> None:
+    report = substitute_report([({"ada": EVO, "bo": EVO}, EVO)] * 40, DISTANCE, 0.15, seed=1)
+    assert (report.cases, report.people, report.winning_rate, report.passes) == (40, 2, None, None)
+    assert report.reason == "the test needs 3 people with 30 cases or more each, and has 2"
     alone = substitute_report([({"ada": EVO}, EVO)] * 100, DISTANCE, 0.15, seed=1)
     assert (alone.cases, alone.people) == (0, 0)
 
