@@ -10,7 +10,7 @@ from raylab.annotation.outcome import Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.accuracy import CODES, givers_of
 from raylab.annotation.statistics.agreement import AgreementReport
-from raylab.annotation.statistics.drift import DriftChange, DriftRun, compare_latest, describe
+from raylab.annotation.statistics.drift import DriftChange, compare_latest
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.people import people_report, substitute_report
 from raylab.annotation.statistics.report import AnnotationReport, annotation_report
@@ -89,7 +89,6 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         open_book=settings.prompts.open_book,
     )
     decisions = without_lone_judgements(archived.decisions())
-    changes, compared = _over_time(annotation, head, tables)
     return annotation_report(
         tables,
         [read_decision(row.body, codebook) for row in decisions],
@@ -102,8 +101,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         archive=annotation.archive.place,
         records=head.records,
         score_tree=_write_scores(annotation, head, tables),
-        changes=changes,
-        compared=compared,
+        changes=_over_time(annotation, head, tables),
         **_people(annotation, tables),
     )
 
@@ -166,18 +164,13 @@ def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[Ful
     return [cases[case] for case in ids]
 
 
-def _over_time(
-    annotation: AnnotationRun, head: RunRow, tables: Tables
-) -> tuple[tuple[DriftChange, ...], tuple[DriftRun, ...]]:
-    """Returns the changes since earlier runs, and the figures of these runs and of this one."""
+def _over_time(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[DriftChange]:
+    """Returns the changes since earlier runs."""
     archive = annotation.archive
     rows = [row for row in archive.runs() if row.records and row.name != head.name]
     before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
-    earlier = [archived_run(archive, row) for row in before[-EARLIER_RUNS:]]
     this = replace(archived_run(archive, head), read=lambda: tables)
-    changes = compare_latest(this, earlier)
-    names = {this.name, *(change.before for change in changes)}
-    return tuple(changes), tuple(describe(run) for run in (*earlier, this) if run.name in names)
+    return compare_latest(this, [archived_run(archive, row) for row in before[-EARLIER_RUNS:]])
 
 
 def _print(run: Run, report: AnnotationReport, page: Page) -> None:

@@ -10,7 +10,6 @@ from raylab.annotation.statistics.drift import (
     ArchivedRun,
     Drift,
     DriftChange,
-    DriftRun,
     alarms,
     compare_runs,
 )
@@ -21,7 +20,7 @@ from raylab.archive.store import Archive
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
 from raylab.report.page import Section, block
-from raylab.report.table import MISSING, Cell, Column, Row, Table, print_tables, share_cell
+from raylab.report.table import MISSING, Cell, Column, Row, Table, print_tables
 from raylab.runs.run import Run
 from raylab.taxonomies import recorded_codebook
 
@@ -43,12 +42,14 @@ def report_drift(config: ReportConfig) -> None:
         drift = compare_runs(archived_run(archive, row) for row in archive.runs())
     storage = Run.at(config.storage)
     storage.write_record(drift)
-    tables = (run_table(drift.runs), change_table(drift.comparisons))
-    print_tables(*tables, **drift.model_dump(mode="json", include={"comparisons"}))
+    print_tables(
+        change_table(drift.comparisons),
+        **drift.model_dump(mode="json", include={"comparisons"}),
+    )
     compared = {change.after for change in drift.comparisons}
-    for run in drift.runs[1:]:
-        if run.run not in compared:
-            log_line(f"note: no run before {run.run} asked the same models")
+    for name in drift.runs[1:]:
+        if name not in compared:
+            log_line(f"note: no run before {name} asked the same models")
     for alarm in alarms(drift.comparisons):
         log_line(f"alarm: {alarm}", logging.WARNING)
     log_line(f"{storage / Drift.file}", uri=str(storage / Drift.file))
@@ -74,54 +75,33 @@ def drift_section(report: AnnotationReport) -> Section:
         return Section("drift", "Drift", [ALONE])
     flagged = list(alarms(report.changes))
     lead = block("notes", flagged) if flagged else "No change is significant."
-    blocks = [lead, change_table(report.changes), run_table(report.compared, report.run)]
-    return Section("drift", "Drift", blocks, page_only=True)
-
-
-def run_table(runs: Sequence[DriftRun], name: str = "") -> Table:
-    """Returns runs with their figures; `name` is the one that the page is about."""
-    names = sorted({name for run in runs for name in run.passed})
-    passed = (f"pass rate, {name}" for name in names)
-    return Table(
-        "Runs over time",
-        ["run", Column("started", text=True), "cases", *passed, "same code"],
-        [
-            [
-                f"{run.run}{' (this run)' if run.run == name else ''}",
-                f"{run.started:%Y-%m-%d %H:%M}",
-                f"{run.cases:,}",
-                *(share_cell(share) if (share := run.passed.get(name)) else "-" for name in names),
-                share_cell(run.exact),
-            ]
-            for run in runs
-        ],
-        "Over all cases of each run: runs of different cases differ for that reason alone.",
-    )
+    return Section("drift", "Drift", [lead, change_table(report.changes)], page_only=True)
 
 
 def change_table(changes: Sequence[DriftChange]) -> Table:
     """Returns a row for each measure of a run against the earlier run of the same models."""
-    texts = (Column("before", text=True), Column("after", text=True))
-    labels = ("right before", "right after", "lost", "gained", "p", "paired p", "codes changed")
+    labels = ("before", "after", "lost", "gained", "p", "paired p", "codes changed")
     return Table(
         "Changes on shared cases",
-        ["measure", *texts, *labels, Column("also changed", text=True)],
-        [[change.label, change.before, change.after, *_change_cells(change)] for change in changes],
-        "On the cases that two runs of the same models both answered anew. Lost: right only "
-        "before; gained: right only after. The p values are those of Fisher's and McNemar's exact "
-        f"tests; * is significant at {LEVEL:g} after Holm's correction for all measures of the "
-        "run.",
+        ["measure", *labels, Column("also changed", text=True)],
+        [[change.label, *_change_cells(change)] for change in changes],
+        "Cases that were right in the run before and the run after, of those that both answered "
+        "anew. Lost: right only before; gained: right only after. The p values are those of "
+        f"Fisher's and McNemar's exact tests; * is significant at {LEVEL:g} after Holm's "
+        "correction for all measures of the run.",
     )
 
 
 def _change_cells(change: DriftChange) -> Row:
     recoded = "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
     if not change.cases:
-        return [*["-"] * 6, recoded, change.reason or ""]
+        runs = (Cell("-", small=name) for name in (change.before, change.after))
+        return [*runs, *["-"] * 4, recoded, change.reason or ""]
+    runs = ((change.before, change.right_before), (change.after, change.right_after))
+    rights = (Cell(f"{right:,} of {change.cases:,}", small=name) for name, right in runs)
     p_values = [
         Cell(f"{test.p_value:.3g}*", look=MISSING) if test.flagged else f"{test.p_value:.3g}"
         for test in change.tests.values()
     ]
-    rights = (f"{right} of {change.cases}" for right in (change.right_before, change.right_after))
     changed = ", ".join(change.changed) or "-"
-    return [*rights, str(change.lost), str(change.gained), *p_values, recoded, changed]
+    return [*rights, f"{change.lost:,}", f"{change.gained:,}", *p_values, recoded, changed]

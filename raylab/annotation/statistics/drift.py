@@ -18,7 +18,6 @@ import pandas as pd
 from scipy import stats
 
 from raylab.annotation.outcome import EVALUATOR, Annotator, Verdict
-from raylab.annotation.statistics.estimates import Estimate, share_of
 from raylab.annotation.statistics.frame import Frame, Tables, view
 from raylab.config.annotation import MOST_ANNOTATORS
 from raylab.printable import join_names
@@ -38,18 +37,6 @@ FACTS = {
 """Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
 LABELS = {"labels": "right labels", "pass_rate": "pass rate", "exact": "same code"}
 NO_SHARED_CASE = "the runs share no case (equal id and description)"
-
-
-class DriftRun(Part):
-    """A run in a comparison over time."""
-
-    run: str
-    started: datetime
-    cases: int
-    passed: dict[Annotator, Estimate]
-    """Pass rate of each annotator's answers."""
-    exact: Estimate
-    """The share of cases in which all codes are the same."""
 
 
 class DriftTest(Part):
@@ -106,8 +93,8 @@ class Drift(Record):
     file: ClassVar[str] = "drift.json"
     version: ClassVar[int] = 6
 
-    runs: tuple[DriftRun, ...]
-    """The earliest first."""
+    runs: tuple[str, ...]
+    """Names, the earliest run first."""
     comparisons: tuple[DriftChange, ...]
     """Comparisons of each run after the first."""
 
@@ -152,20 +139,7 @@ def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
         for place, run in enumerate(ordered)
         for change in compare_latest(run, ordered[:place])
     ]
-    return Drift(runs=tuple(map(describe, ordered)), comparisons=tuple(changes))
-
-
-def describe(run: ArchivedRun) -> DriftRun:
-    """Returns the figures of a run that stand beside those of others."""
-    cases = run.tables.cases
-    verdicts = {name: view(cases, name).verdict.dropna() for name in run.tables.annotators}
-    return DriftRun(
-        run=run.name,
-        started=run.started,
-        cases=len(cases),
-        passed={name: share_of(each.ne(Verdict.FAIL)) for name, each in verdicts.items()},
-        exact=share_of(cases.exact.dropna()),
-    )
+    return Drift(runs=tuple(run.name for run in ordered), comparisons=tuple(changes))
 
 
 def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[DriftChange]:

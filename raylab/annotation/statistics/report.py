@@ -26,7 +26,7 @@ from raylab.annotation.statistics.agreement import (
     disagreement_report,
     measure_agreement,
 )
-from raylab.annotation.statistics.drift import DriftChange, DriftRun
+from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.figures import (
     AdjudicationReport,
@@ -96,8 +96,6 @@ class AnnotationReport(Record):
     score_tree: ScoreTreeReport = ScoreTreeReport(files=0, left_out=(), notes=())
     changes: tuple[DriftChange, ...] = ()
     """The run against earlier runs of the archive, on the cases that they share."""
-    compared: tuple[DriftRun, ...] = ()
-    """The figures of these earlier runs and its own, the earliest first."""
 
 
 def annotation_report(
