@@ -162,7 +162,7 @@ def clean(text: str) -> str:
     return LONE_OR_NUL.sub("\ufffd", text)
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """Returns a value in quotation marks, cut to 60 characters."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
@@ -222,7 +222,7 @@ def _read_name(value: object, info: ValidationInfo) -> object:
     name = re.sub(r"[\s-]+", "_", value.strip())
     name = name.upper() if info.field_name == "verdict" else name.lower()
     if name != value:
-        _reading(info).repairs.append(f"{info.field_name} {quoted(value)} read as {name}")
+        _reading(info).repairs.append(f"{info.field_name} {quote(value)} read as {name}")
     return name
 
 
@@ -232,7 +232,7 @@ def _read_score(value: object, info: ValidationInfo) -> object:
     number = SCORE.fullmatch(text) if isinstance(value, str | float) else None
     if number is None:
         return value
-    _reading(info).repairs.append(f"score {quoted(value)} read as {number[1]}")
+    _reading(info).repairs.append(f"score {quote(value)} read as {number[1]}")
     return int(number[1])
 
 
@@ -246,7 +246,7 @@ def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
     unmet = {meant.get(name.strip(" \t\"'*").lower()) for name in names}
     issues = tuple(criterion.name for criterion in criteria if criterion.name in unmet)
     if value != names or set(names) != set(issues):
-        reading.repairs.append(f"issues {quoted(value)} read as {', '.join(issues) or 'none'}")
+        reading.repairs.append(f"issues {quote(value)} read as {', '.join(issues) or 'none'}")
     return issues
 
 

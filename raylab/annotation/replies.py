@@ -26,7 +26,7 @@ from raylab.codebook import (
     Verdict,
     clean,
     drop_asides,
-    quoted,
+    quote,
 )
 from raylab.config.annotation import ProtocolConfig
 
@@ -106,7 +106,7 @@ def settle(
     """
     if reply.choice not in (None, *shown, SYNTHESIS):
         expected = " or ".join([", ".join(map(repr, shown)), repr(SYNTHESIS)])
-        raise UnreadableError(f"choice is {quoted(reply.choice)}: Input should be {expected}")
+        raise UnreadableError(f"choice is {quote(reply.choice)}: Input should be {expected}")
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
     if reply.label is None:
@@ -256,7 +256,7 @@ def _validate(
 ) -> R:
     """Returns the reply with these values; notes keys that were not asked for, or are missing."""
     if extra := sorted(values.keys() - keys.keys()):
-        reading.repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
+        reading.repairs.append(f"unknown keys ignored: {quote(', '.join(extra))}")
     if missing := [key for key in keys if values.get(key) is None]:
         reading.repairs.append(f"keys not given: {', '.join(missing)}")
     named = {keys[key]: values[key] for key in keys if values.get(key) is not None}
@@ -268,4 +268,4 @@ def _validate(
         if first["type"] == "missing":
             raise UnreadableError(f"{key} is missing") from None
         cause = first.get("ctx", {}).get("error", first["msg"])
-        raise UnreadableError(f"{key} is {quoted(first['input'])}: {cause}") from None
+        raise UnreadableError(f"{key} is {quote(first['input'])}: {cause}") from None

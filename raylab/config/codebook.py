@@ -43,8 +43,8 @@ class _LabelError(ValueError):
 
 
 def _without_markup(text: str) -> str:
-    if found := MARKUP.search(text):
-        raise ValueError(f"holds the markup {found[0][:40]!r}: write it in words")
+    if markup := MARKUP.search(text):
+        raise ValueError(f"holds the markup {markup[0][:40]!r}: write it in words")
     return text
 
 
@@ -59,7 +59,7 @@ Row = tuple[float, ...]
 
 
 class LabelText(Strict):
-    """What a label means; a text alone is its definition."""
+    """The meaning of a label; a text alone is its definition."""
 
     definition: Prose
     examples: list[Prose] = Field(default=[])
@@ -94,7 +94,7 @@ def _distinct(labels: Labels) -> Labels:
 
 
 class FieldConfig(Strict):
-    """What is asked about a text: one label, several, a number or a text."""
+    """A question about a text, answered by one label, several, a number or a text."""
 
     definition: Prose | None = None
     labels: Annotated[Labels, AfterValidator(_distinct)] | None = None

@@ -40,7 +40,7 @@ from raylab.codebook import (
     ReportReply,
     clean,
     field_of,
-    quoted,
+    quote,
 )
 from raylab.config.codebook import LABEL, NUMBER, PLAIN, CodebookConfig, FieldConfig, read_yaml
 from raylab.distances import Distance, check_metric, equal_sets
@@ -111,10 +111,10 @@ def _squeeze(value: object, info: ValidationInfo) -> object:
     return _note(value, " ".join(shown.split()), info)
 
 
-def _note(given: object, read: object, info: ValidationInfo) -> object:
+def _note(written: object, read: object, info: ValidationInfo) -> object:
     """Notes a repair in the context, and returns what is read."""
-    if given != read:
-        cast(list[str], info.context).append(f"{quoted(given)} read as {quoted(read)}")
+    if written != read:
+        cast(list[str], info.context).append(f"{quote(written)} read as {quote(read)}")
     return read
 
 
@@ -128,11 +128,11 @@ def _type_of(field: FieldConfig) -> Any:
         return Annotated[text, BeforeValidator(_squeeze)]
     names = [*(field.labels or ())]
     spell = BeforeValidator(partial(_spell, spelt={name.casefold(): name for name in names}))
-    one: Any = Annotated[Literal[tuple(names)], spell]
+    label: Any = Annotated[Literal[tuple(names)], spell]
     if not field.several:
-        return one
+        return label
     order = AfterValidator(lambda chosen: sorted({*chosen}, key=names.index))
-    return Annotated[list[one], Field(min_length=1), order, Field(max_length=len(names))]
+    return Annotated[list[label], Field(min_length=1), order, Field(max_length=len(names))]
 
 
 def _number_type(field: FieldConfig) -> Any:
@@ -206,9 +206,7 @@ class _Answers:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = "".join(f"{field}: " for field in first["loc"][:1] if self.config.fields)
-            raise LabelError(
-                f"{name}{first['msg'][:300]}, found {quoted(first['input'])}"
-            ) from None
+            raise LabelError(f"{name}{first['msg'][:300]}, found {quote(first['input'])}") from None
         return self._label(answer)
 
     def _parse(self, text: str) -> object:
@@ -225,7 +223,7 @@ class _Answers:
         try:
             return read_yaml(whole, {})
         except DataError as error:
-            raise LabelError(f"{error}, found {quoted(text)}") from None
+            raise LabelError(f"{error}, found {quote(text)}") from None
 
     def _label(self, answer: BaseModel) -> Label:
         line, parts = list[str](), list[tuple[str, str]]()

@@ -20,7 +20,7 @@ from raylab.codebook import (
     ReplyModel,
     ReportReply,
     names_schema,
-    quoted,
+    quote,
 )
 from raylab.llm.prompts import PromptFile, read_prompt
 from raylab.opt.agreement import packaged_distance
@@ -103,7 +103,7 @@ def read_word(text: str, repairs: list[str]) -> Label:
     if len(words) != 1:
         raise OptCodeError(f"it holds {len(words) or 'none'} of the words {', '.join(WORDS)}")
     if text != words[0]:
-        repairs.append(f"word {quoted(text)} read as {words[0]}")
+        repairs.append(f"word {quote(text)} read as {words[0]}")
     return WORDS[words[0]]
 
 

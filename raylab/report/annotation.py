@@ -128,9 +128,11 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     yield from _summarize_agreement(report.agreement)
     if (final := report.substitutes.get(FINAL)) is not None:
         yield _summarize_substitute(final)
-    annotators = _joined([_served(report, classify_stage(name)) for name in report.annotators])
-    judge = _served(report, evaluate_stage(next(iter(report.annotators))))
-    settler = f"; adjudicator: {_served(report, ADJUDICATE)}" if report.adjudication.cases else ""
+    annotators = _join([_name_models(report, classify_stage(name)) for name in report.annotators])
+    judge = _name_models(report, evaluate_stage(next(iter(report.annotators))))
+    settler = (
+        f"; adjudicator: {_name_models(report, ADJUDICATE)}" if report.adjudication.cases else ""
+    )
     yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
 
 
@@ -168,7 +170,7 @@ def _reliability(alpha: float) -> str:
     return "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
 
 
-def _served(report: AnnotationReport, stage: str) -> str:
+def _name_models(report: AnnotationReport, stage: str) -> str:
     """Returns the served names of the models that answered in a stage."""
     names = dict.fromkeys(
         shorten(row.shown_model, LONGEST_NAME)
@@ -284,7 +286,7 @@ def _agreement(report: AnnotationReport) -> Iterator[Block]:
     if len(pairs) == 1:
         rows += [_explained_row(pair, "kappa") for pair in pairs.values()]
     yield Table(
-        f"Agreement of {_joined([*report.annotators])}",
+        f"Agreement of {_join([*report.annotators])}",
         ["measure", "figure", Column("meaning", text=True, page_only=True)],
         rows,
         f"Over the {agreement.compared:,} of {pluralize(agreement.cases, 'case')} with two codes "
@@ -295,7 +297,7 @@ def _agreement(report: AnnotationReport) -> Iterator[Block]:
         rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
         yield _part_table(
             "Agreement of two",
-            {_joined(names): pair for names, pair in pairs.items()} | rest,
+            {_join(names): pair for names, pair in pairs.items()} | rest,
             "The rest: another annotator who answered the case, drawn at random.",
         ).upright
 
@@ -436,10 +438,9 @@ def _name_parts(report: AnnotationReport) -> Iterator[tuple[str, Part | None]]:
     """Yields the compared parts of a report, each with the words before its labels."""
     yield "agreement: ", report.agreement
     for names, pair in report.agreement.pairs.items():
-        yield f"{_joined(names)}: ", pair
+        yield f"{_join(names)}: ", pair
     for name, annotator in report.annotators.items():
         yield f"{NAMES[name]}: ", annotator
-        yield f"evaluator of {name} against gold: ", report.judge[name]
     for name, gold in report.gold.items():
         yield f"{NAMES[name]} against gold: ", gold
     yield "calls: ", report.usage.total
@@ -463,9 +464,9 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
     shares have the number that they are of.
     """
     parts = list(parts)
-    kinds = {type(part) for part in parts if part is not None}
+    kinds = {type(each) for each in parts if each is not None}
     for name, measure in (item for kind in kinds for item in measures_of(kind).items()):
-        values = [getattr(part, name, None) for part in parts]
+        values = [getattr(each, name, None) for each in parts]
         if fields and name not in fields:
             continue
         if not any(isinstance(value, Mapping) for value in values):
@@ -483,10 +484,14 @@ def _cell_of_key(measure: Measure, figure: Estimate | float | None) -> Cell:
     return figure_cell(measure, figure)
 
 
-def _explained_row(part: Part, name: str) -> Row:
+def _explained_row(figures: Part, name: str) -> Row:
     """Returns the label, the figure and the meaning of a field."""
-    measure = measures_of(type(part))[name]
-    return [measure.label, figure_cell(measure, getattr(part, name)), meaning_of(type(part), name)]
+    measure = measures_of(type(figures))[name]
+    return [
+        measure.label,
+        figure_cell(measure, getattr(figures, name)),
+        meaning_of(type(figures), name),
+    ]
 
 
 def _has_single_labels(report: AnnotationReport) -> bool:
@@ -505,7 +510,7 @@ def _describe_step(step: str) -> str:
     return f"Reply of {stage} unreadable" if stage != what else KINDS.get(what, step)
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     """Joins the names of all annotators for a sentence."""
     return join_names(names, MOST_ANNOTATORS)
 

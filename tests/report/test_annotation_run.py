@@ -178,7 +178,7 @@ def test_inspect_and_frames_open_the_logs_of_an_export(storage: Storage):
 def last_code(path: Path) -> str:
     """The code of the third annotator in an export."""
     if path.is_dir():
-        samples = read_eval_log(str(*path.glob("*_m@seed3.json"))).samples
+        samples = read_eval_log(str(*path.glob("*_m@C.json"))).samples
         return samples[0].output.completion if samples else ""
     if path.suffix == ".json":
         return pd.read_json(path).predictions[0][2]["result"][0]["value"]["text"][0]
@@ -280,7 +280,7 @@ def test_three_annotators_are_reported_together_by_pairs_and_each_with_the_rest(
     assert {"A and B", "A and C", "B and C", "A and the rest", "C and the rest"} <= rows
     assert "Rows: annotator A or annotator B. Columns: annotator B or annotator C." in page.text
     assert {path.name for path in Path(run.path, "scores").iterdir()} == {
-        "m@seed1", "m@seed2", "m@seed3"
+        "m@A", "m@B", "m@C"
     }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from pydantic import (
 )
 
 from raylab.bounded import lines, parse_json
-from raylab.codebook import Codebook, Label, quoted
+from raylab.codebook import Codebook, Label, quote
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED, Strict
 from raylab.config.jobs import AnnotateConfig
@@ -174,7 +174,7 @@ class Case:
 
 def _read_row(place: str, row: object, codebook: Codebook, generation: str | None) -> Case:
     if not isinstance(row, dict):
-        raise DataError(f"{place}: {quoted(row)} is no JSON object")
+        raise DataError(f"{place}: {quote(row)} is no JSON object")
     try:
         read = _Row.model_validate(row, context=_Context(codebook, generation))
     except ValidationError as error:
@@ -192,7 +192,7 @@ def _problem(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "is no key that is read: move it into meta"
-    return f"{key} is {quoted(first['input'])}, {message}"
+    return f"{key} is {quote(first['input'])}, {message}"
 
 
 # Files
@@ -224,7 +224,7 @@ def read_cases(
     for place, row in _rows(location):
         case = _read_row(place, row, codebook, generation)
         if case.id in taken:
-            raise DataError(f"{place}: id is {quoted(case.id)}, as in an earlier row: rename one")
+            raise DataError(f"{place}: id is {quote(case.id)}, as in an earlier row: rename one")
         taken.add(case.id)
         yield case
     if len(taken) == before:

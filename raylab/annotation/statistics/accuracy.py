@@ -135,7 +135,7 @@ def givers_of(tables: Tables) -> tuple[str, ...]:
 
 def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
-    answered = _answered(tables, name)
+    answered = _with_answer(tables, name)
     cases, codes = answered.cases, answered.cases[CODES[name]]
     sets = count_answers(answered, "categories", "gold_code", CODES[name])
     swapped = {(code, gold): count for (gold, code), count in sets.items()}
@@ -155,7 +155,7 @@ def confusion_report(tables: Tables) -> Confusion:
     panels = {"annotators": _panel(tables, pairs)} if pairs else {}
     if tables.cases.held_out.any():
         for name in givers_of(tables):
-            panels[f"gold_{name}"] = _panel(_answered(tables, name), [(GOLD, name)])
+            panels[f"gold_{name}"] = _panel(_with_answer(tables, name), [(GOLD, name)])
     return Confusion(labels=(*tables.codebook.categories, NONE), panels=panels)
 
 
@@ -289,7 +289,7 @@ def _final_scores(tables: Tables) -> Any:
     return scores
 
 
-def _answered(tables: Tables, name: str) -> Tables:
+def _with_answer(tables: Tables, name: str) -> Tables:
     """Returns the cases with held-out gold and an answer of a giver."""
     answered = f"format_{name.lower()}" if name in ANNOTATORS else CODES[name]
     return tables.only(tables.cases.held_out & tables.cases[answered].notna())

@@ -240,7 +240,7 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
         ours, theirs = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
         for pair in product(ours, theirs):
             parts[tuple(places[category] for category in pair)] += unit // longest * cases
-    return tuple(tuple(part / unit for part in line) for line in parts.tolist())
+    return tuple(tuple(cell / unit for cell in line) for line in parts.tolist())
 
 
 def disagreement_report(tables: Tables) -> DisagreementReport:

@@ -194,7 +194,7 @@ def _compare(
 ) -> DriftChange:
     """Compares a measure of two runs of the same models, without its tests."""
     tables = after.tables
-    rows = _shared(before.tables.cases, tables.cases)
+    rows = _share_cases(before.tables.cases, tables.cases)
     first, second = (_results(tables, shared, measure, annotators) for shared in rows)
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
@@ -206,7 +206,7 @@ def _compare(
         models=tuple(after.models[name] for name in annotators),
         before=before.name,
         after=after.name,
-        changed=tuple(_changed(*rows, measure, annotators)),
+        changed=tuple(_find_changes(*rows, measure, annotators)),
         shared=len(used),
         recoded=_count_recoded(tables, rows, *annotators) if len(annotators) == 1 else None,
         cases=len(was),
@@ -225,7 +225,7 @@ def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], annotator: Annotat
     return int((before.notna() & after.notna() & differ).sum())
 
 
-def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
+def _share_cases(before: Frame, after: Frame) -> tuple[Frame, Frame]:
     """Returns the shared cases in both runs, in one order, with the gold of the later run."""
     before, after = (
         cases.set_index([cases[name].astype(str) for name in KEY]) for cases in (before, after)
@@ -255,7 +255,7 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
     return pd.DataFrame({"right": right, "answered": decided & fresh})
 
 
-def _changed(
+def _find_changes(
     before: Frame, after: Frame, measure: str, annotators: Sequence[Annotator]
 ) -> Iterator[str]:
     for name, (column, fact) in product(annotators, FACTS.items()):

@@ -117,7 +117,7 @@ def agreement(
     total = sum(cases.values())
     if not total:
         return estimate(None, 0, reason="no case with two answers")
-    table = (np.array([*cases.values()], float) @ _added(cases, size)).reshape(size, size)
+    table = (np.array([*cases.values()], float) @ _cell_weights(cases, size)).reshape(size, size)
     value = float(statistic(table))
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
@@ -147,7 +147,7 @@ def _posterior(
     for cell in np.flatnonzero(prior).tolist():
         weights[(cell,), 1.0] += prior.flat[cell]
     ordered, total = sorted(weights), sum(cases.values())
-    added, values = _added(ordered, len(table)), list[Array]()
+    added, values = _cell_weights(ordered, len(table)), list[Array]()
     shapes = np.array([weights[cells] for cells in ordered])
     for gammas in _gammas(shapes, seed, table.size):
         tables = np.ascontiguousarray(gammas / gammas.sum(-1, keepdims=True) * total @ added)
@@ -156,7 +156,7 @@ def _posterior(
     return drawn[~np.isnan(drawn)]
 
 
-def _added(cases: Iterable[Cells], size: int) -> Any:
+def _cell_weights(cases: Iterable[Cells], size: int) -> Any:
     """Returns the sparse (cases, size * size) weights that cases add to the cells of a table."""
     entries = [(weight, row, cell) for row, (cells, weight) in enumerate(cases) for cell in cells]
     weights, rows, cells = zip(*entries, strict=True)

@@ -13,7 +13,7 @@ from raylab.annotation.statistics.frame import (
     TOKENS,
     Frame,
     Tables,
-    ranked,
+    rank,
     tabulate_calls,
     tally,
     view,
@@ -309,5 +309,5 @@ def _endings(cases: Frame) -> dict[str, Ending]:
     }
     return {
         ending: Ending(cases=count, example=examples.get(ending))
-        for ending, count in ranked(Counter(last))
+        for ending, count in rank(Counter(last))
     }

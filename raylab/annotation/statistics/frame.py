@@ -222,7 +222,7 @@ def tally(rows: Frame, *columns: str) -> Counter[Any]:
     return Counter(values[0] if len(values) == 1 else zip(*values, strict=True))
 
 
-def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def rank(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Returns counted texts, the most frequent first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -246,7 +246,7 @@ def case_figures(
         "gold_code": _line(outcome.gold_label),
         "held_out": is_held_out(outcome, open_book),
         "gold_reviewed": outcome.meta.get("reviewed") is not False,
-        "bait": _joined(outcome.meta.get("bait") or ()),
+        "bait": _join(outcome.meta.get("bait") or ()),
         "path": " > ".join(":".join(step.split(":")[:2]) for step in outcome.path),
         **_measures(outcome, codebook.distance),
         "choice": settled and settled.choice,
@@ -329,7 +329,7 @@ def _frame(tables: list[pa.Table]) -> Frame:
 
 
 def _answer(view: str, answer: Classification | None, report: Evaluation | None) -> Row:
-    call, judging = (part.calls[0] if part and part.calls else None for part in (answer, report))
+    call, judging = (step.calls[0] if step and step.calls else None for step in (answer, report))
     columns: Row = {
         "code": answer and _line(answer.label),
         "format": answer and answer.format,
@@ -344,7 +344,7 @@ def _answer(view: str, answer: Classification | None, report: Evaluation | None)
         "score": report and report.score,
         "acceptable": report and report.acceptable,
         "contradictory": report and report.contradictory,
-        "issues": report and _joined(report.issues),
+        "issues": report and _join(report.issues),
         "evaluator": judging and judging.reply.response_model,
         "evaluator_prompt_hash": judging and judging.prompt_hash,
         "evaluator_cached": report and _is_cached(report),
@@ -372,16 +372,16 @@ def _measures(outcome: Outcome, distance: SetDistance) -> Row:
     return means | {"exact": all(pair.exact for pair in pairs)}
 
 
-def _is_cached(part: Classification | Evaluation) -> bool:
+def _is_cached(step: Classification | Evaluation) -> bool:
     """Returns True if the journal answered all of its calls."""
-    return bool(part.calls) and all(call.reply.cached for call in part.calls)
+    return bool(step.calls) and all(call.reply.cached for call in step.calls)
 
 
 def _line(label: Label | None) -> str | None:
     return None if label is None else str(label)
 
 
-def _joined(values: Iterable[str]) -> str:
+def _join(values: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(value.replace(SEPARATOR, ", ") for value in values))
 
 
@@ -394,7 +394,7 @@ def _tables(
         {
             "run": run.name,
             **case_figures(*read_case(current, codebook), codebook, annotators, open_book),
-            **_archived(current),
+            **_archive_columns(current),
         }
         for current in run.cases(until=run.row().records)
     )
@@ -403,7 +403,7 @@ def _tables(
         yield pa.Table.from_pylist(group, schema)
 
 
-def _archived(current: CurrentCase) -> Row:
+def _archive_columns(current: CurrentCase) -> Row:
     case, decisions = current.case, current.decisions
     made = [{**vars(decision), "created": utc_text(decision.created)} for decision in decisions]
     return {

@@ -42,7 +42,7 @@ from raylab.annotation.statistics.figures import (
     trap_report,
     usage_report,
 )
-from raylab.annotation.statistics.frame import Tables, ranked
+from raylab.annotation.statistics.frame import Tables, rank
 from raylab.annotation.statistics.people import PeopleReport, SubstituteReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.archive.records import Cost
@@ -132,7 +132,7 @@ def annotation_report(
         cases=cases,
         codes={
             code: proportion(count, len(final))
-            for code, count in ranked(Counter(label.composition for label in final))
+            for code, count in rank(Counter(label.composition for label in final))
         },
         labels={
             name: proportion(sum(name in label.categories for label in final), len(final))

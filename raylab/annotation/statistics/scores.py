@@ -49,18 +49,14 @@ class ScoreTreeReport(Part):
 def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
     """Names the annotators in the tree by their models.
 
-    Annotators of one model have its seed too, or their letter where two have the same seed.
+    Annotators of one model have their letter too.
     """
     names = [UNSAFE_IN_NAMES.sub("-", chat.model).lstrip(".") or "-" for chat in models]
-    seeds: dict[str, list[int | None]] = {}
-    for name, chat in zip(names, models, strict=True):
-        seeds.setdefault(name.casefold(), []).append(chat.seed)
-    named: dict[Annotator, str] = {}
-    for annotator, name, chat in zip(ANNOTATORS, names, models, strict=False):
-        beside = seeds[name.casefold()]
-        end = f"@seed{chat.seed}" if len({*beside}) == len(beside) else f"@{annotator}"
-        named[annotator] = f"{name}{end}" if len(beside) > 1 else name
-    return named
+    counts = Counter(map(str.casefold, names))
+    return {
+        annotator: f"{name}@{annotator}" if counts[name.casefold()] > 1 else name
+        for annotator, name in zip(ANNOTATORS, names, strict=False)
+    }
 
 
 def score_tree(
@@ -88,7 +84,7 @@ def score_tree(
     Raises:
         ConfigError: Two generations have the same name.
     """
-    scored = _answered(tables, names)
+    scored = _scored_cases(tables, names)
     groups = list(_groups(scored, generations))
     counts = {name: Counter(rows.task) for name, _, rows in groups}
     kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
@@ -122,14 +118,14 @@ def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Iterator[tu
     A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
     benchmark reads them: the annotator, the case, the primary label of its gold, its generation.
     """
-    scored = _answered(tables, names)
+    scored = _scored_cases(tables, names)
     for annotator, name in names.items():
         columns = (scored[key] for key in ("case", "task", "generation", annotator))
         for case, task, generation, right in zip(*columns, strict=True):
             yield name, case, task, generation, 1, float(right), 1.0
 
 
-def _answered(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
+def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
     """Returns the cases with held-out gold that all answered.
 
     Further columns are `task`, the first label of gold, and for each annotator whether the answer
