@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raylab.arc.data.sides import Sides, load_sides
+from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import RunError
@@ -42,7 +43,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
     if config.init_from is not None:
         config = _start_from(config, config.init_from)
     Run.check(config)
-    _check_classes([config.model])
+    _check_classes([config.model], config.training)
     return Inputs(config, load_sides(config.data), read_start(config))
 
 
@@ -55,17 +56,18 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConf
     """
     Run.check(config)
     if isinstance(config, PipelineConfig):
-        _check_classes(config.models)
+        _check_classes(config.models, config.training)
     return load_sides(config.data)
 
 
-def _check_classes(models: Sequence[ModelConfig]) -> None:
-    """Builds a model of each custom class, which fails if the class cannot be used."""
+def _check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> None:
+    """Builds a model of each custom class, and its optimiser, which fails if one cannot be used."""
     for model in models:
         if isinstance(model, CustomConfig):
             from raylab.arc.models.custom import build_custom
+            from raylab.arc.optimisation import build_optimiser
 
-            build_custom(model)
+            build_optimiser(build_custom(model), training, fused=False)
 
 
 def _start_from(config: TrainConfig, model: str) -> TrainConfig:

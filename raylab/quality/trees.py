@@ -20,6 +20,7 @@ from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
 from raylab.runs.eval_logs import SUFFIXES as LOGS
+from raylab.runs.run import RECORD, SCORES
 
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
@@ -152,10 +153,10 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
     """Finds the files of a tree.
 
     A root without directories whose files may be logs or tables is `NAMED`, and so is, by `AUTO`,
-    a tree where a model's directory holds tables but no logs.
+    a tree where a model's directory holds tables but no logs. A run stands for its scores.
 
     Args:
-        location: Path or URI with one directory per model, or of logs and tables.
+        location: Path or URI of a directory per model, of logs and tables, or of a run.
         others: Roots of other trees; a directory that is or contains one is not taken for a model.
         layout: Layout of the tree; `AUTO` decides.
 
@@ -167,6 +168,9 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
     if root.info().is_file and root.name.endswith(SUFFIXES):
         file = Source(root.parent, root.name)
         return ScoreTree(location, Layout.NAMED, "it is a file", (), (file,))
+    if (root / RECORD).exists() and (root / SCORES).exists():
+        root = root / SCORES
+        location = str(root)
     directories, names, faults = _list_below(root, others)
     files = list(_score_files(names))
     models: dict[str, list[str]] = {name: [] for name in directories if "/" not in name}

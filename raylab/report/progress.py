@@ -35,11 +35,12 @@ class AnnotationProgress:
     def show(self, every: float = LINE_SECONDS) -> None:
         """Moves the bar, or prints a line if the last one is older than so many seconds."""
         figures = self.figures()
-        shown = describe({**figures, "cost": None, "eta_seconds": None})
+        shown = describe({**figures, "cost": None, "eta_seconds": None}).partition("  ")[2]
+        is_answered = self.tally.sent or self.tally.answered
         log_progress(
             describe(figures),
             unit="cases",
-            figures=shown.partition("  ")[2],
+            figures=shown if is_answered else "waiting for the first answer",
             every=every,
             **figures,
         )

@@ -10,7 +10,6 @@ from typing import Any
 from raylab.background import running
 from raylab.live import log_progress, progress
 from raylab.printable import duration
-from raylab.report.table import percent
 from raylab.workers import listening
 
 LINE_SECONDS, LOOK_SECONDS = 30.0, 0.5
@@ -57,8 +56,9 @@ class Progress:
         """Tells what is done until the event is set."""
         while not over.wait(min(LOOK_SECONDS, LINE_SECONDS)):
             seconds = time.monotonic() - self._start
-            more = f" and {percent(self._share)} of the next" if self._share else ""
-            line = f"  {self._done} of {self._total} {self._noun}{more} after {duration(seconds)}"
+            share = (self._done + self._share * self._of_part) / self._total
+            done = f"{100 * share:.0f} % of {self._total:,} {self._noun}"
+            line = f"  {done} after {duration(seconds)}"
             self._tell(line, every=LINE_SECONDS, seconds=seconds)
 
     def _tell(self, message: str, **fields: Any) -> None:

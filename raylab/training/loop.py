@@ -173,8 +173,10 @@ class Heartbeat(pl.Callback):
         self._last_sign = now
         epoch, total, loss = trainer.current_epoch + 1, pl_module.course.steps, outputs["loss"]
         seconds = (now - start) / (step - first) * (total - step)
+        # A time limit may end the training within the epoch.
+        steps = min(trainer.num_training_batches, total - step + batch_idx + 1)
         self._tell(
-            f"  epoch {epoch}: {batch_idx + 1} of {trainer.num_training_batches} steps, "
+            f"  epoch {epoch}: {batch_idx + 1} of {steps} steps, "
             f"loss {float(loss):.4f}, about {duration(seconds)} left",
             {
                 "epoch": epoch,

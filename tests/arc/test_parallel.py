@@ -27,7 +27,7 @@ from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
-from raylab.config.arc import DataConfig, ScoringConfig
+from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, RecursiveConfig
@@ -212,6 +212,7 @@ def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) ->
         ("no_such_package.models:Net", "cannot be imported: .*PYTHONPATH"),
         ("ending_module:Net", "ending_module raises SystemExit: 0"),
         ("torch.nn:Linear", "is no model class"),
+        ("tests.arc.test_parallel:Certain", "this model has none: set training.optimiser=adamw"),
     ],
 )
 def test_a_class_that_is_none_is_told_before_anything_starts(
@@ -220,7 +221,10 @@ def test_a_class_that_is_none_is_told_before_anything_starts(
     (tmp_path / "ending_module.py").write_text("raise SystemExit(0)")
     monkeypatch.syspath_prepend(str(tmp_path))
     model, runs = CustomConfig(target=target), tmp_path / "runs"
-    config = TrainConfig(storage=str(runs), name="new", model=model, data=DataConfig(every=200))
+    config = TrainConfig(
+        storage=str(runs), name="new", model=model, data=DataConfig(every=200),
+        training=TrainingConfig(optimiser="muon"),
+    )  # fmt: skip
     with pytest.raises(ConfigError, match=message):
         read_inputs(config)
     assert not runs.exists() or not list(runs.iterdir())

@@ -112,7 +112,7 @@ def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     scoring = ScoringConfig(metric="cell_accuracy", batch_size=1)
     run_evaluate(evaluation(storage, "slow", generations=("published",), scoring=scoring))
     out = capsys.readouterr().out
-    line = r"0 of 2 pairs of model and generation and \S+ % of the next after .*, ETA "
+    line = r"  \d+ % of 2 pairs of model and generation after .*, ETA "
     assert re.search(line, out.partition("[1/2]")[0])
 
 

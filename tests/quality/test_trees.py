@@ -66,6 +66,14 @@ def test_the_layout_is_told_from_the_directories(
             find_tree(str(tmp_path), layout=Layout.GENERATIONS)
 
 
+def test_a_run_stands_for_its_scores(tmp_path: Path):
+    for path in ("scores/m1/g1", "scores/m2/g1", "answers/m1/g1", "submissions/m1/g1"):
+        write(tmp_path / path / "t.json", 0.5)
+    assert units(find_tree(str(tmp_path))) != ["m1/g1", "m2/g1"]
+    (tmp_path / "record.json").write_text("{}")
+    assert units(find_tree(str(tmp_path))) == ["m1/g1", "m2/g1"]
+
+
 def test_a_directory_that_is_or_holds_a_prior_is_no_model(tmp_path: Path):
     for path in ("m1/g1", "prior/m1/g1", "earlier/2024/m1/g1", "prior-like/g1"):
         write(tmp_path / path / "t.json", 0.5)

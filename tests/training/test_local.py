@@ -117,6 +117,11 @@ def test_a_sign_of_life_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> 
     # The first step does not count; two steps took 9 s, and 999 are left.
     fields = {"epoch": 1, "done": 3, "total": 1_002, "loss": 1.5, "eta_seconds": 4495.5}
     assert lines == [("  epoch 1: 3 of 100 steps, loss 1.5000, about 75 min left", fields)]
+    # A time limit leaves 40 steps for the second epoch.
+    trainer.current_epoch, trainer.global_step, clock[0] = 1, 101, 100.0
+    module.course = Course(140)
+    heartbeat.on_train_batch_end(trainer, module, {"loss": 1.5}, None, 0)
+    assert lines[-1][0].startswith("  epoch 2: 1 of 40 steps, loss 1.5000, ")
 
 
 def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
