@@ -1,8 +1,8 @@
-"""Takes the pictures of README.md: the report of a pipeline, and a case on the review page.
+"""Takes the pictures of README.md: a pipeline's report, a diagnosis, a case on the review page.
 
 python -m tests.pictures
 
-Both runs are small and stay in `runs/`, so that a second call finds them finished.
+The runs are small and stay in `runs/`, so that a second call finds them finished.
 """
 
 import re
@@ -23,9 +23,12 @@ CHROMIUM = next(
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "jobs" / "pictures"
 WIDTH = 1280
-REPORT_HEIGHT, REVIEW_HEIGHT = 1000, 760
+HEIGHT = 800
 SAME = "Both give the same code."
-PIPELINE = ("pipeline", "name=pictures", "scale=demo")
+REPORTS = {
+    "report": ("pipeline", "name=pictures", "scale=demo"),
+    "diagnosis": ("quality", "name=pictures-quality", "example=true"),
+}
 ANNOTATION = (
     "annotate",
     "name=pictures-review",
@@ -35,21 +38,21 @@ ANNOTATION = (
 
 
 def take_pictures() -> None:
-    """Writes both pictures.
+    """Writes all pictures.
 
     Raises:
         subprocess.CalledProcessError: A job failed; its message is on stderr.
     """
-    for job, *arguments in (PIPELINE, ANNOTATION):
+    for job, *arguments in (*REPORTS.values(), ANNOTATION):
         subprocess.run(command(job, *arguments, "resume=true"), cwd=ROOT, check=True)
-    PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, review_page() as address:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        page = browser.new_page(viewport={"width": WIDTH, "height": REPORT_HEIGHT})
-        page.goto((ROOT / "runs" / "pictures" / "report.html").as_uri())
-        page.locator(".kicker code").evaluate("place => place.textContent = 'runs/pictures'")
-        page.screenshot(path=PICTURES / "report.png")
-        page.set_viewport_size({"width": WIDTH, "height": REVIEW_HEIGHT})
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        for picture, (_, name, _) in REPORTS.items():
+            run = f"runs/{name.removeprefix('name=')}"
+            page.goto((ROOT / run / "report.html").as_uri())
+            page.locator(".kicker code").evaluate(f"place => place.textContent = '{run}'")
+            page.screenshot(path=PICTURES / f"{picture}.png")
         open_case(page, address)
         page.screenshot(path=PICTURES / "review.png")
         browser.close()
