@@ -1,9 +1,10 @@
-"""Measure the speed of training or annotation against a plain baseline.
+"""Measure the speed of training, annotation or reading score trees against a plain baseline.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py data=re_arc data.path=re_arc.zip data.every=4
     python jobs/benchmark.py part=annotate
+    python jobs/benchmark.py part=quality
 """
 
 from raylab.config.jobs import BenchmarkConfig
@@ -15,17 +16,22 @@ def run(config: BenchmarkConfig) -> None:
 
     # Benchmarks fail fast: tasks are read before the heavy imports.
     Run.check(config)
-    if config.part == "train":
-        from raylab.arc.data.sources import load_tasks
+    match config.part:
+        case "train":
+            from raylab.arc.data.sources import load_tasks
 
-        tasks = load_tasks(config.data)
-        from raylab.benchmarks.train import benchmark_train
+            tasks = load_tasks(config.data)
+            from raylab.benchmarks.train import benchmark_train
 
-        benchmark_train(config, tasks)
-    else:
-        from raylab.benchmarks.annotate import benchmark_annotate
+            benchmark_train(config, tasks)
+        case "annotate":
+            from raylab.benchmarks.annotate import benchmark_annotate
 
-        benchmark_annotate(config)
+            benchmark_annotate(config)
+        case "quality":
+            from raylab.benchmarks.quality import benchmark_quality
+
+            benchmark_quality(config)
 
 
 if __name__ == "__main__":

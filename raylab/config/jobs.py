@@ -439,7 +439,7 @@ class BenchmarkConfig(JobConfig):
         "concurrency",
     )
 
-    part: Literal["train", "annotate"] = "train"
+    part: Literal["train", "annotate", "quality"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS

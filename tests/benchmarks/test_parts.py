@@ -1,4 +1,4 @@
-"""The part of the benchmark that needs no Ray, and its record."""
+"""The part of the benchmark that needs no Ray, its record, and the plain loop over score trees."""
 
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from jobs.benchmark import run
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import PAD
 from raylab.benchmarks.figures import BenchmarkRates
+from raylab.benchmarks.quality import plain_means, write_tree
 from raylab.benchmarks.train import random_steps, training_steps
 from raylab.config.jobs import BenchmarkConfig
 from raylab.runs.run import Run
@@ -61,3 +62,10 @@ def test_both_train_the_same_pairs(name: str) -> None:
         assert len(batch.pairs.unique()) == step.grids == 8
         assert step.cells == int((batch.target.cells != PAD).sum())
         assert batch.demo_index.shape == (8, config.context_pairs)
+
+
+def test_the_plain_loop_averages_generations_of_a_tree(tmp_path: Path) -> None:
+    """Accuracies are (7 m + 3 g + 11 t) mod 101 / 100; of model 0, g of 0..4 and t of 0, 1."""
+    assert write_tree(tmp_path / "tree", 2, 2000) == 500
+    expected = sum((3 * g + (3 * g + 11)) / 2 for g in range(5)) / 5 / 100
+    assert abs(plain_means(tmp_path / "tree")["model-00"] - expected) < 1e-12
