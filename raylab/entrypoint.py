@@ -79,7 +79,7 @@ def main() -> NoReturn:
     try:
         kind, script = _load(job)
     except ConfigError as error:
-        sys.exit(_failed(f"error: {error}", 2))
+        sys.exit(_log_failure(f"error: {error}", 2))
     run_job(kind, script.__doc__, script.run, argv)
 
 
@@ -179,12 +179,12 @@ def _status(
             run(config)
         sys.stdout.flush()
     except RaylabError as error:
-        return _failed(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+        return _log_failure(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
-        return _failed("interrupted; the same command with resume=true goes on", INTERRUPTED)
+        return _log_failure("interrupted; the same command with resume=true continues", INTERRUPTED)
     except SystemExit as ended:
         # Code of a user's own runs in the job, such as model.target, and must not end it silently.
-        return _failed(f"error: code that the job runs called exit({ended.code!r})", 1)
+        return _log_failure(f"error: code that the job runs called exit({ended.code!r})", 1)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             # Otherwise Python's flush at exit would fail again.
@@ -192,11 +192,11 @@ def _status(
             return 1
         if not prints_json():
             raise
-        return _failed(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
+        return _log_failure(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
     return 0
 
 
-def _failed(message: str, status: int, **fields: str) -> int:
+def _log_failure(message: str, status: int, **fields: str) -> int:
     log_line(message, logging.ERROR, status=status, **fields)
     return status
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, else a line now and then."""
+"""Progress of long work: a live bar on a terminal, else a line from time to time."""
 
 import sys
 import time
@@ -73,12 +73,12 @@ def log_progress(
 
     Args:
         message: The line, for people.
-        done: What is done.
-        total: What is to be done.
-        unit: Its name in the plural, such as `steps`.
-        figures: The last figures, below the bar; empty keeps those that are there.
-        every: Least seconds since the last line; 0 always prints it.
-        **fields: Further data, as of `log_line`; the bar shows `cost` and `eta_seconds`.
+        done: Units done.
+        total: Units in all.
+        unit: Name of the unit in the plural, such as `steps`.
+        figures: The last figures, below the bar; empty keeps the present ones.
+        every: Fewest seconds between two lines; 0 prints each.
+        **fields: Further data, as for `log_line`; the bar shows `cost` and `eta_seconds`.
     """
     if _state.bar is not None:
         _state.bar.move(message, done, total, unit, figures, fields)
@@ -88,7 +88,7 @@ def log_progress(
 
 
 class _Bar:
-    """What is shown: a bar with what is done, its rate and what is left, and the last figures."""
+    """A bar with the work done, its rate and the time left, above the last figures."""
 
     def __init__(self) -> None:
         self.message = self._figures = ""

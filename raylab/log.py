@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -97,17 +96,16 @@ def json_lines(job: str) -> Generator[None]:
     """Prints all output of this process as JSON lines while in use.
 
     Each line has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
-    run), `message` and the fields of `log_line`. A warning or error of any library has `logger`,
-    and `exception` if it carries a traceback; other output has `stream`, stdout or stderr. Warnings
+    run), `message` and the fields of `log_line`. Warnings and errors of libraries have `logger`,
+    and `exception` if there is a traceback; other output has `stream`, stdout or stderr. Warnings
     and errors go to stderr.
     """
-    handler, hook = _JsonLines(job), threading.excepthook
+    handler = _JsonLines(job)
     strays = _Strays(sys.stdout, "stdout", logging.INFO), _Strays(sys.stderr, "stderr")
     sys.stdout, sys.stderr = strays
     LOGGER.setLevel(logging.INFO)
     logging.root.addHandler(handler)
     logging.captureWarnings(True)
-    threading.excepthook = _log_thread_failure
     try:
         yield
     finally:
@@ -116,7 +114,6 @@ def json_lines(job: str) -> Generator[None]:
         sys.stdout, sys.stderr = (stray.behind for stray in strays)
         logging.root.removeHandler(handler)
         logging.captureWarnings(False)
-        threading.excepthook = hook
 
 
 class _JsonLines(logging.Handler):
@@ -184,7 +181,3 @@ def _json(entry: dict[str, Any]) -> str:
     text = json.dumps(entry, default=str)
     # Python writes NaN and infinity, which are not JSON.
     return json.dumps(json.loads(text, parse_constant=lambda _: None))
-
-
-def _log_thread_failure(failed: threading.ExceptHookArgs) -> None:
-    LOGGER.error("a thread failed: %s", failed.exc_value, exc_info=failed.exc_value)

@@ -191,17 +191,17 @@ class _Mlflow:
         self._client = MlflowClient(place)
         experiment = self._client.get_experiment_by_name(PROJECT)
         number = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
-        if before := self._tracked(number, run):
+        if before := self._find_id(number, run):
             self._id = before
             self._client.update_run(self._id, status="RUNNING")
             return
         tags = {RUN_TAG: str(run.id)}
-        if whole is not None and (parent := self._tracked(number, whole)):
+        if whole is not None and (parent := self._find_id(number, whole)):
             tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
         self._describe(flat(run.record.config))
 
-    def _tracked(self, experiment: str, run: Run) -> str | None:
+    def _find_id(self, experiment: str, run: Run) -> str | None:
         """Returns MLflow's id of a run; None if it has none."""
         mine = f"tags.`{RUN_TAG}` = '{run.id}'"
         tracked = self._client.search_runs([experiment], mine, max_results=1)

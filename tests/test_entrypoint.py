@@ -139,7 +139,7 @@ def test_unknown_flags_are_refused_without_their_values(
 ENDS: list[tuple[BaseException, int, str]] = [
     (DataError("no such file: a.zip"), 1, "no such file: a.zip"),
     (ConfigError("too few workers"), 2, "too few workers"),
-    (KeyboardInterrupt(), 130, "interrupted; the same command with resume=true goes on"),
+    (KeyboardInterrupt(), 130, "interrupted; the same command with resume=true continues"),
     (SystemExit(0), 1, "code that the job runs called exit(0)"),
     (ZeroDivisionError("zero"), 1, "ZeroDivisionError: zero"),
     (BrokenPipeError("of a connection"), 1, "BrokenPipeError: of a connection"),

@@ -45,7 +45,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     with open_annotation(config, codebook, run, location) as annotation:
         with annotation.own() as owned:
             left = _annotate(owned)
-            if not left and not run.is_finished:
+            if not left:
                 run.finish()
         # The report imports what draws charts, which takes seconds.
         from raylab.report.annotation_run import conclude

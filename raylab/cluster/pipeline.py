@@ -69,7 +69,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
         RaylabError: the pipeline failed for a reason that the user can act on.
     """
     taken = find_models(config.take, config.storage)
-    clash = taken.keys() & _named(config.models).keys()
+    clash = taken.keys() & _name_models(config.models).keys()
     if clash:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     with Run.open_alone(config) as run:
@@ -79,7 +79,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
 def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) -> None:
     if run.is_finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
-        _tell_outcome(run)
+        _print_outcome(run)
         return
     # Begun before its trainings, which are tracked below it.
     with tracking(config.tracking, run) as trackers, session(config.cluster, run):
@@ -88,7 +88,7 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
         models, workers = best | taken, RayWorkers(config.cluster, run.name)
         _score(config, run, models, workers)
         if run.read_record(Examples) is None:
-            run.write_record(_examples(config, run, models, workers))
+            run.write_record(_picture_examples(config, run, models, workers))
         quality = _measure(config, run)
         run.write_record(quality)
         diagnose_scores(run, SCORES, workers)
@@ -96,7 +96,7 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
             tracker.log(0, quality_figures(quality))
     write_page(run, _page(config, run))
     run.finish()
-    _tell_outcome(run)
+    _print_outcome(run)
 
 
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
@@ -104,7 +104,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
     results: dict[str, TrainingMetrics] = {}
     workers = workers_of(config.cluster, run.name)
     shared = workers.put(sides)
-    for name, model in _named(config.models).items():
+    for name, model in _name_models(config.models).items():
         training = TrainConfig(
             storage=run.uri,
             name=name,
@@ -120,8 +120,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         here = training.cluster.is_this_process
         trained = fit(training, own, shared, job=run, here=here)
         results[name] = with_test(training, own, trained, shared, workers)
-        if not own.is_finished:
-            own.finish()
+        own.finish()
         run.write_record(PipelineMetrics(models=results))
     return results
 
@@ -139,24 +138,18 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str], workers:
 
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
-    """Measures the benchmark, with the quality of `config.score_trees` as `others`."""
     log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
-    workers = RayWorkers(config.cluster.without_gpu, run.name)
     priors = [] if config.prior is None else [str(run / PRIOR)]
-    roots = {str(run / SCORES): priors, **{uri: [] for uri in config.score_trees}}
-    own, *others = (
-        measure_trees(find_trees(root, priors, settings.layout), settings, workers)
-        for root, priors in roots.items()
-    )
-    return Quality(**dict(own), others=dict(zip(config.score_trees, others, strict=True)))
+    trees = find_trees(str(run / SCORES), priors, settings.layout)
+    return measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu, run.name))
 
 
-def _examples(
+def _picture_examples(
     config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
 ) -> Examples:
     """Returns the answers of each model to a few of the scored tasks, solved and wrong ones."""
-    scored, scoring = _written(run, ScorePlan).unit_of_task, config.scoring.trusting(config.models)
+    scored, scoring = _require(run, ScorePlan).unit_of_task, config.scoring.trusting(config.models)
     checkpoints = {name: read_checkpoint(uri) for name, uri in models.items()}
     seen = seen_pairs(checkpoints, config.data, scoring)
     chosen = choose_pictures(
@@ -181,7 +174,7 @@ def _examples(
 
 
 def _page(config: PipelineConfig, run: Run) -> Page:
-    quality, tree = _written(run, Quality), f"{config.data.source} tasks"
+    quality, tree = _require(run, Quality), f"{config.data.source} tasks"
     scored = {
         tree: run.read_record(RuleScores),
         str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
@@ -190,15 +183,15 @@ def _page(config: PipelineConfig, run: Run) -> Page:
         uri=run.uri,
         record=run.record,
         config=config,
-        models=_written(run, PipelineMetrics).models,
-        quality={tree: quality, **quality.others},
-        examples=_written(run, Examples).examples,
+        models=_require(run, PipelineMetrics).models,
+        quality={tree: quality},
+        examples=_require(run, Examples).examples,
         rules={uri: rules.means for uri, rules in scored.items() if rules},
         diagnosis=verdict_sections(run),
     )
 
 
-def _written(run: Run, kind: type[R]) -> R:
+def _require(run: Run, kind: type[R]) -> R:
     """Returns a record that the pipeline has written."""
     record = run.read_record(kind)
     if record is None:
@@ -206,27 +199,24 @@ def _written(run: Run, kind: type[R]) -> R:
     return record
 
 
-def _tell_outcome(run: Run) -> None:
-    quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
+def _print_outcome(run: Run) -> None:
+    quality, models = _require(run, Quality), _require(run, PipelineMetrics).models
     print_tables(
         summary_table(models),
         models={name: m.best.model_dump(mode="json") for name, m in models.items()},
         reported={name: m.reported.model_dump(mode="json") for name, m in models.items()},
     )
     log_quality(quality)
-    for uri, other in quality.others.items():
-        log_line(f"\n{uri}")
-        log_quality(other)
     log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))
 
 
-def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:
+def _name_models(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:
     """Returns the models by architecture, numbered if an architecture occurs more than once."""
     total = Counter(model.architecture for model in models)
     seen: Counter[str] = Counter()
-    named: dict[str, ModelConfig] = {}
+    names: dict[str, ModelConfig] = {}
     for model in models:
         seen[model.architecture] += 1
         number = f"-{seen[model.architecture]}" if total[model.architecture] > 1 else ""
-        named[f"{model.architecture}{number}"] = model
-    return named
+        names[f"{model.architecture}{number}"] = model
+    return names

@@ -31,17 +31,17 @@ def serve(config: ReviewConfig) -> None:
     """Serves the page until Ctrl-C, or until the job is stopped.
 
     Raises:
-        ConfigError: the cluster cannot be joined, or `hosted` raises it.
+        ConfigError: the cluster cannot be joined, or `host` raises it.
         RunError: there is no annotation run of this name.
         ArchiveError: its archive cannot be opened on the head.
     """
-    with session(config.cluster), hosted(config), contextlib.suppress(KeyboardInterrupt):
+    with session(config.cluster), host(config), contextlib.suppress(KeyboardInterrupt):
         log_line(address_and_next(config, config.port))
         threading.Event().wait()
 
 
 @contextmanager
-def hosted(config: ReviewConfig) -> Generator[None]:
+def host(config: ReviewConfig) -> Generator[None]:
     """Hosts the page by Ray Serve while in use.
 
     The token is taken from the environment that the head was started with; it does not travel with

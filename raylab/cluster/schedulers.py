@@ -1,4 +1,4 @@
-"""What Ray Tune asks of a sweep: which trial comes next, and which one is stopped."""
+"""The search and the scheduler of a sweep, as Ray Tune calls them."""
 
 import pickle
 from pathlib import Path
@@ -21,7 +21,7 @@ SCORE = "score"
 
 
 class DrawsOfTune(Searcher):
-    """The draws of a sweep as Ray Tune asks for them."""
+    """The draws of a sweep as a searcher of Ray Tune."""
 
     def __init__(self, config: TuneConfig) -> None:
         super().__init__(SCORE, mode_of(config.training.monitor))
@@ -29,14 +29,14 @@ class DrawsOfTune(Searcher):
         self._draws = Draws(config)
 
     def suggest(self, trial_id: str) -> Any:
-        """Returns the values of a trial, or the word that there are no more."""
+        """Returns the values of a trial; `FINISHED` if there are no more."""
         drawn = self._draws.draw(trial_id)
         return Searcher.FINISHED if drawn is None else {DRAWN: drawn}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Notes what came of a trial."""
+        """Records the score of a trial."""
         self._draws.tell(trial_id, None if error or result is None else result[SCORE])
 
     def save(self, checkpoint_path: str) -> None:
@@ -72,8 +72,8 @@ def scheduler_of(config: TuneConfig) -> TrialScheduler:
 class _NotedFirst(TrialScheduler):
     """Scheduler that stores the state of the sweep before a new trial starts.
 
-    Tune stores it from time to time, and a trial starts within milliseconds: one that a killed
-    sweep has no note of would be drawn again on resume, and its run would belong to nobody.
+    Tune stores it from time to time, and a trial starts within milliseconds. A trial missing from
+    the stored state of a killed sweep would be drawn again on resume, and leave an orphaned run.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -87,7 +87,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
     with Run.open_alone(config) as run:
         if run.is_finished:
             log_line(f"run {run.name} is finished, nothing is left to do")
-            _tell_outcome(run, run.read_record(SweepMetrics), config)
+            _print_outcome(run, run.read_record(SweepMetrics), config)
             return
         with (
             # Begun before its trials, which are tracked below it.
@@ -160,7 +160,7 @@ def _trial(
     """Runs one trial as a training run below the sweep's, in a process that earlier ones have used.
 
     A trial that cannot be trained reports the reason as its result and is not retried. A trial that
-    lost its workers or could not write its run is retried, and goes on from its last checkpoint.
+    lost its workers or could not write its run is retried, and continues from its last checkpoint.
     """
     _refuse_grown_process()
     drawn = cast("Drawn", values[DRAWN])
@@ -216,8 +216,7 @@ def _train_trial(
     metrics = fit(training, run, sides, report, job=Run.at(uri), here=here)
     if not reported:
         report(metrics)
-    if not run.is_finished:
-        run.finish()
+    run.finish()
 
 
 class _Progress(ray.tune.Callback):
@@ -310,7 +309,7 @@ def _conclude(
     for tracker in trackers.values():
         tracker.log(len(metrics.trials), sweep_figures(metrics, monitor))
     write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
-    _tell_outcome(run, metrics, config)
+    _print_outcome(run, metrics, config)
     if results.errors:
         raise TrainingError(
             f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
@@ -319,7 +318,7 @@ def _conclude(
     run.finish()
 
 
-def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
+def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
     if metrics is None or (best := metrics.trials[0].trained) is None:
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
     winner = metrics.trials[0]

@@ -273,8 +273,6 @@ class PipelineConfig(JobConfig):
     prior: DataConfig | None = None
     """An earlier benchmark that all models are scored on too, for novelty to compare with."""
     scoring: ScoringConfig = ScoringConfig()
-    score_trees: tuple[Location, ...] = ()
-    """Further score trees whose quality is reported as well."""
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()

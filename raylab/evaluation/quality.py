@@ -15,7 +15,7 @@ from raylab.llm.endpoints import find_key
 from raylab.log import log_line
 from raylab.quality.measure import measure
 from raylab.quality.reading import Scores, collect_scores, read_accuracies
-from raylab.quality.record import QUALITY, Quality, SkippedFile, TreeQuality
+from raylab.quality.record import QUALITY, Quality, SkippedFile
 from raylab.quality.trees import ScoreTree, Source, configured_trees
 from raylab.report.diagnosis import write_diagnosis
 from raylab.report.quality import log_quality
@@ -56,7 +56,7 @@ def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
 
 def measure_and_diagnose(
     trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
-) -> tuple[TreeQuality, Diagnosed | None]:
+) -> tuple[Quality, Diagnosed | None]:
     """Measures score trees and diagnoses their benchmark, if that is configured.
 
     Raises:
@@ -78,19 +78,19 @@ def measure_and_diagnose(
     return quality, diagnose_responses(trees, read, config)
 
 
-def write_quality(config: QualityConfig, quality: TreeQuality, diagnosed: Diagnosed | None) -> None:
+def write_quality(config: QualityConfig, quality: Quality, diagnosed: Diagnosed | None) -> None:
     """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
-    run, record = Run.open(config), Quality(**dict(quality))
-    run.write_record(record)
+    run = Run.open(config)
+    run.write_record(quality)
     track(config.tracking, run, 0, quality_figures(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     if diagnosed is not None:
-        write_diagnosis(run, diagnosed, record)
+        write_diagnosis(run, diagnosed, quality)
     run.finish()
 
 
-def quality_figures(quality: TreeQuality) -> dict[str, float]:
+def quality_figures(quality: Quality) -> dict[str, float]:
     """Returns the figures of a benchmark that could be computed, and the models' accuracies."""
     figures = {
         name: figure.value for name, figure in quality.figures.items() if figure.value is not None
@@ -103,7 +103,7 @@ def measure_trees(
     config: QualityConfig,
     workers: Workers,
     responses: Sequence[Responses] = (),
-) -> TreeQuality:
+) -> Quality:
     """Measures score trees: by their logs, or by the responses to items where files name models.
 
     Args:

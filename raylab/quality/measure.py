@@ -22,7 +22,7 @@ from raylab.quality.metrics import (
     model_difference,
 )
 from raylab.quality.reading import Scores, Sums, add_up
-from raylab.quality.record import BenchmarkFigure, FileCounts, SkippedFile, TreeQuality
+from raylab.quality.record import BenchmarkFigure, FileCounts, Quality, SkippedFile
 from raylab.quality.trees import ScoreTree
 
 LISTED_FILES = 1000
@@ -70,7 +70,7 @@ class _Table:
         return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}
 
 
-def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
+def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
     """Computes every metric of a benchmark with its interval.
 
     The accuracy of a model is the mean over its generations of the mean over items. Intervals are
@@ -101,7 +101,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
     except DataError as error:
         if scores[0].tree.layout is not Layout.NAMED or config.strict:
             raise
-        return TreeQuality(
+        return Quality(
             figures={name: BenchmarkFigure(reason=str(error)) for name in METRICS},
             models={},
             file_counts={},
@@ -122,7 +122,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> TreeQuality:
         table.generations,
         int(table.counts.min()),
     )
-    return TreeQuality(
+    return Quality(
         figures=dict(_figures(config, accuracies, table.noise)),
         models=table.accuracies(),
         file_counts=dict(zip(table.models, table.counts.sum(axis=-1).astype(int), strict=True)),

@@ -33,8 +33,11 @@ class SkippedFile(Part):
     reason: str
 
 
-class TreeQuality(Part):
-    """The quality of the benchmark of a score tree; accuracies are in [0, 1]."""
+class Quality(Record):
+    """The content of `quality.json`: the quality of a score tree; accuracies are in [0, 1]."""
+
+    file: ClassVar[str] = QUALITY
+    version: ClassVar[int] = 4
 
     figures: Mapping[str, BenchmarkFigure]
     """By metric, in the order of `raylab.quality.metrics.METRICS`."""
@@ -54,13 +57,3 @@ class TreeQuality(Part):
     skipped: tuple[SkippedFile, ...]
     """The first 1000 files and directories that cannot be used."""
     warnings: tuple[str, ...]
-
-
-class Quality(TreeQuality, Record):
-    """The content of `quality.json`."""
-
-    file: ClassVar[str] = QUALITY
-    version: ClassVar[int] = 3
-
-    others: Mapping[str, TreeQuality] = {}
-    """Quality of other score trees that a pipeline measured beside its own, by location."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from raylab.arc.records import Example
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.printable import join_names, pluralize
-from raylab.quality.record import TreeQuality
+from raylab.quality.record import Quality
 from raylab.report.models import (
     FREE_MARK,
     Models,
@@ -42,7 +42,7 @@ COMPOSITIONAL_GAP = (
 )
 
 
-Trees = Mapping[str, TreeQuality]
+Trees = Mapping[str, Quality]
 
 
 def pipeline_page(
@@ -90,7 +90,7 @@ def pipeline_page(
     )
 
 
-def _summarize_tree(name: str, quality: TreeQuality) -> str:
+def _summarize_tree(name: str, quality: Quality) -> str:
     figures = [
         f"{metric} {figure.value:.3f}"
         for metric, figure in quality.figures.items()

@@ -8,7 +8,7 @@ from raylab.config.quality import Layout
 from raylab.log import log_line
 from raylab.printable import pluralize
 from raylab.quality.metrics import METRICS
-from raylab.quality.record import QUALITY, BenchmarkFigure, TreeQuality
+from raylab.quality.record import QUALITY, BenchmarkFigure, Quality
 from raylab.report.page import Block, Section, block
 from raylab.report.table import (
     MISSING,
@@ -27,7 +27,7 @@ LOGGED_FILES = 5
 """Most unusable files that the terminal lists."""
 
 
-def log_quality(quality: TreeQuality) -> None:
+def log_quality(quality: Quality) -> None:
     """Logs the lines that users search for, the warnings, and the metrics as a table."""
     for line in log_lines(quality):
         log_line(line)
@@ -43,7 +43,7 @@ def log_quality(quality: TreeQuality) -> None:
     print_tables(figures_table(quality), **content)
 
 
-def log_lines(quality: TreeQuality) -> Iterator[str]:
+def log_lines(quality: Quality) -> Iterator[str]:
     """Yields the lines that users search for in the log of the job."""
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
@@ -57,7 +57,7 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
         yield f"Benchmark {name}: {shown}"
 
 
-def figures_table(quality: TreeQuality) -> Table:
+def figures_table(quality: Quality) -> Table:
     """Returns the figures with their 95 % intervals, and explanations on a page."""
     return Table(
         "Benchmark quality",
@@ -80,7 +80,7 @@ def figures_table(quality: TreeQuality) -> Table:
 def quality_section(
     place: int,
     name: str,
-    quality: TreeQuality,
+    quality: Quality,
     lead: str = "",
     rules: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Section:
@@ -119,9 +119,7 @@ def _explain(metric: str, figure: BenchmarkFigure) -> Cell:
     return Cell(figure.sentence, METRICS[metric].computation if metric in METRICS else "")
 
 
-def _accuracy_table(
-    name: str, quality: TreeQuality, rules: Mapping[str, Mapping[str, float]]
-) -> Table:
+def _accuracy_table(name: str, quality: Quality, rules: Mapping[str, Mapping[str, float]]) -> Table:
     """Returns accuracies by model, generation and prior, shaded over the generations."""
     accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
     generations = list(dict.fromkeys(chain.from_iterable(quality.generations.values())))
@@ -144,6 +142,6 @@ def _accuracy_table(
     )
 
 
-def _count_files(quality: TreeQuality) -> str:
+def _count_files(quality: Quality) -> str:
     files, unit = quality.files, "score" if quality.layout is Layout.NAMED else "file"
     return f"{pluralize(files.read, unit)} read, {files.skipped:,} skipped"

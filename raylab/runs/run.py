@@ -176,7 +176,7 @@ class Run(Place):
         return record is not None and record.finished is not None
 
     def finish(self) -> None:
-        """Marks the run as finished in its record."""
+        """Marks the run as finished in its record; a finished run keeps its time."""
         self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:

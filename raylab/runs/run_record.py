@@ -128,8 +128,8 @@ class RunRecord(Record):
         return self.model_copy(update={"resumed": (*self.resumed, again)})
 
     def finish(self) -> Self:
-        """Returns the record of the run, finished at the present time."""
-        return self.model_copy(update={"finished": _now()})
+        """Returns the record of the run, finished at the present time unless it was before."""
+        return self.model_copy(update={"finished": self.finished or _now()})
 
 
 def identity_of(config: JobConfig) -> dict[str, Any]:

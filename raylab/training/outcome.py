@@ -63,7 +63,7 @@ def measure_checkpoint(
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
     """Writes the page of a tested training, finishes its run, and prints its figures."""
     best, models = metrics.best, {config.model.architecture: metrics}
-    record = run.record if run.is_finished else run.record.finish()
+    record = run.record.finish()
     write_page(run, pipeline_page(run.uri, record, config, models))
     run.write_record(record)
     print_tables(

@@ -11,7 +11,7 @@ import pytest
 from raylab.annotation.reviews import Typed
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
-from raylab.cluster.review_page import hosted
+from raylab.cluster.review_page import host
 from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError, RunError
@@ -47,11 +47,11 @@ def test_serve_hosts_the_page_on_loopback(tmp_path: Path, chat: str) -> None:
     port = free_port()
     config = review(tmp_path, port)
     make_run(annotation(tmp_path, chat), {"pool": f"Schedules are bred. {ONE}"})
-    with hosted(config):
+    with host(config):
         assert listening(port) == {"127.0.0.1"}
         decide(f"http://127.0.0.1:{port}")
         with pytest.raises(ConfigError, match=r"runs on this cluster already \(raylab-review"):
-            with hosted(config):
+            with host(config):
                 pass
     assert statuses(tmp_path) == [("pool", "unconfirmed")]
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_served_is_told_before_serve_starts(tmp_path: Path) -> No
         (review(tmp_path, 0), ConfigError, "port=0 is any free port"),
         (review(tmp_path, 8700, "host=10.0.0.7"), ConfigError, "demands a token"),
     ):
-        with pytest.raises(error, match=says), hosted(config):
+        with pytest.raises(error, match=says), host(config):
             pass
 
 

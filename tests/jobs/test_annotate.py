@@ -201,7 +201,7 @@ def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server
         os.killpg(driver.pid, signal.SIGINT)
         output, errors = driver.communicate(timeout=SECONDS)
         assert driver.returncode == 130, errors
-        assert "stopping" in output and "resume=true goes on" in errors
+        assert "stopping" in output and "resume=true continues" in errors
         with Archive.open(store.location) as archive:
             assert 20 <= sum(archive.run("run").counts().values()) < 100
         assert archived_calls(store, cases) == len(whole_answers(log))

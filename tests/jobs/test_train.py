@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raylab.runs.run import Run
+from tests.evaluation.models import train_small
+
 ROOT = Path(__file__).parents[2]
 TINY = [
     "model=encoder_decoder",
@@ -49,21 +52,34 @@ def test_a_signal_interrupts(tmp_path: Path):
     driver.send_signal(signal.SIGTERM)
     _, err = driver.communicate(timeout=60)
     assert driver.returncode == 130
-    assert err.decode().splitlines()[-1].endswith("the same command with resume=true goes on")
+    assert err.decode().splitlines()[-1].endswith("the same command with resume=true continues")
     assert json.loads((tmp_path / "run" / "record.json").read_text())["finished"] is None
 
 
+ENDLESS = "training.epochs=4000"
+TWO_WORKERS = ["cluster.workers=2", "cluster.cpus_per_worker=1"]
 SWEPT = ["space.model={encoder_decoder: {d_model: {choice: [16]}}}", "stop_early=false"]
+PIPED = "models=[{architecture: encoder_decoder, d_model: 16, d_ff: 32, heads: 2}]"
+SEEDS = [f"generations=[{','.join(map(str, range(1, 100)))}]", "scoring.include_seen=true"]
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize(
-    ("job", "keys"),
-    [("train", [*TINY, "cluster.workers=2", "cluster.cpus_per_worker=1"]), ("tune", SWEPT)],
+    ("job", "keys", "sign"),
+    [
+        ("train", [*TINY, *TWO_WORKERS, ENDLESS], "epoch "),
+        ("tune", [*SWEPT, ENDLESS], "epoch "),
+        ("evaluate", ["models=[one]", "cluster.workers=2", *SEEDS], "[1/99]"),
+        ("pipeline", [PIPED, "training.epochs=1", *SEEDS], "[1/99]"),
+    ],
 )
-def test_ctrl_c_ends_what_ray_runs_with_one_line(tmp_path: Path, job: str, keys: list[str]) -> None:
+def test_ctrl_c_ends_what_ray_runs_with_one_line(
+    tmp_path: Path, job: str, keys: list[str], sign: str
+) -> None:
     """A terminal sends the signal to Ray's processes as well."""
-    order = [f"storage={tmp_path}", "name=run", *keys, "data.every=40", "training.epochs=4000"]
+    if job == "evaluate":
+        train_small(Run.at(tmp_path / "one"))
+    order = [f"storage={tmp_path}", "name=run", *keys, "data.every=40"]
     driver = subprocess.Popen(
         [sys.executable, f"{ROOT}/jobs/{job}.py", *order],
         cwd=tmp_path,
@@ -73,11 +89,11 @@ def test_ctrl_c_ends_what_ray_runs_with_one_line(tmp_path: Path, job: str, keys:
         start_new_session=True,
     )
     assert driver.stdout is not None
-    assert any("epoch " in line for line in driver.stdout)
+    assert any(sign in line for line in driver.stdout)
     os.killpg(driver.pid, signal.SIGINT)
     _, err = driver.communicate(timeout=120)
     assert (driver.returncode, err) == (
         130,
-        "interrupted; the same command with resume=true goes on\n",
+        "interrupted; the same command with resume=true continues\n",
     )
     assert json.loads((tmp_path / "run" / "record.json").read_text())["finished"] is None

@@ -10,7 +10,7 @@ from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
 from raylab.quality.measure import measure
 from raylab.quality.reading import collect_scores, read_accuracies
-from raylab.quality.record import SkippedFile, TreeQuality
+from raylab.quality.record import Quality, SkippedFile
 from raylab.quality.trees import find_trees
 from tests.quality.test_trees import write
 
@@ -28,7 +28,7 @@ def write_tree(root: Path, scores: Scores) -> None:
                 write(root / name / f"task{index}.json", accuracy)
 
 
-def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> TreeQuality:
+def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> Quality:
     roots = [tmp_path / "root", *(tmp_path / f"prior{i}" for i, _ in enumerate(priors))]
     for root, content in zip(roots, (scores, *priors), strict=True):
         write_tree(root, content)
@@ -37,7 +37,7 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
     return measure([collect_scores(tree, read_accuracies(tree.logs)) for tree in trees], config)
 
 
-def values(measured: TreeQuality) -> dict[str, float | None]:
+def values(measured: Quality) -> dict[str, float | None]:
     return {name: figure.value for name, figure in measured.figures.items()}
 
 
