@@ -91,8 +91,8 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
 def responses(tree: str) -> pd.DataFrame:
     """Returns the scores of models on items in evaluation logs and tables, a row each.
 
-    Columns: those of `raylab.doctor.responses.COLUMNS`. What the logs hold and how models and
-    items are matched, `raylab.doctor.readers.reading.read_responses` tells.
+    Columns: those of `raylab.doctor.responses.COLUMNS`.
+    `raylab.doctor.readers.reading.read_responses` says how models and items are matched.
 
     Raises:
         DataError: There is no response, or the tree cannot be read.

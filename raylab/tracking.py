@@ -167,7 +167,7 @@ class _Lenient:
         if self._failures == 1:
             LOGGER.warning("%s does not take the figures (%s); the run goes on", self._name, kind)
         elif self._failures == MOST_FAILURES:
-            LOGGER.warning("%s is not asked any more", self._name)
+            LOGGER.warning("%s gets no more figures", self._name)
 
 
 def _whole(run: Run) -> Run | None:

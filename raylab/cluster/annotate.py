@@ -1,4 +1,4 @@
-"""Annotation on Ray: what can be known is checked first, each step archived; can be resumed."""
+"""Annotation on Ray: checks the input first, archives each step, and can be resumed."""
 
 import logging
 from itertools import chain
@@ -54,7 +54,7 @@ def run_annotate(config: AnnotateConfig) -> None:
 
 
 def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> None:
-    """Refuses a new run that would fail, before anything is made; prints what it would cost."""
+    """Refuses a new run that would fail before it is made, and prints an estimate of its cost."""
     rows = forecast(config, codebook)
     if not URI.match(location):
         require_writable(Path(location).parent)

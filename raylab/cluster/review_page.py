@@ -85,7 +85,7 @@ def _start(config: ReviewConfig) -> None:
 
 
 def _check(config: ReviewConfig) -> None:
-    """Checks on the head, before Serve is started there, all that can be checked."""
+    """Runs all possible checks on the head before Serve is started there."""
     access_of(config)
     with open_reviews(config):
         pass

@@ -262,7 +262,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
 
     Args:
         task: the task, or the call of an actor.
-        what: the task in words, for the message of an error.
+        what: description of the task, for error messages.
 
     Raises:
         RaylabError, OSError: the task raised it.
@@ -280,7 +280,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
         raise
     except RayError as error:
         raise RunError(
-            f"{what} was lost again and again: {error}\nfix the cause and continue with resume=true"
+            f"{what} was lost at each attempt: {error}\nfix the cause, then resume=true continues"
         ) from error
 
 
@@ -355,6 +355,6 @@ def count_places(config: ClusterConfig) -> int:
 
 
 def _shares(config: ClusterConfig, resource: str) -> list[int]:
-    """Returns how much of a resource each node has that suits a configuration."""
+    """Returns the amount of a resource on each node that suits a configuration."""
     nodes = (node for node in _nodes() if _suits(node, config))
     return [int(node["Resources"].get(resource, 0)) for node in nodes]

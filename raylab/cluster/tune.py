@@ -69,7 +69,7 @@ SETTINGS = {
     # Trials track their curves themselves.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }
-"""What Tune reads in the process of the job as it runs trials, and hands on to theirs."""
+"""Variables that Tune reads in the job's process, and passes on to those of the trials."""
 FAILURE = "failure"
 """Key of the reason, in the result of a failed trial."""
 
@@ -157,7 +157,7 @@ def _resources(cluster: ClusterConfig) -> dict[str, float]:
 def _trial(
     values: dict[str, Any], *, config: TuneConfig, uri: str, sides: "ray.ObjectRef[Sides]"
 ) -> None:
-    """Runs one trial as a training run below the sweep's, in a process that earlier ones have used.
+    """Runs a trial as a training run below the sweep's, in a process that trials use in turn.
 
     A trial that cannot be trained reports the reason as its result and is not retried. A trial that
     lost its workers or could not write its run is retried, and continues from its last checkpoint.
@@ -183,10 +183,10 @@ def _memory_of_first_trial() -> int:
 
 
 def _refuse_grown_process() -> None:
-    """Sends a trial to a new process if earlier trials have left too much in this one.
+    """Moves a trial to a new process if this one has kept too much memory of earlier trials.
 
     Raises:
-        WorkersLostError: they have.
+        WorkersLostError: the process has grown too much.
     """
     gc.collect()
     # Each trial has a thread of its own, and the C library keeps freed memory by thread.
@@ -287,7 +287,7 @@ def _conclude(
     sides: "ray.ObjectRef[Sides]",
     trackers: Mapping[str, Tracker],
 ) -> None:
-    """Ranks the trials, writes and tracks what came of the sweep, and logs the failures."""
+    """Ranks the trials, writes and tracks the results of the sweep, and reports failures."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
     metrics, trained = rank_trials(config, run, ids)
     best = metrics.trials[0] if metrics.trials else None

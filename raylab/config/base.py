@@ -131,12 +131,12 @@ class ClusterConfig(Strict):
     address: str | None = None
     """Ray address; null joins the cluster of RAY_ADDRESS, or starts a local one without it."""
     workers: WorkerCount = 1
-    """Processes that train one model together, and tasks of `evaluate` and `quality` at a time. One
-    works in the process of the job, or, on a cluster, as many tasks as it has room for. Two
-    numbers, such as [2,8], are the fewest and the most: a training starts with as many as there
-    is room for, and goes on with fewer or more as nodes leave and join."""
+    """Processes that train one model together, and concurrent tasks of `evaluate` and `quality`.
+    With 1 the job's own process does the work or, on a cluster, as many tasks as there is room
+    for. Two numbers, such as [2,8], are the fewest and the most: a training starts with as many as
+    there is room for, and continues with fewer or more as nodes leave and join."""
     cpus_per_worker: PositiveInt | None = None
-    """CPUs that Ray reserves for each; null divides those of the cluster evenly."""
+    """CPUs that Ray reserves for each worker; null divides those of the cluster evenly."""
     use_gpu: bool | None = None
     """One GPU per worker; null uses GPUs if the cluster has enough."""
     accelerator_type: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None

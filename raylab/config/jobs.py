@@ -107,9 +107,9 @@ class TuneConfig(JobConfig):
     """Stop trials that fall behind at equal epochs (ASHA); none with `training.max_minutes`, which
     ends trials at different epochs."""
     grace_epochs: PositiveInt = 5
-    """Epochs before a trial may be stopped, or more: up to where the cosines of all trials end."""
+    """Fewest epochs before a trial may be stopped, extended to the next end of all cosines."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
-    """One trial in this many goes on from one rung to the next."""
+    """Of this many trials, one continues from a rung to the next."""
     seed: Seed = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()
@@ -164,7 +164,7 @@ class EvaluateConfig(JobConfig):
     models: tuple[ModelName, ...] = ()
     """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
     submission: Location | None = None
-    """A `submission.json` of anyone to score instead of models."""
+    """Anyone's `submission.json`, to score instead of models."""
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Seeds of redrawings, `published`, or paths of archives in the format of `data.source`; with
     `scoring=arc` `published` alone by default."""

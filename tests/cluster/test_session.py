@@ -88,5 +88,5 @@ def test_a_task_that_is_lost_each_time_is_an_error_with_the_way_out():
         os._exit(1)
 
     task: Any = ray.remote(num_cpus=0, max_retries=1)(die)
-    with pytest.raises(RunError, match=r"(?s)^counting was lost again and again: .*resume=true"):
+    with pytest.raises(RunError, match=r"(?s)^counting was lost at each attempt: .*resume=true"):
         result_of(task.remote(), "counting")

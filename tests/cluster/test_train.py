@@ -1,35 +1,27 @@
-import logging
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 import torch
-import torch.distributed as dist
 
-from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.content import Seen, TaskSet
-from raylab.arc.data.sides import Sides, load_sides
-from raylab.arc.models import build_model
+from raylab.arc.data.sides import load_sides
 from raylab.arc.records import TrainingMetrics
 from raylab.cluster.train import fit
-from raylab.cluster.train_messages import WorkerSettings
 from raylab.cluster.train_worker import train_worker
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import ConfigError, NonFiniteLossError, RaylabError, WorkersLostError
+from raylab.errors import NonFiniteLossError, RunError, WorkersLostError
 from raylab.log import details, json_lines
 from raylab.runs.run import Run
 from raylab.training import local
@@ -213,21 +205,6 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_
     assert (scaling.accelerator_type, scaling.label_selector) == tuple(nodes.values())
 
 
-@pytest.fixture
-def only_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes this process the only worker of a training by Ray Train."""
-    ranks = ("get_world_rank", "get_local_rank", "get_node_rank")
-    context = SimpleNamespace(get_world_size=lambda: 1, **dict.fromkeys(ranks, lambda: 0))
-    monkeypatch.setattr("ray.train.get_context", lambda: context)
-    monkeypatch.setattr("ray.train.torch.get_device", lambda: torch.device("cpu"))
-    monkeypatch.setattr(logging.getLogger("raylab"), "handlers", [])
-    monkeypatch.setattr(logging.getLogger("raylab"), "propagate", True)
-    dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def test_workers_agree_on_the_steps_of_a_given_time(tmp_path: Path):
     training = {"epochs": None, "max_minutes": 0.05, "schedule": "wsd"}
     metrics = run(config(tmp_path, "timed", workers=2, training=training))
@@ -235,24 +212,16 @@ def test_workers_agree_on_the_steps_of_a_given_time(tmp_path: Path):
     assert metrics.ended and metrics.last.step == metrics.last.planned_steps
 
 
-# DDP still takes broadcast_buffers, and warns of it.
-@pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated:FutureWarning")
-@pytest.mark.usefixtures("only_worker")
-def test_a_worker_returns_the_errors_that_no_retry_would_fix(tmp_path: Path):
-    settings = config(tmp_path, "run")
-    opened, sides = Run.open(settings), load_sides(settings.data)
-    shapes = build_model(SMALL).state_dict().items()
-    weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in shapes}
-    spoilt = Checkpoint("spoilt.ckpt", SMALL, weights, Seen(TaskSet()))
+def test_a_worker_returns_the_errors_that_no_retry_would_fix(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise error
 
-    def train(start: Checkpoint | None, pairs: Sides) -> RaylabError | None:
-        queue: Any = Queue()
-        given = WorkerSettings(settings, opened, ray.put(pairs), ray.put(start), queue)
-        return train_worker(given)
-
-    error = train(None, replace(sides, train=sides.train[:0]))
-    assert isinstance(error, ConfigError) and "workers" in str(error)
-    # It starts from the weights that it is given.
-    error = train(spoilt, sides)
-    assert isinstance(error, NonFiniteLossError)
-    assert re.search(r"at step 0 .*learning rate 0.0\d+, on tasks \w+", str(error))
+    context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr("raylab.cluster.train_worker._prepare", fail)
+    settings: Any = SimpleNamespace()
+    error = NonFiniteLossError("the loss is nan")
+    assert train_worker(settings) is error
+    error = RunError("no space left")
+    with pytest.raises(RunError):
+        train_worker(settings)

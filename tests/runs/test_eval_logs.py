@@ -108,9 +108,7 @@ BESIDE = {"scores": [{"metrics": {"accuracy": {"value": 0.5}, "f1": {"value": fl
         ({"metadata": MANY, **log(samples=LONG)}, 0.75),
         # Without a status, as other tools write.
         ({"results": scored(1)}, 1.0),
-        ({"results": scored(0.5), "samples": LONG}, 0.5),
         # With a NaN elsewhere.
-        (log(results=BESIDE), 0.5),
         (log(results=BESIDE, samples=LONG), 0.5),
     ],
 )
@@ -123,23 +121,18 @@ def test_logs_of_any_order_are_read(content: dict[str, Any], accuracy: float):
     ("content", "reason"),
     [
         (log(status="cancelled"), "status is cancelled"),
-        ({"samples": LONG, "status": "error", "results": scored(0.5)}, "status is error"),
         (log(status="\x1b[2J"), r"status is \x1b[2J, not success"),
-        (log(status="x" * 10**6), "status is xxx"),
         (log(error={"message": "boom"}), "carries an error"),
         (log(results={"scores": []}), "no scores"),
         (log(results={"scores": [{"metrics": {"f1": {}, "mean": 2}}]}), "it has f1, mean"),
         (log(results=scored(None)), "no accuracy: it has none"),
         (log(results=scored(float("nan"))), "accuracy is nan, not a number in [0, 1]"),
-        (log(results=scored("high")), "accuracy is 'high', not a number"),
         (json.dumps(log())[:-20], "not JSON"),
-        (b"\xff\xfe", "not JSON"),
         ('{"status": ' + "[" * 100_000, "not "),
         ("[1, 2]", "not an Inspect eval log"),
         ({"loss": 1}, "neither status nor results"),
         (zipped({}, "_journal/start.json"), "unfinished"),
         (zipped(log())[:-30], "not an Inspect eval log"),
-        (zipped(log(status="started")), "status is started"),
     ],
 )
 def test_unusable_logs_give_a_reason(content: dict[str, Any] | str | bytes, reason: str):
@@ -163,9 +156,7 @@ def test_a_log_beyond_the_limit_is_refused_within_little_memory(tmp_path: Path):
 @pytest.mark.parametrize(
     ("metric", "scorer", "outcome"),
     [
-        ("accuracy", None, 0.25),
         ("f1", None, 0.5),
-        ("accuracy", "judge", 0.75),
         ("accuracy", "model_graded", 0.75),
         ("f1", "judge", "the score of judge has no f1: it has accuracy"),
         ("accuracy", "other", "the log has no score of other: it has match, judge"),
