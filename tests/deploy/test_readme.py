@@ -45,13 +45,13 @@ DEFENCES = {
         cluster/test_review_page.py::test_serve_hosts_the_page_on_loopback
     """,
     "a session is stolen": """
-        review/test_access.py::test_a_session_is_good_in_every_process_with_its_token
+        review/test_access.py::test_a_cookie_that_was_changed_or_made_by_another_page_is_none
         review/test_access.py::test_a_session_ends_after_a_week_and_by_signing_out
     """,
     "another site, a text or a request attacks the page": """
         review/test_access.py::test_forged_forms_are_refused
         review/test_access.py::test_a_request_by_a_strange_name_is_refused
-        review/test_app.py::test_descriptions_are_escaped_and_source_code_coloured
+        jobs/test_review.py::test_a_hostile_description_is_inert_and_a_long_line_readable
         review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
     """,
     "another's run sends your key elsewhere": """
