@@ -17,7 +17,7 @@ CODE = """
 import io, json, os, runpy, sys, traceback
 import matplotlib.figure, pandas, pyarrow.fs, scipy.stats, sqlalchemy
 import raylab.config.jobs, raylab.entrypoint
-SLOW = {"ray", "torch", "pytorch_lightning", "openai", "raylab.review.app"}
+SLOW = {"ray", "torch", "pytorch_lightning", "openai"}
 for line in sys.stdin:
     sys.argv, directory = json.loads(line)
     if os.fork():
