@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol, cast
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from rapidfuzz.distance import Levenshtein
 
 from raylab.config.base import Strict
 from raylab.errors import LabelError
-from raylab.llm.prompts import PromptFile, Schema
+from raylab.llm.prompts import PromptFile, Schema, read_prompt
 
 Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
@@ -251,6 +253,15 @@ def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
 
 
 Text = Annotated[str, BeforeValidator(_read_text)]
+SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
+"""Schema of a text by a small model."""
+LIMITS, SMALL_LIMITS = (100_000, 4_000), (1_500, 200)
+"""Most characters of a description, about 25,000 tokens of prose, and of another model's text that
+is shown; and for small models, of which the embedded one has 1,536 tokens in total."""
+SMALL_WARNING = (
+    "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
+    "run says anything about quality"
+)
 PLACES: tuple[str, ...] = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 """The labels that an adjudicator is shown, by their place."""
 SYNTHESIS = "synthesis"
@@ -304,11 +315,9 @@ class AnswerForm:
         read: Reads a label in a JSON value of the schema, or in a text, and adds its repairs to a
             list; raises LabelError.
         criteria: Criteria that an evaluator is asked about, in the order of reports.
-        reason: Key of the reasons for a label.
-        text: JSON schema of reasons and summaries.
         show: Returns a label as it is shown to models.
         failed_criterion: The criterion that FAIL implies, for models too small to name unmet
-            criteria or a choice; None if they are asked to.
+            criteria or a choice and to write more than a few words; None for other models.
     """
 
     name: str
@@ -316,10 +325,18 @@ class AnswerForm:
     label: Schema
     read: Callable[[Any, list[str]], Label]
     criteria: tuple[Criterion, ...]
-    reason: str = "rationale"
-    text: Schema = field(default_factory=lambda: {"type": "string"})
     show: Callable[[Label], str] = str
     failed_criterion: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """The key of the reasons for a label."""
+        return "reason" if self.failed_criterion else "rationale"
+
+    @property
+    def text(self) -> Schema:
+        """The JSON schema of reasons and summaries."""
+        return SHORT_TEXT if self.failed_criterion else {"type": "string"}
 
     def keys(self, kind: type[ReplyModel]) -> dict[str, str]:
         """Returns the field by key of the replies of a kind, in the order that is asked for."""
@@ -371,7 +388,6 @@ class PromptSet:
         form: Form in which models answer.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
             gold then measures no accuracy.
-        warning: Limits on what such answers show; None if there are none.
     """
 
     classify: PromptFile
@@ -380,7 +396,41 @@ class PromptSet:
     repair: PromptFile
     form: AnswerForm
     open_book: bool = False
-    warning: str | None = None
+
+    @classmethod
+    def read(
+        cls,
+        folder: Traversable,
+        names: tuple[str, str, str],
+        form: AnswerForm,
+        open_book: bool,
+        made: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Reads the prompts of a folder.
+
+        Args:
+            folder: The folder.
+            names: Names of the files for annotators, evaluator and adjudicator.
+            form: Form in which models answer.
+            open_book: As the attribute.
+            made: Texts that are included as files, by name.
+
+        Raises:
+            DataError: A file does not begin with its version.
+        """
+        limits = SMALL_LIMITS if form.failed_criterion else LIMITS
+
+        def read(name: str, schema: Schema) -> PromptFile:
+            return read_prompt(folder, name, schema, *limits, made=made)
+
+        kinds = (LabelReply, ReportReply, ChoiceReply)
+        asking = (read(name, form.schema(kind)) for name, kind in zip(names, kinds, strict=True))
+        return cls(*asking, read("repair", {}), form, open_book)
+
+    @property
+    def warning(self) -> str | None:
+        """The limits on what such answers show; None if there are none."""
+        return SMALL_WARNING if self.form.failed_criterion else None
 
     @property
     def files(self) -> tuple[PromptFile, ...]:

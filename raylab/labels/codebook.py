@@ -28,16 +28,13 @@ from rapidfuzz.distance import Levenshtein
 
 from raylab.codebook import (
     FORMAT,
+    SHORT_TEXT,
     AnswerForm,
     Categories,
-    ChoiceReply,
     Codebook,
     Criterion,
     Label,
-    LabelReply,
     PromptSet,
-    ReplyModel,
-    ReportReply,
     clean,
     field_of,
     quote,
@@ -45,21 +42,16 @@ from raylab.codebook import (
 from raylab.config.codebook import LABEL, NUMBER, PLAIN, CodebookConfig, FieldConfig, read_yaml
 from raylab.distances import Distance, check_metric, equal_sets
 from raylab.errors import DataError, LabelError
-from raylab.llm.prompts import PromptFile, Schema, read_prompt
+from raylab.llm.prompts import Schema
 
 FOLDER = resources.files("raylab.labels")
 LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields"))
 """The criterion that a label or value is right."""
 KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
 """What OpenAI's strict mode and llama.cpp's grammars share, of what pydantic writes."""
-SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
 LONGEST_LINE = 4096
 """Longest text of an answer, in characters."""
 JOINT = ", "
-SMALL_WARNING = (
-    "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
-    "run says anything about quality"
-)
 
 
 def make_codebook(config: CodebookConfig) -> Codebook:
@@ -337,26 +329,11 @@ def _prompt_set(answers: _Answers, criteria: tuple[Criterion, ...], style: str) 
         label=schema,
         read=answers.read,
         criteria=criteria,
-        reason="reason" if small else "rationale",
-        text=SHORT_TEXT if small else {"type": "string"},
         failed_criterion=LABELS.name if small else None,
     )
     made = {"_codebook.j2": "".join(_describe(answers, full=style == "maximal"))}
-    limits = (1_500, 200) if small else (100_000, 4_000)
-
-    def read(name: str, kind: type[ReplyModel] | None = None) -> PromptFile:
-        schema = form.schema(kind) if kind else {}
-        return read_prompt(FOLDER / "prompts", name, schema, *limits, made=made)
-
-    return PromptSet(
-        classify=read("classify", LabelReply),
-        evaluate=read("evaluate", ReportReply),
-        adjudicate=read("adjudicate", ChoiceReply),
-        repair=read("repair"),
-        form=form,
-        open_book=style == "maximal",
-        warning=SMALL_WARNING if small else None,
-    )
+    names = ("classify", "evaluate", "adjudicate")
+    return PromptSet.read(FOLDER / "prompts", names, form, style == "maximal", made)
 
 
 def _describe(answers: _Answers, full: bool) -> Iterator[str]:

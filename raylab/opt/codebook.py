@@ -11,18 +11,13 @@ from importlib.resources.abc import Traversable
 from raylab.codebook import (
     FORMAT,
     AnswerForm,
-    ChoiceReply,
     Codebook,
     Criterion,
     Label,
-    LabelReply,
     PromptSet,
-    ReplyModel,
-    ReportReply,
     names_schema,
     quote,
 )
-from raylab.llm.prompts import PromptFile, read_prompt
 from raylab.opt.agreement import packaged_distance
 from raylab.opt.code import bare, parse, read_canonical
 from raylab.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
@@ -38,17 +33,6 @@ a second person; `proposed` holds hybrids and traps that nobody else has reviewe
 holds descriptions that give orders to the models that read them.
 """
 PROMPTS: Traversable = resources.files("raylab.opt") / "prompts"
-LONGEST, LONGEST_FOR_WORDS = 100_000, 1_500
-"""Longest description in characters: about 25,000 tokens of prose; and for models that answer in
-words, of which the embedded one has 1,536 tokens in total."""
-SHOWN, SHOWN_FOR_WORDS = 4_000, 200
-"""Characters of a rationale or report shown to another model; the rest is cut, with a note."""
-WORD_WARNING = (
-    "llm.prompt=word is for models too small to judge: no verdict, score or pass "
-    "rate of such a run says anything about quality, and every code is a single root"
-)
-
-
 ASKED_FIELDS = FIELDS[:-1]
 """The fields that a classifier is asked for; v1.0 makes every field optional."""
 MECHANISM = "mechanism"
@@ -124,8 +108,6 @@ WORD_ANSWERS = AnswerForm(
     label=names_schema(WORDS),
     read=read_word,
     criteria=CRITERIA[1:],
-    reason="reason",
-    text={"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"},
     show=_show_word,
     failed_criterion=MECHANISM,
 )
@@ -172,17 +154,5 @@ def prompt_set(style: str) -> PromptSet:
     """
     words = style == "word"
     form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")
-    limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
-
-    def read(name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
-        return read_prompt(PROMPTS, name, form.schema(reply) if reply else {}, *limits)
-
-    return PromptSet(
-        classify=read(f"classify_{style}", LabelReply),
-        evaluate=read(f"evaluate{suffix}", ReportReply),
-        adjudicate=read(f"adjudicate{suffix}", ChoiceReply),
-        repair=read("repair"),
-        form=form,
-        open_book=not words,
-        warning=WORD_WARNING if words else None,
-    )
+    names = (f"classify_{style}", f"evaluate{suffix}", f"adjudicate{suffix}")
+    return PromptSet.read(PROMPTS, names, form, open_book=not words)

@@ -23,7 +23,6 @@ from raylab.errors import (
 )
 from raylab.llm.chat import Reply
 from raylab.opt.code import Root, parse
-from raylab.opt.codebook import LONGEST, LONGEST_FOR_WORDS
 from tests.annotation.chats import (
     AGREED,
     BAD,
@@ -428,7 +427,7 @@ def test_answer_beside_a_stopped_call_is_waited_for() -> None:
     assert len(journal) == 1
 
 
-@pytest.mark.parametrize(("prompt", "longest"), [("maximal", LONGEST), ("word", LONGEST_FOR_WORDS)])
+@pytest.mark.parametrize(("prompt", "longest"), [("maximal", 100_000), ("word", 1_500)])
 def test_description_is_never_cut(prompt: str, longest: int) -> None:
     outcome, chat = annotated({}, Case("long", "x" * (longest + 1)), prompt=prompt)
     assert outcome.status is Status.FAILED and outcome.path == ("failed:description",)
