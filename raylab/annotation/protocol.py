@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import combinations
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from raylab.annotation.input.cases import Case
@@ -222,13 +221,14 @@ class _Course:
             f"{a}{b}": compare(labels[a], labels[b], self._settings.codebook.distance)
             for a, b in combinations(labels, 2)
         }
-        code_of = attrgetter("categories" if rules.accept_operator_differences else "composition")
         acceptable = {name: labels[name] for name in labels if self._evaluated[name].acceptable}
-        codes, votes = (Counter(map(code_of, each.values())) for each in (labels, acceptable))
+        codes, votes = (
+            Counter(code.composition for code in each.values()) for each in (labels, acceptable)
+        )
         match _next_step(codes, votes, needed, rules):
             case "accept":
                 ((code, _),) = votes.most_common(1)
-                label = next(label for label in acceptable.values() if code_of(label) == code)
+                label = next(own for own in acceptable.values() if own.composition == code)
                 return _End(Status.ACCEPTED, "accept", label=label)
             case "adjudicate" if rules.adjudicator == "model":
                 return await self._adjudicate()

@@ -107,9 +107,6 @@ class ProtocolConfig(Strict):
     is. published asks the adjudicator whenever too few codes agree, acceptable or not."""
     adjudicator: Literal["model", "human"] = "model"
     """Settles differences: the model llm.adjudicator, or a person on the review page."""
-    accept_operator_differences: bool = False
-    """Count answers as the same that name the same labels and join them differently, as `+` and `/`
-    do."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
     """Lowest score of an acceptable answer."""
     score_caps: bool = True

@@ -59,39 +59,35 @@ def outcome_of(script: Script, **protocol: Any) -> Outcome:
 
 
 # The decision table of section 6 of the facts: acceptable codes, relation; then what follows under
-# strict, strict with accept_operator_differences, lenient, lenient with it, and under published,
-# which adjudicates all that differs substantially, without and with it.
+# strict, lenient, and published, which adjudicates all that differs substantially.
 TABLE = """
-    both same       accept     accept     accept     accept     accept     accept
-    both operators  adjudicate accept     adjudicate accept     adjudicate accept
-    both labels     adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
-    one  same       human      human      adjudicate adjudicate human      human
-    one  operators  human      human      adjudicate adjudicate adjudicate human
-    one  labels     human      human      adjudicate adjudicate adjudicate adjudicate
-    none same       human      human      human      human      human      human
-    none operators  human      human      human      human      adjudicate human
-    none labels     human      human      human      human      adjudicate adjudicate
+    both same       accept     accept     accept
+    both operators  adjudicate adjudicate adjudicate
+    both labels     adjudicate adjudicate adjudicate
+    one  same       human      adjudicate human
+    one  operators  human      adjudicate adjudicate
+    one  labels     human      adjudicate adjudicate
+    none same       human      human      human
+    none operators  human      human      adjudicate
+    none labels     human      human      adjudicate
 """
 ACCEPTABLE = {"both": ["AB"], "one": ["A", "B"], "none": [""]}
-COLUMNS = [
-    (policy, flag) for policy in ("strict", "lenient", "published") for flag in (False, True)
-]
 CODES = {
     "same": ("Evo/Lrn", "Evo/Lrn"),
     "operators": ("Evo/Lrn", "Lrn+Evo"),
     "labels": ("Evo/Lrn", "Evo/Sch"),
 }
 ROWS = [
-    (acceptable, relation, policy, flag, step)
+    (acceptable, relation, policy, step)
     for row in TABLE.strip().splitlines()
     for codes, relation, *steps in [row.split()]
     for acceptable in ACCEPTABLE[codes]
-    for (policy, flag), step in zip(COLUMNS, steps, strict=True)
+    for policy, step in zip(("strict", "lenient", "published"), steps, strict=True)
 ]
 
 
-@pytest.mark.parametrize(("acceptable", "relation", "policy", "flag", "step"), ROWS)
-def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool, step: str) -> None:
+@pytest.mark.parametrize(("acceptable", "relation", "policy", "step"), ROWS)
+def test_decision_table(acceptable: str, relation: str, policy: str, step: str) -> None:
     first, second = CODES[relation]
     script = {
         "classify-a": coded(first, "one"),
@@ -101,7 +97,7 @@ def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool,
         "adjudicate": settled("synthesis", "Sch"),
         "confirm": GOOD,
     }
-    outcome, chat = annotated(script, policy=policy, accept_operator_differences=flag)
+    outcome, chat = annotated(script, policy=policy)
     assert f"compare:{relation}" in outcome.path
     assert chat.roles[:4] == FIRST_FOUR
     if step == "accept":
