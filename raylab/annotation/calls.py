@@ -72,7 +72,7 @@ class ArchiveClient:
     """
 
     def __init__(self, send: Send, claimant: str = "") -> None:
-        """Reaches the writer by `send`, which calls its method of a name with arguments."""
+        """Reaches the writer by `send`, which takes the name of a method and its arguments."""
         self._send, self.claimant = send, claimant
 
     async def ask(
@@ -100,7 +100,7 @@ class GroupedWriter(Generic[T, R]):
         self.add(row).add_done_callback(lambda written: written.exception())
 
     def add(self, row: T) -> asyncio.Future[R]:
-        """Queues a row; returns what writing its group returns or raises, when it is durable."""
+        """Queues a row; the future has what writing its group returns or raises."""
         if self._written is None:
             self._written = asyncio.get_running_loop().create_future()
         self._waiting.append(row)

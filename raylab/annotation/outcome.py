@@ -38,7 +38,7 @@ CANDIDATE, ADJUDICATE, CONFIRM = "candidate", "adjudicate", "confirm"
 
 
 def name_annotators(models: int) -> tuple[Annotator, ...]:
-    """Returns the names of so many annotators; without one, candidates are judged."""
+    """Returns the names of this many annotators; with none, candidates are judged."""
     return ANNOTATORS[:models] or (CANDIDATE_ANNOTATOR,)
 
 
@@ -176,7 +176,7 @@ class Outcome(Strict):
     answers: dict[Annotator, Answer] = Field(default_factory=dict[Annotator, Answer])
     """The annotators' answers, in order; missing answers are absent."""
     agreements: dict[str, Agreement] = Field(default_factory=dict[str, Agreement])
-    """The agreement of each two labels, by the names of their annotators, such as `AB`."""
+    """The agreement of each pair of labels, by the names of their annotators, such as `AB`."""
     adjudication: Adjudication | None = None
     unread: tuple[Call, ...] = ()
     """Calls without a result above: unreadable, or followed by a failed call."""
@@ -234,7 +234,7 @@ class HumanDecision(Strict):
 
     case: str
     choice: Choice | None
-    """None takes the decision before it back."""
+    """None takes back the previous decision."""
     label: LabelField | None = None
     """The label that is right; None if the choice is None or unclear."""
     independent: bool = False

@@ -196,7 +196,7 @@ class _Course:
         self._adjudication: Adjudication | None = None
 
     async def decide(self) -> _End:
-        """Takes the case to its end.
+        """Decides the case.
 
         Raises:
             _CaseEnded: A call failed, or a reply or code could not be read.
@@ -442,7 +442,7 @@ class _Course:
         return call.reply
 
     def outcome(self, generation: str, end: _End) -> Outcome:
-        """Returns the outcome with all that was got until the end."""
+        """Returns the outcome, with every result so far."""
         case = self._case
         sent = [call.reply for call in self._calls if not call.reply.cached]
         priced = [reply.cost for reply in sent if reply.cost is not None]

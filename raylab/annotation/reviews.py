@@ -359,8 +359,7 @@ class Reviews:
     def decide(self, opened: Opened, reviewer: str, typed: Typed) -> HumanDecision:
         """Returns the decision that a form stands for, which nothing archives yet.
 
-        An audit takes a code alone. What is said of the description alone needs no justification,
-        nor does taking back a decision.
+        An audit takes only a code. Blind judgements and undoing need no justification.
 
         Raises:
             UndecidedError: Something is missing or cannot be read.
@@ -481,7 +480,7 @@ def _summarise(case: CaseRow) -> Waiting:
 
 
 def _choice(opened: Opened, typed: Typed) -> Any:
-    """Returns what a form may say of a case: a code where its reviewer sees no other."""
+    """Returns the choice of a form; a reviewer who sees no answers can only give a code."""
     if opened.settling and typed.choice in TAKEN:
         return typed.choice
     own = opened.queue == AUDIT or (opened.judging and typed.choice != "unclear")

@@ -1,4 +1,4 @@
-"""An annotation run and its archive: found by name, and proven to belong together."""
+"""Annotation runs and their archives: finds both, and checks that they belong together."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ ARCHIVE = "archive.db"
 
 @dataclass(frozen=True)
 class AnnotationRun:
-    """An annotation run with all that its steps need; it travels from step to step.
+    """An annotation run with everything that its steps need.
 
     Attributes:
         config: Configuration of the command.
@@ -95,7 +95,7 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
         problem = problems_of(AnnotateConfig, error)[0]
         raise RunError(
             f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
-            "use the raylab that made it"
+            "use the version of raylab that made it"
         ) from error
 
 
@@ -130,8 +130,8 @@ def _recorded_file(record: RunRecord) -> str | None:
     recorded = record.config.get("archive")
     if isinstance(recorded, str) and "://" in recorded:
         raise ConfigError(
-            f"the archive of run {record.name} is on a server, {redact(recorded)}, which no "
-            "record alone may open: name it again by archive=URL"
+            f"the archive of run {record.name} is on a server, {redact(recorded)}, and a "
+            "record alone opens no server: repeat the address as archive=URL"
         )
     return recorded if isinstance(recorded, str) else None
 

@@ -174,7 +174,7 @@ def _plain_character(character: str) -> str:
 
 
 def repairs_by_dropping(text: str) -> set[Repair]:
-    """Returns the repairs that dropping a text around a code is."""
+    """Returns the repairs that are noted when a text around a code is dropped."""
     left = HTML_TAG.sub("|", text.strip())
     if any(character.isalnum() for character in left):
         return {Repair.AROUND}
@@ -268,7 +268,7 @@ class Reader:
         return _Token(meaning, text, *match.span(match.lastgroup))
 
     def _take(self, token: _Token, written: str, repair: Repair = Repair.OPERATORS) -> None:
-        """Goes behind a token; another spelling than the published one is a repair."""
+        """Consumes a token; any spelling but the published one is a repair."""
         if self.text[self.position : token.start].strip(" \t"):
             self._repair(Repair.MARKUP, self.position)
         if token.text != written:

@@ -134,7 +134,7 @@ def _read_token(config: ReviewConfig) -> str:
 
 
 async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """Refuses a request that another page sent, or that came without TLS where it is due.
+    """Refuses a request that another page sent, or that came without TLS where it is required.
 
     A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
     """

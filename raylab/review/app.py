@@ -1,7 +1,7 @@
-"""The review page: forms rendered on the server, which a small script makes live.
+"""The review page: forms rendered on the server, made live by a small script.
 
-Every route that needs the archive is a plain function, which FastAPI runs in a thread: the archive
-may make it wait. The page sends nothing to any model.
+Routes are plain functions, which FastAPI runs in threads, because the archive may make them wait.
+The page sends nothing to any model.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The review of a run: its page on this machine, or its cases to a file and back."""
+"""The review of a run: serves its page, and writes and reads files of its cases."""
 
 import contextlib
 import logging
@@ -31,8 +31,8 @@ SECONDS_TO_END = 10
 def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun]]:
     """Opens the reviews of a run while in use, and draws the audit that is asked for.
 
-    Of the run's own configuration only the protocol and the place of the archive are used: review
-    sends nothing to an endpoint and reads no key.
+    Review takes only the protocol and the location of the archive from the configuration of the
+    run: it sends nothing to an endpoint and reads no key.
 
     Raises:
         RunError: There is no annotation run of this name, or its record cannot be used.

@@ -141,11 +141,11 @@ class _Row(Strict):
 
 @dataclass(frozen=True)
 class Case:
-    """A system to classify.
+    """A text to classify.
 
     Attributes:
         id: Unique within a run.
-        description: Source code, algorithm or summary of a project.
+        description: The text.
         gold: Label by a person, as written; None if there is none.
         gold_label: The label that was read from gold; None if there is none.
         meta: Further JSON values. Four keys have a meaning: `trap` (true if the description

@@ -93,6 +93,6 @@ def _refuse_changed(
             if body[key] != value:
                 raise DataError(
                     f"case {case.id} has another {key.partition('_')[0]} than run {run.name} "
-                    "archived: restore it, give it another id, or choose another name=, which asks "
-                    "nothing again"
+                    "archived: restore it, give it another id, or choose another name=, which "
+                    "sends no answered call again"
                 )
