@@ -5,7 +5,7 @@ default settings), so that they can be compared with its results: proxy A-distan
 discrepancy of arXiv 2511.03928, and the mean distance to a medoid. None has an interval.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ Vectors = NDArray[np.float64]
 
 CLUSTERS = 5
 FEWEST_TEXTS = 10
-"""Fewest texts on each side for a proxy A-distance: a fifth of them tests the classifier."""
+"""Fewest texts on each side for a distance: a fifth of them tests the classifier."""
 SEED = 42
 NO_INTERVAL = "its definition has none"
 
@@ -67,31 +67,29 @@ def measure_diversity(model: str, vectors: Vectors, priors: Mapping[str, Vectors
 
 
 def _compare(name: str, vectors: Vectors, prior: Vectors) -> PriorDistance:
+    def measure(
+        figure: str, distance: Callable[[Vectors, Vectors], float], scale: str
+    ) -> BenchmarkFigure:
+        title = f"The {figure} from {name}"
+        if min(len(vectors), len(prior)) < FEWEST_TEXTS:
+            return missing_figure(title, f"each side needs {FEWEST_TEXTS} texts")
+        value = distance(vectors, prior)
+        return make_figure(value, None, f"{title} is {value:.3f}: {scale}.", NO_INTERVAL)
+
     return PriorDistance(
         name=name,
         texts=len(prior),
-        proxy_a_distance=_proxy_a_distance(name, vectors, prior),
-        discrepancy=_discrepancy(name, vectors, prior),
+        proxy_a_distance=measure(
+            "proxy A-distance",
+            proxy_a_distance,
+            "0 if a classifier of the texts guesses, 2 if it is perfect",
+        ),
+        discrepancy=measure(
+            "maximum mean discrepancy",
+            maximum_mean_discrepancy,
+            "0 if the texts are distributed alike",
+        ),
     )
-
-
-def _proxy_a_distance(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkFigure:
-    title = f"The proxy A-distance from {name}"
-    if min(len(vectors), len(prior)) < FEWEST_TEXTS:
-        return missing_figure(title, f"each side needs {FEWEST_TEXTS} texts")
-    distance = proxy_a_distance(vectors, prior)
-    sentence = (
-        f"{title} is {distance:.3f}: 0 if a classifier of the texts guesses, 2 if it is perfect."
-    )
-    return make_figure(distance, None, sentence, NO_INTERVAL)
-
-
-def _discrepancy(name: str, vectors: Vectors, prior: Vectors) -> BenchmarkFigure:
-    title = f"The maximum mean discrepancy from {name}"
-    if not len(prior):
-        return missing_figure(title, "its logs hold no text")
-    distance = maximum_mean_discrepancy(vectors, prior)
-    return make_figure(distance, None, f"{title} is {distance:.4f}.", NO_INTERVAL)
 
 
 def proxy_a_distance(vectors: Vectors, prior: Vectors) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import DataError
-from raylab.printable import pluralize
+from raylab.printable import join_names, pluralize
 from raylab.quality.intervals import Estimated, deviations
 from raylab.quality.metrics import (
     LEAST_TASKS,
@@ -178,14 +178,14 @@ def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> Da
     every, common = set[str]().union(*usable.values()), len(set.intersection(*usable.values()))
     lacking = [
         f"model {model} has {len(names)} of {len(every)}, without usable scores in "
-        f"{_join_first(sorted(every - names))}"
+        f"{join_names(sorted(every - names), NAMED)}"
         for model, names in usable.items()
         if names != every
     ]
     skipped = list(chain.from_iterable(scores.skipped.values()))
     return DataError(
         f"the models of {scores.tree.location} have different generations: "
-        f"{_join_first(lacking, '; ')}. {_explain_skipped(skipped)}. Add scores, set "
+        f"{'; '.join(lacking[:NAMED])}. {_explain_skipped(skipped)}. Add scores, set "
         f"on_missing_generation=drop to use the {common} that every model has, layout=flat if the "
         "directories are no generations, or layout=named if the logs name their models"
     )
@@ -254,10 +254,6 @@ def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
     return f"{pluralize(len(skipped), 'score file')} cannot be used{examples}"
 
 
-def _join_first(names: Sequence[str], mark: str = ", ") -> str:
-    return mark.join((*names[:NAMED], *(["..."] if len(names) > NAMED else [])))
-
-
 def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[str]:
     for table in tables:
         location = table.tree.location
@@ -269,7 +265,7 @@ def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[
         if table.dropped:
             yield (
                 f"generations of {location} left out, because not every model has usable scores in "
-                f"them: {_join_first(table.dropped)}"
+                f"them: {join_names(table.dropped, NAMED)}"
             )
     for metric in METRICS.values():
         if not metric.why_not(accuracies) and (warning := metric.warning(accuracies)):

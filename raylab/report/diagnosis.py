@@ -109,34 +109,28 @@ def _log(diagnosis: Diagnosis) -> None:
 
 
 def _page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
+    diagnosis, items = diagnosed
     figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
+    differences = list(_differences(diagnosis.differences))
     return Page(
         "benchmark quality",
         run.record.name,
         str(run),
-        list(diagnosed.diagnosis.verdict),
+        list(diagnosis.verdict),
         [
-            *diagnosis_sections(diagnosed),
+            Section("differences", "Which differences are real", differences),
+            Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
+            Section("items", "Which items are suspect", list(_items(diagnosis, items))),
+            Section(
+                "stability", "How stable the ranking is", list(_stability(diagnosis.stability))
+            ),
+            *_priors(diagnosis),
+            *_diversity(diagnosis.diversity),
+            Section("responses", "Responses", _responses(diagnosis)),
             *figures,
             provenance(str(run), run.record),
         ],
     )
-
-
-def diagnosis_sections(diagnosed: Diagnosed) -> list[Section]:
-    """Returns the sections of a diagnosis, in the order of its verdict."""
-    diagnosis, items = diagnosed
-    return [
-        Section(
-            "differences", "Which differences are real", list(_differences(diagnosis.differences))
-        ),
-        Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
-        Section("items", "Which items are suspect", list(_items(diagnosis, items))),
-        Section("stability", "How stable the ranking is", list(_stability(diagnosis.stability))),
-        *_priors(diagnosis),
-        *_diversity(diagnosis.diversity),
-        Section("responses", "Responses", _responses(diagnosis)),
-    ]
 
 
 def _size(diagnosis: Diagnosis) -> str:

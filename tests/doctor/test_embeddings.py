@@ -36,7 +36,7 @@ def test_a_classifier_tells_distant_texts_apart_and_guesses_between_like_ones() 
 
 def test_few_texts_have_a_reason_and_no_distance() -> None:
     vectors = RANDOM.normal(size=(20, 3))
-    (few, none) = measure_diversity("m", vectors, {"few": vectors[:9], "none": vectors[:0]}).priors
-    assert few.proxy_a_distance.value is None and few.proxy_a_distance.reason is not None
-    assert few.discrepancy.value is not None
-    assert none.discrepancy.value is None and "no text" in none.discrepancy.sentence
+    (few, enough) = measure_diversity("m", vectors, {"few": vectors[:9], "all": vectors}).priors
+    for figure in (few.proxy_a_distance, few.discrepancy):
+        assert figure.value is None and figure.reason == "each side needs 10 texts"
+    assert enough.discrepancy.value == pytest.approx(0.0, abs=1e-12)

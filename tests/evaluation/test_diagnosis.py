@@ -51,7 +51,7 @@ def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(t
         samples = [
             {
                 "id": f"{word}{number}",
-                "input": f"{word} {number % 9}",
+                "input": f"{word} {number % 10}",
                 "scores": {"match": {"value": "CI"[(number + (model == "m")) % 2]}},
             }
             for number in range(30)
@@ -65,15 +65,14 @@ def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(t
     with serving(lengths) as (url, asked):
         model = EmbeddingModel(base_url=url, model="m")
         runs = [diagnose(tmp_path, name, quality_eval_cfg=where, embeddings=model) for name in "ab"]
-    # Nine different texts a benchmark, all of the same length, so each is the medoid of its own.
-    assert sorted(map(len, asked)) == [9, 9]
+    # Ten different texts a benchmark, all of the same length, so each is the medoid of its own.
+    assert sorted(map(len, asked)) == [10, 10]
     record = runs[1].read_record(Diagnosis)
     assert record is not None
     diversity = record.diversity
     assert diversity is not None
-    assert (diversity.texts, diversity.distance_to_medoid.value) == (9, 0.0)
+    assert (diversity.texts, diversity.distance_to_medoid.value) == (10, 0.0)
     (prior,) = diversity.priors
-    assert prior.proxy_a_distance.value is None
     # (6, 1) against (10, 1): (37 / 2 + 1)^3 + (101 / 2 + 1)^3 - 2 (61 / 2 + 1)^3.
     assert prior.discrepancy.value == pytest.approx(19.5**3 + 51.5**3 - 2 * 31.5**3)
     assert "How varied the texts are" in Path(runs[1].path, "report.html").read_text()
