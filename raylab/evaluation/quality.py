@@ -31,10 +31,10 @@ FILES_PER_PART = 2000
 
 
 def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names; reports unusable input before the slow part starts.
+    """Finds the trees that `config` names, if its run and embedding model can be used.
 
     Raises:
-        DataError: A root is missing or holds no models, or a model holds no score file.
+        DataError: A root is missing or holds no models.
         ConfigError: No root is configured, no filesystem opens a URI, or the key of the embedding
             model is not in the environment.
         RunError: The run of `config` can neither be started nor resumed.
@@ -42,16 +42,7 @@ def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
     Run.check(config)
     if config.embeddings is not None:
         find_key("embeddings", config.embeddings)
-    trees = configured_trees(config)
-    for tree in trees:
-        # Reading reports directories that cannot be listed, with the reason.
-        with_logs = {source.model for source in (*tree.logs, *(file for file, _ in tree.faults))}
-        if empty := sorted({*tree.models} - with_logs):
-            raise DataError(
-                f"model {empty[0]} of {tree.location} has no score file below it, neither .json "
-                "nor .eval: add its scores or remove the directory"
-            )
-    return trees
+    return configured_trees(config)
 
 
 def measure_and_diagnose(

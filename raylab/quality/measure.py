@@ -103,10 +103,6 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
             raise
         return Quality(
             figures={name: BenchmarkFigure(reason=str(error)) for name in METRICS},
-            models={},
-            file_counts={},
-            generations={},
-            priors={},
             layout=scores[0].tree.layout,
             layout_reason=scores[0].tree.reason,
             files=files,

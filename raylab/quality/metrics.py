@@ -8,7 +8,7 @@ Swarms (arXiv 2506.00741).
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +78,6 @@ class QualityMetric:
     trees."""
     contrasts: Callable[[int, int], int] = lambda models, generations: 0
     """Returns the number of differences in its interval."""
-    better: Literal["higher", "lower"] | None = "higher"
-    """The good end of its scale; None if there is none."""
     meaning: str
     """The meaning of the figure, for readers of the report."""
     computation: str
@@ -250,7 +248,6 @@ METRICS = {
     "difficulty": QualityMetric(
         compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
         estimate=_estimate_difficulty,
-        better=None,
         meaning="How much the best model gets wrong: 0 if one model is always right, 1 if no model "
         "is ever right.",
         computation="1 - the highest accuracy of a model",

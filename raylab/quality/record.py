@@ -37,23 +37,22 @@ class Quality(Record):
     """The content of `quality.json`: the quality of a score tree; accuracies are in [0, 1]."""
 
     file: ClassVar[str] = QUALITY
-    version: ClassVar[int] = 4
 
     figures: Mapping[str, BenchmarkFigure]
     """By metric, in the order of `raylab.quality.metrics.METRICS`."""
-    models: Mapping[str, float]
+    models: Mapping[str, float] = {}
     """Accuracy of each model, the mean over its generations."""
-    file_counts: Mapping[str, int]
+    file_counts: Mapping[str, int] = {}
     """Number of usable files of each model; of items where the layout is `NAMED`."""
-    generations: Mapping[str, Mapping[str, float]]
+    generations: Mapping[str, Mapping[str, float]] = {}
     """Accuracies by model and generation; empty for a tree without generations."""
-    priors: Mapping[str, Mapping[str, float]]
+    priors: Mapping[str, Mapping[str, float]] = {}
     """Accuracies of the models on each earlier benchmark, by its location."""
     layout: Layout
     layout_reason: str
     files: FileCounts
     """Counts over the trees of the benchmark and its priors; of scores of items where the layout
     is `NAMED`."""
-    skipped: tuple[SkippedFile, ...]
+    skipped: tuple[SkippedFile, ...] = ()
     """The first 1000 files and directories that cannot be used."""
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()

@@ -104,7 +104,7 @@ def test_missing_scores_are_no_wrong_ones() -> None:
     assert recall > 0.6
 
 
-def test_reasons_are_told_worst_first() -> None:
+def test_the_worst_reason_comes_first() -> None:
     scores = simulate(0, 12)[1]
     scores[:, 0] = 0
     items = {
