@@ -132,7 +132,7 @@ def compare_pairs(matrix: Matrix) -> pd.DataFrame:
     Columns: `first` and `second` number the models; `difference`, `error`, `low`, `high` (NaN if
     missing) are in [-1, 1]; `freedom` is the degrees of freedom of t; `groups` and `differing`
     count common groups and items with different scores; `p` is the pair's own p-value, `adjusted`
-    Holm's; `apart` is the decision; `reason` says what else than chance prevents one.
+    Holm's; `apart` is the decision; `reason` says what prevents one, if it is not chance.
     """
     if len(matrix.models) < 2:
         # The columns of a pair, without a row.

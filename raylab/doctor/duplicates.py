@@ -47,7 +47,7 @@ def find_duplicates(items: Mapping[str, Item]) -> tuple[Duplicate, ...]:
     """Returns the items that repeat an earlier one of the mapping; items without a text do not.
 
     Case, Unicode forms and white space are ignored. Similar texts with different numbers or targets
-    are no near-duplicates: they tend to be different items of one template.
+    are not near-duplicates: they tend to be different items of one template.
     """
     firsts, duplicates = dict[str, str](), list[Duplicate]()
     for name, item in items.items():

@@ -9,7 +9,7 @@ inference").
 
 With few models, a wrong key looks like a hard item unless hard items are rare. In 40 simulated
 benchmarks of 500 items with four choices, 20 of them with a wrong key, keys with a probability
-above 0.4 had these mean precisions and recalls, beside those of Bayes' rule with known abilities,
+above 0.4 had these mean precisions and recalls, next to those of Bayes' rule with known abilities,
 guessing, share of wrong keys and distribution of items:
 
 | models | models guess | Bayes' rule | no model guesses | Bayes' rule |

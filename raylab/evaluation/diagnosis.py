@@ -36,7 +36,7 @@ def with_example(config: QualityConfig) -> QualityConfig:
     """Writes the simulated example, and returns the configuration that measures it.
 
     Raises:
-        ConfigError: The storage is no local directory.
+        ConfigError: The storage is not a local directory.
     """
     place = Place.at(config.storage) / EXAMPLE
     if not place.is_local:
@@ -50,7 +50,7 @@ def with_example(config: QualityConfig) -> QualityConfig:
 def diagnose_responses(
     trees: Sequence[ScoreTree], read: Sequence[Responses], config: QualityConfig
 ) -> Diagnosed:
-    """Diagnoses a benchmark by the responses of its tree, beside those of its priors.
+    """Diagnoses a benchmark by the responses of its tree and of its priors.
 
     Raises:
         ConfigError: The key of the embedding model is not in the environment.

@@ -87,7 +87,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
     skipped = [file for each in scores for file in chain.from_iterable(each.skipped.values())]
     if config.strict and skipped:
         raise DataError(f"{_explain_skipped(skipped)}; fix or remove them, or set strict=false")
-    # Priors are not drawn anew: novelty, which alone reads them, has no interval.
+    # Priors are not resampled: novelty, which alone reads them, has no interval.
     sums = [
         add_up(each.table, 0 if prior else config.bootstrap) for prior, each in enumerate(scores)
     ]
@@ -183,7 +183,7 @@ def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> Da
         f"the models of {scores.tree.location} have different generations: "
         f"{'; '.join(lacking[:NAMED])}. {_explain_skipped(skipped)}. Add scores, set "
         f"on_missing_generation=drop to use the {common} that every model has, layout=flat if the "
-        "directories are no generations, or layout=named if the logs name their models"
+        "directories are not generations, or layout=named if the logs name their models"
     )
 
 
@@ -253,7 +253,7 @@ def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
 def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[str]:
     for table in tables:
         location = table.tree.location
-        if count := table.tree.beside:
+        if count := table.tree.ignored:
             yield (
                 f"left out of {location}: {pluralize(count, 'score file')} directly under a model, "
                 "beside its generations; layout=flat counts such files"

@@ -65,7 +65,7 @@ def read_accuracies(
     Args:
         sources: Logs to read.
         metric: Metric to read, as `read_score` does.
-        scorer: Score to read, likewise.
+        scorer: Score to read, as `read_score` does.
 
     Raises:
         DataError: A directory is missing on the machine where this runs.
@@ -105,7 +105,7 @@ def collect_scores(tree: ScoreTree, accuracies: Sequence[float | str]) -> Scores
 
 
 def add_up(table: pd.DataFrame, replicates: int) -> Sums:
-    """Sums scores by model and generation, and draws the items anew.
+    """Sums scores by model and generation, and resamples the items.
 
     An item has the same bootstrap weights in all models and generations, drawn from its name.
     Several scores of an item in a unit, such as those of epochs, are averaged.

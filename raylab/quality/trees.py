@@ -78,7 +78,7 @@ class ScoreTree:
         models: Names of the directories of models; none in a `NAMED` tree.
         sources: Its files, by model and generation; files beside the models name theirs.
         faults: Directories that cannot be read, with the reasons.
-        beside: Number of logs directly under a model with generations, which are ignored.
+        ignored: Number of logs directly under a model with generations.
     """
 
     location: str
@@ -87,7 +87,7 @@ class ScoreTree:
     models: tuple[str, ...]
     sources: tuple[Source, ...]
     faults: tuple[tuple[Source, str], ...] = ()
-    beside: int = 0
+    ignored: int = 0
 
     @property
     def logs(self) -> list[Source]:
@@ -218,7 +218,7 @@ def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str
         infos = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
-            f"{root} is no directory of scores: it is missing or a file; correct "
+            f"{root} is not a directory of scores: it is missing or a file; correct "
             "quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
             "reference_datasets"
         ) from error
@@ -324,7 +324,7 @@ def open_source(source: Source, buffer: int) -> BinaryIO:
     """Opens a file; on other storage than a local disk `buffer` bytes are read at once.
 
     Raises:
-        DataError: It is no file, or its directory is missing on this machine.
+        DataError: It is not a file, or its directory is missing on this machine.
         OSError: It cannot be opened.
     """
     place = source.place

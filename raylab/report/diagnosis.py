@@ -38,7 +38,7 @@ LONGEST_TEXT, LONGEST_ANSWER = 200, 40
 SHOWN_ANSWERS = 4
 """Most different answers to a suspect that are shown."""
 DOTS = 5000
-"""Most items on the map beside the suspects."""
+"""Most sound items on the map."""
 
 
 def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:

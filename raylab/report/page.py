@@ -113,7 +113,7 @@ def curves(histories: Mapping[str, History], monitor: str) -> Markup:
         "metric."
     )
     if len(histories) > len(SERIES):
-        caption += f" Of {len(histories)} curves the best is in colour."
+        caption += f" Only the best of {len(histories)} curves is in colour."
     return block("charts", charts, caption)
 
 

@@ -113,7 +113,7 @@ def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, s
     scores = {("m", str(v)): score for v, score in VALUES.items() if isinstance(score, float)}
     assert cells(read) == scores
     assert read.left_out == {NO_NUMBER: 2, OUTSIDE: 1, UNSCORED: 2, CANCELLED: 1}
-    with pytest.raises(DataError, match=r"2 scores that are no numbers.*set strict=false"):
+    with pytest.raises(DataError, match=r"2 scores that are not numbers.*set strict=false"):
         read_from(tmp_path, strict=True)
 
 

@@ -104,10 +104,10 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
     assert quality is not None and quality.models == {"m0": 0.5, "m1": 0.75}
     assert run.read_record(Diagnosis) is None and run.is_finished
     told = capsys.readouterr()
-    assert "no diagnosis: no response of a model can be used (2 scores that are no numbers" in (
+    assert "no diagnosis: no response of a model can be used (2 scores that are not numbers" in (
         told.out + told.err
     )
-    with pytest.raises(DataError, match="scores that are no numbers"):
+    with pytest.raises(DataError, match="scores that are not numbers"):
         diagnose(tmp_path, "strict", strict=True, quality_eval_cfg=where)
 
 

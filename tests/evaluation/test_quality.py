@@ -104,7 +104,7 @@ def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (None, None, {"run_id": "r"}, "BASE_ARTIFACTS_DIR is not set"),
         ("/data", None, {}, "run_id is not set"),
-        (None, "missing", {}, "missing is no directory of scores"),
+        (None, "missing", {}, "missing is not a directory of scores"),
         (None, "scores", {"strict": True}, "1 score file cannot be used"),
     ],
 )

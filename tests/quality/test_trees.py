@@ -59,7 +59,7 @@ def test_the_layout_is_told_from_the_directories(
     auto, flat = find_tree(str(tmp_path)), find_tree(str(tmp_path), layout=Layout.FLAT)
     assert units(auto) == expected.split()
     assert auto.reason.startswith(reason)
-    assert auto.beside == ("m1" in files.split())
+    assert auto.ignored == ("m1" in files.split())
     assert (units(flat), flat.reason) == (["m1/", "m2/"], "as configured")
     if auto.layout is Layout.FLAT:
         with pytest.raises(DataError, match=r"model m2 .* no generation directories"):

@@ -133,7 +133,7 @@ def test_twenty_runs_stay_readable(tmp_path: Path):
     # The longer side goes down.
     assert next(row for row in shown.rows if row[0] == "run-19" and "95.00 %" in row)
     assert ["run-19", "0.02"] in shown.rows
-    assert "Of 20 curves the best is in colour" in shown.text
+    assert "Only the best of 20 curves is in colour" in shown.text
     out = StringIO()
     for table in page.tables:
         Console(file=out, width=120).print(as_rich(table))

@@ -81,4 +81,4 @@ def test_of_many_trials_the_first_are_listed():
     trials = html.partition('id="trials"')[2]
     assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", trials)) == SHOWN_TRIALS
     assert f"The first {SHOWN_TRIALS} of {many} trials." in html
-    assert f"Of {SHOWN_TRIALS} curves the best is in colour" in html
+    assert f"Only the best of {SHOWN_TRIALS} curves is in colour" in html

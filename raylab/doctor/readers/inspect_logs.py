@@ -72,7 +72,7 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
     """Yields the scores of a log.
 
     Raises:
-        DataError: It is no log, unfinished, broken, or lacks the chosen score.
+        DataError: It is not a log, unfinished, broken, or lacks the chosen score.
         OSError: It cannot be read.
     """
     is_zip = source.place.name.endswith(".eval")

@@ -1,4 +1,4 @@
-"""Responses from the files of a tree, of any mixture of formats."""
+"""Responses from the files of a tree, in any mixture of formats."""
 
 import csv
 import re
@@ -28,7 +28,7 @@ BROKEN = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
     *(ArrowException, csv.Error),
 )
-"""Errors that parsers raise for broken content, beside `DataError`."""
+"""Errors that parsers raise for broken content, apart from `DataError`."""
 
 STORAGE = re.compile(r"AWS|curl|google|Azure|HDFS|network|connection|timed? ?out", re.IGNORECASE)
 """Words of storage errors; pyarrow raises the same class for broken content."""

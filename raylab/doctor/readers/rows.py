@@ -31,11 +31,11 @@ UNSCORED = "samples without a score"
 ERRORED = "samples that ended in an error"
 CANCELLED = "samples that were cancelled"
 INVALIDATED = "samples that were invalidated: run them again"
-NO_NUMBER = "scores that are no numbers: choose another scorer or metric"
+NO_NUMBER = "scores that are not numbers: choose another scorer or metric"
 OUTSIDE = "scores outside [0, 1]: scale them to it, or choose another scorer or metric"
 UNNAMED = "responses without a model or an item"
 OTHER_TEXT = "responses to another text under the same id: rename the items"
-REPEATED = "responses that were repeated: the newest counts (epochs and generations are told apart)"
+REPEATED = "responses that were repeated: the newest of an epoch and generation counts"
 
 VALUES: dict[str, float | None] = {
     **dict.fromkeys(("C", "yes", "true"), 1.0),
@@ -53,7 +53,7 @@ Table = Any
 
 
 class Choice(NamedTuple):
-    """The scores to read of files that have several; None reads the first."""
+    """The scores to read from files that have several; None reads the first."""
 
     metric: str | None = None
     """The metric of lm-evaluation-harness, Every Eval Ever, or a log without samples (`accuracy` by

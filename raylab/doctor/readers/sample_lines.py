@@ -20,7 +20,7 @@ from raylab.files import Place
 from raylab.quality.trees import EVER_ENDING, HARNESS_NAME, Source
 
 HARNESS, EVER = "lm-evaluation-harness", "Every Eval Ever"
-BESIDE_BYTES = 1 << 28
+RESULTS_BYTES = 1 << 28
 """Longest file of results."""
 QUESTIONS = ("question", "query", "problem", "prompt", "text", "input", "ctx", "sentence", "goal")
 """Keys of a document that may hold the question, by priority; without one the prompt is shown."""
@@ -35,7 +35,7 @@ class _Result(msgspec.Struct):
     metric_config: dict[str, Any] = {}
 
 
-class _Beside(msgspec.Struct):
+class _Results(msgspec.Struct):
     """The results of either format."""
 
     model_name: str | None = None
@@ -57,13 +57,13 @@ class _Sample(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-_BESIDE, _SAMPLE = msgspec.json.Decoder(_Beside), msgspec.json.Decoder(_Sample)
+_RESULTS, _SAMPLE = msgspec.json.Decoder(_Results), msgspec.json.Decoder(_Sample)
 
 
-def _read_beside(place: Place | None) -> _Beside:
+def _read_results(place: Place | None) -> _Results:
     if place is None or not place.exists():
-        return _Beside()
-    return decode(_BESIDE, place.read(BESIDE_BYTES), "results", place.name)
+        return _Results()
+    return decode(_RESULTS, place.read(RESULTS_BYTES), "results", place.name)
 
 
 def read_harness(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
@@ -75,7 +75,7 @@ def read_harness(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row
     """
     match = HARNESS_NAME.fullmatch(source.place.name)
     task, time = (match["task"], match["time"]) if match else (source.place.stem, "")
-    model = _read_beside(_find_results(source.place, time)).model_name or source.place.parent.name
+    model = _read_results(_find_results(source.place, time)).model_name or source.place.parent.name
     moment = read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time))
     origin, chosen, read = Origin(HARNESS, model, task, time=moment), choice.scorer, False
     for number, line in lines(file, "the samples"):
@@ -126,9 +126,9 @@ def read_ever(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
         OSError: The file cannot be read.
     """
     name = source.place.name.removesuffix(EVER_ENDING)
-    beside = _read_beside(source.place.parent / f"{name}.json")
-    chosen = _choose(beside.evaluation_results, choice.metric)
-    time = read_time(beside.evaluation_timestamp or beside.retrieved_timestamp)
+    run = _read_results(source.place.parent / f"{name}.json")
+    chosen = _choose(run.evaluation_results, choice.metric)
+    time = read_time(run.evaluation_timestamp or run.retrieved_timestamp)
     epochs = Counter[tuple[str, str, str]]()
     for number, line in lines(file, "the samples"):
         sample = decode(_SAMPLE, line, "a sample", f"line {number}")
