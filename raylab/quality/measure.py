@@ -115,7 +115,6 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
     accuracies = MeanAccuracies(
         table.means,
         [np.array(list(models.values())) for models in on_priors.values()],
-        table.generations,
         int(table.counts.min()),
     )
     return Quality(

@@ -48,13 +48,11 @@ class MeanAccuracies:
     Attributes:
         benchmark: (models, generations).
         priors: (models,) for each earlier benchmark.
-        generations: Names; one empty name if the benchmark has no generations.
         tasks: Fewest tasks of a model in a generation; 0 if that is unknown.
     """
 
     benchmark: Array
     priors: Sequence[Array]
-    generations: Sequence[str]
     tasks: int = 0
 
     @property
@@ -213,13 +211,6 @@ def _novelty(current: Array, earlier: Sequence[Array]) -> float:
     return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
 
 
-def _why_no_consistency(accuracies: MeanAccuracies) -> str:
-    if len(accuracies.generations) > 1:
-        return ""
-    (only,) = accuracies.generations
-    return f"{only} is the only generation, it needs two" if only else "the tree has no generations"
-
-
 def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     best = float(accuracies.models.max())
     count = accuracies.tasks * accuracies.benchmark.shape[-1]
@@ -264,7 +255,9 @@ METRICS = {
         compute=lambda accuracies: compute_benchmark_consistency(
             dict(enumerate(accuracies.benchmark))
         ),
-        why_not=_why_no_consistency,
+        why_not=lambda accuracies: (
+            "" if accuracies.benchmark.shape[-1] > 1 else "it needs two generations"
+        ),
         estimate=_estimate_consistency,
         contrasts=lambda models, generations: models * (generations - 1),
         meaning="How stable a model's accuracy is across generations: 1 if it never changes. The "

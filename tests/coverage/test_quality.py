@@ -80,7 +80,6 @@ def test_intervals_of_quality_hold_the_truth(
     draw = generator(lie, models, generations, tasks)
     weights = draw_weights([f"0/{n}.json" for n in range(tasks)], REPLICATES)
     sums = weights.sum(axis=0)
-    names = [""] if generations == 1 else [str(n) for n in range(generations)]
     counts = np.full((models, generations), tasks, float)
 
     def simulate() -> Figures:
@@ -89,8 +88,8 @@ def test_intervals_of_quality_hold_the_truth(
         solved = (draw.random((tasks, *means.shape)) < chance(means + ease)) * 1.0
         drawn = np.tensordot(weights.T, solved, axes=1)
         noise = deviations(drawn, np.broadcast_to(sums[:, None, None], drawn.shape), counts)
-        measured = MeanAccuracies(solved.mean(axis=0), (), names, tasks)
-        true = MeanAccuracies(true_accuracies(means), (), names)
+        measured = MeanAccuracies(solved.mean(axis=0), (), tasks)
+        true = MeanAccuracies(true_accuracies(means), ())
         return {
             name: (compute_figure(metric, measured, noise).interval, float(metric.compute(true)))
             for name, metric in ((name, METRICS[name]) for name in FIGURES)
