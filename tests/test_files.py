@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import ModelOrigin, read_checkpoint
-from raylab.arc.data.content import TaskSet
+from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.sources import load_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
@@ -187,7 +187,7 @@ def write_inputs(root: Path) -> None:
         (root / "scores/m" / name).parent.mkdir(parents=True)
         (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
     model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2)
-    origin = ModelOrigin(model=model, trained_on=TaskSet(), chosen_on=TaskSet()).model_dump()
+    origin = ModelOrigin(model=model, seen=Seen(TaskSet())).model_dump(mode="json")
     torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": origin}, root / "a.ckpt")
 
 
