@@ -99,8 +99,6 @@ class Noise(Part):
     signal_to_noise: BenchmarkFigure
     """Standard deviation of the models over that of the noise in a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
-    noise: tuple[str, ...]
-    """The sources of the noise: `items`, `generations`, `epochs`."""
 
     @property
     def sentence(self) -> str:
@@ -174,7 +172,6 @@ def measure_noise(responses: Responses) -> Noise:
         components=tuple(_component(name, fit, cells) for name in NAMES),
         designs=tuple(_designs(fit)) if fit else (),
         signal_to_noise=_signal_to_noise(fit, cells),
-        noise=fit.sources if fit else (),
     )
 
 

@@ -119,6 +119,7 @@ def curves(histories: Mapping[str, History], monitor: str) -> Markup:
 
 def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = None) -> Section:
     """Returns the section on the origin of a run, with further facts."""
+    config = yaml.safe_dump(record.config, sort_keys=False, allow_unicode=True)
     return Section(
         "provenance",
         "Provenance",
@@ -126,7 +127,7 @@ def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = No
             block("facts", {"run": uri, **facts_of(record), **(facts or {})}),
             block("heading", "Command"),
             block("code", shlex.join(record.argv)),
-            block("fold", "Resolved configuration", [block("code", as_yaml(record.config))]),
+            block("fold", "Resolved configuration", [block("code", config)]),
         ],
     )
 
@@ -143,11 +144,6 @@ def facts_of(record: RunRecord) -> dict[str, str | None]:
         **record.versions,
         "configuration": record.config_hash,
     }
-
-
-def as_yaml(content: Any) -> str:
-    """Returns JSON values as YAML."""
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 @cache
