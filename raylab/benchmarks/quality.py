@@ -16,7 +16,7 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
 from raylab.config.quality import Layout
 from raylab.evaluation.quality import measure_trees
-from raylab.quality.record import TreeQuality
+from raylab.quality.record import Quality
 from raylab.quality.trees import find_trees
 from raylab.runs.eval_logs import EvalLog
 
@@ -76,7 +76,7 @@ def _compare(compare: Compare, name: str, root: Path, written: int) -> None:
     compare(name, lambda _: rate(measure), lambda _: rate(average))
 
 
-def _measure(root: Path) -> TreeQuality:
+def _measure(root: Path) -> Quality:
     with contextlib.redirect_stdout(io.StringIO()):
         trees = find_trees(str(root), (), Layout.AUTO)
         workers = RayWorkers(ClusterConfig().without_gpu, "benchmark")
