@@ -25,7 +25,6 @@ from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
 
 METRICS = "metrics.json"
-REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"
 RECORD_BYTES = 1 << 25
