@@ -132,7 +132,7 @@ class TensorBoard:
 
 
 class _Lenient:
-    """A tracker whose failures are warnings; it is given up after some in a row."""
+    """A tracker whose failures are warnings; after some in a row it is given up."""
 
     def __init__(self, name: str, begin: Callable[[], Tracker]) -> None:
         self._name, self._begin = name, begin

@@ -2,8 +2,8 @@
 
 import os
 
-# Read in this process alone, when ray is imported. More idle actors than CPUs are expected, and
-# Ray Train's watcher of preemptions is not restarted, which Ray tells as an error of each training.
+# Ray reads this on import, in this process alone. More idle actors than CPUs are expected, and Ray
+# reports an error of each training because Ray Train's preemption watcher is not restarted.
 os.environ.setdefault(
     "RAY_DEDUP_LOGS_SKIP_REGEX",
     "PYTHON worker processes have been started|class name: 'PreemptionWatcher'",
@@ -19,7 +19,7 @@ from raylab.workers import Workers, WorkersHere
 
 @contextmanager
 def workers_for(cluster: ClusterConfig, run: Run) -> Generator[Workers]:
-    """Returns the workers that a configuration asks for: this process, or Ray while in use.
+    """Yields the workers of a configuration: this process, or tasks of a Ray session.
 
     Raises:
         ConfigError, RunError: As `raylab.cluster.session.session`.

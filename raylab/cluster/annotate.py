@@ -47,7 +47,7 @@ def run_annotate(config: AnnotateConfig) -> None:
             left = _annotate(owned)
             if not left:
                 run.finish()
-        # The report imports what draws charts, which takes seconds.
+        # The report imports the charts' library, which takes seconds.
         from raylab.report.annotation_run import conclude
 
         conclude(annotation, left)
@@ -90,10 +90,10 @@ def _annotate(annotation: AnnotationRun) -> str:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm)
     for model in Prices(config.llm).find_unpriced():
-        log_line(f"note: no price is known of {model}: give llm.prices to see what it costs")
+        log_line(f"note: {model} has no known price: give llm.prices to see its cost")
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
-    # Ray takes seconds to import, and what is refused above is refused without it.
+    # Ray takes seconds to import; the checks above need none of it.
     from raylab.annotation.decisions import unconfirmed_cases
     from raylab.cluster.annotation.driver import annotate_on_ray
 

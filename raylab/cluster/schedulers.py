@@ -15,9 +15,9 @@ from raylab.grid_metrics import mode_of
 from raylab.log import log_line
 
 DRAWN = "drawn"
-"""Key of what was drawn for a trial, in Tune's configuration of it."""
+"""Key of the drawn values in Tune's configuration of a trial."""
 SCORE = "score"
-"""Key of the best value so far of what is monitored: by it trials are stopped, drawn and ranked."""
+"""Key of the best monitored value so far, by which trials are stopped, drawn and ranked."""
 
 
 class DrawsOfTune(Searcher):
@@ -44,7 +44,7 @@ class DrawsOfTune(Searcher):
         Path(checkpoint_path).write_bytes(pickle.dumps(self._draws))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Reads what `save` wrote."""
+        """Reads the draws that `save` wrote."""
         self._draws = pickle.loads(Path(checkpoint_path).read_bytes())
 
 

@@ -183,7 +183,7 @@ def _start() -> None:
     # Else Ray would replace a loopback address by one of the network; there is no public switch.
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
-        # The processes of a Ray inherit what is set as it starts.
+        # Ray's processes inherit the environment in which Ray starts.
         with set_variables(**SETTINGS):
             # Without an address Ray would join any cluster that it finds on the machine.
             _init("local", _node_ip_address=LOOPBACK)

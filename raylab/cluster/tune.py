@@ -62,7 +62,7 @@ SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1",
     # The longest wait until a trial that is stopped early has left its process to the next.
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
-    # _Progress tells what happens; Tune would add tables, and a traceback for each lost process.
+    # _Progress reports; Tune would add tables, and a traceback for each lost process.
     "RAY_AIR_NEW_OUTPUT": "0",
     # Tune would end on Ctrl-C as if all trials had been made; its last snapshot is recent enough.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -147,7 +147,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
 
 
 def _resources(cluster: ClusterConfig) -> dict[str, float]:
-    """Returns what the process of a trial reserves."""
+    """Returns the resources that the process of a trial reserves."""
     if cluster.most_workers > 1:
         # It waits for its workers, so a CPU for it would be missing for them.
         return {"node:__internal_head__": 0.001}

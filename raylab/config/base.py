@@ -226,7 +226,7 @@ class JobConfig(Strict):
 
     @classmethod
     def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns composed values, not validated yet, with what follows from others set."""
+        """Returns composed values, before validation, with the values that follow from others."""
         return values
 
     def command(self, job: str, run: str, **more: object) -> str:

@@ -159,7 +159,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
-    """Reads a file of the user, whose sections replace those of the job's YAML.
+    """Reads the user's file, whose sections replace those of the job's YAML.
 
     Foreign sections are named in a warning and left out.
     """

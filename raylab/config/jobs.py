@@ -227,7 +227,7 @@ class QualityConfig(JobConfig):
     example: bool = False
     """Measure simulated scores with planted faults, written to `{storage}/example-scores`."""
     embeddings: EmbeddingModel | None = None
-    """A model whose vectors of the items' texts say how varied they are and how far from those of
+    """Embedding model of the items' texts, to measure how varied they are and how far from those of
     earlier benchmarks; needs `pip install 'raylab[embeddings]'`."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
@@ -274,7 +274,7 @@ class PipelineConfig(JobConfig):
     """An earlier benchmark that all models are scored on too, for novelty to compare with."""
     scoring: ScoringConfig = ScoringConfig()
     pictures: NonNegativeInt = 4
-    """Number of tasks in the report whose predictions are drawn beside the target."""
+    """Number of tasks in the report with predictions drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ("tensorboard",)
 
@@ -318,8 +318,8 @@ class AnnotateConfig(JobConfig):
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one per CPU."""
     dry_run: bool = False
-    """Print how many calls and tokens the run would need and what they would cost, and stop:
-    nothing is sent, and no run is made."""
+    """Print the number and cost of the calls and tokens that the run would need, and stop: nothing
+    is sent, and no run is made."""
     export: Literal["parquet", "csv", "label-studio", "inspect"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet`, `cases.csv`,
     `label-studio.json` (tasks with predictions and annotations) or `inspect/` (logs with samples).

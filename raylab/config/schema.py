@@ -181,7 +181,7 @@ def _child(node: JsonSchema, key: int | str) -> JsonSchema:
 
 
 def _additional(node: JsonSchema) -> JsonSchema:
-    """Returns the schema of values whose keys are free; empty if there is none, or any fits."""
+    """Returns the schema of the values of free keys; empty if there are none, or any value fits."""
     schema = node.get("additionalProperties")
     return cast(JsonSchema, schema) if isinstance(schema, dict) else {}
 
@@ -233,7 +233,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns a line for each key whose value differs between the run and now."""
+    """Returns a line for each key with another value in the run than now."""
     had, has = flat(before), flat(now)
     return "".join(
         f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"

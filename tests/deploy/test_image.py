@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.config.compose import CONFIGS
-from tests.deploy.manifests import DEPLOY, README, ROOT, VERSION
+from tests.deploy.manifests import DEPLOY, README, VERSION
 
 DOCKERFILE = DEPLOY / "Dockerfile"
 TEXT = DOCKERFILE.read_text()
@@ -49,21 +48,6 @@ def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:
 def test_a_ray_without_token_does_not_start_and_none_is_root() -> None:
     assert any("RAY_AUTH_MODE=token" in line for line in instructions("ENV"))
     assert instructions("USER") == ["1000:1000"]
-
-
-def test_the_context_is_what_jobs_need_and_nothing_else() -> None:
-    rules = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
-    assert next(rule for rule in rules if not rule.startswith("#")) == "*"
-    copies = [line.split() for line in instructions("COPY")]
-    assert allowed == {source for *sources, _ in copies for source in sources}
-    assert all((ROOT / name).exists() for name in allowed)
-    # Jobs find their configuration beside the package; the editable install notes its place.
-    assert CONFIGS == ROOT / "configs"
-    assert [[name, name] for name in ("configs", "jobs", "raylab")] == sorted(
-        copy for copy in copies if copy[0] in ("configs", "jobs", "raylab")
-    )
-    assert instructions("WORKDIR") == ["/opt/raylab"]
 
 
 @pytest.mark.parametrize("name", ["raylab-cpu", "raylab-cuda"])

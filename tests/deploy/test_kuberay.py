@@ -150,17 +150,6 @@ def test_every_pod_is_confined(pod: Pod) -> None:
     assert paths >= ({"/tmp"} if pod.role == "submitter" else {"/tmp", "/dev/shm"})
 
 
-def test_the_pod_that_copies_results_is_confined_and_writes_nothing() -> None:
-    spec = the("Pod")["spec"]
-    (container,) = spec["containers"]
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert_confined(container["securityContext"])
-    assert container["image"] == f"raylab-cpu:{VERSION}"
-    assert [mount["readOnly"] for mount in container["volumeMounts"]] == [True]
-
-
 def assert_confined(security: Manifest) -> None:
     assert security == {
         "allowPrivilegeEscalation": False,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from raylab.cluster import metrics
-from tests.deploy.manifests import DEPLOY, Manifest, of_kind, pods
+from tests.deploy.manifests import DEPLOY, Manifest
 
 OBSERVABILITY = DEPLOY / "observability"
 DASHBOARD: Manifest = json.loads((OBSERVABILITY / "dashboard.json").read_text())
@@ -64,16 +64,3 @@ def test_every_metric_is_on_the_dashboard_and_every_legend_names_labels_of_its_q
         assert names <= grouped_by(target["expr"])
     shown = {SERIES[name].name for query in QUERIES for name in series_in(query)}
     assert shown == {metric.name for metric in SERIES.values()}
-
-
-def test_the_pod_monitor_finds_every_ray_pod_and_the_network_lets_it() -> None:
-    spec = yaml.safe_load((OBSERVABILITY / "podmonitor.yaml").read_text())["spec"]
-    (selector,) = spec["selector"]["matchExpressions"]
-    assert selector["key"] == "raylab/role"
-    watched = {endpoint["port"] for endpoint in spec["podMetricsEndpoints"]}
-    ray_pods = [pod for pod in pods() if pod.role != "submitter"]
-    assert {pod.role for pod in ray_pods} <= set(selector["values"])
-    ports = {p["name"]: p["containerPort"] for pod in ray_pods for p in pod.container["ports"]}
-    (policy,) = (o for o in of_kind("NetworkPolicy") if o["metadata"]["name"] == "metrics")
-    (rule,) = policy["spec"]["ingress"]
-    assert {port["port"] for port in rule["ports"]} == {ports[name] for name in watched}

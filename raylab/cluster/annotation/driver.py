@@ -175,7 +175,7 @@ class Pool:
         return sorted(free, key=chunks.__getitem__)
 
     def _next_work(self, fresh: Iterator[Work]) -> Work | None:
-        """Returns what an actor can take now, if one is free: lost cases before fresh ones."""
+        """Returns the next cases for a free actor, lost ones first; None if there are none."""
         if not self._free:
             return None
         return self._again.pop() if self._again else next(fresh, None)
@@ -249,7 +249,7 @@ def _restarting(kind: type, name: str) -> Any:
 
 @contextmanager
 def _stop_signals() -> Generator[Event]:
-    """Yields what the first Ctrl-C or SIGTERM sets, to stop the run; the second raises.
+    """Yields an event that the first Ctrl-C or SIGTERM sets, to stop the run; the second raises.
 
     Must be entered after Ray has started, because Ray installs its own handler.
     """
@@ -272,8 +272,7 @@ def _stop_signals() -> Generator[Event]:
 def end_actors(actors: Sequence[Any]) -> None:
     """Ends actors; those that have not begun to end after `END_SECONDS` are killed.
 
-    Ray gives a killed process half a second to export what it counted last, too little on a busy
-    node.
+    Ray gives a killed process half a second to export its last counts, too little on a busy node.
     """
     # Ray reports each retry to the user, and an actor that ends does not answer.
     ended = {
