@@ -144,7 +144,7 @@ class Criterion:
 
 
 FORMAT = Criterion("format")
-"""The criterion met by labels that need no repair, which no evaluator is asked about."""
+"""The criterion that labels without repairs meet; no evaluator is asked about it."""
 
 
 # Replies
@@ -156,7 +156,7 @@ ASIDE = re.compile(
     r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<shown>\w+ id=[0-9a-f]{8}|description"
     r"|system_description|system|input|case|document|source|candidate|examples?|prompt))>"
 )
-"""Start or end of text that is no part of an answer: thoughts, or a copy of shown material."""
+"""Start or end of text outside an answer: thoughts, or a copy of shown material."""
 
 
 def clean(text: str) -> str:
@@ -339,13 +339,13 @@ class AnswerForm:
         return SHORT_TEXT if self.failed_criterion else {"type": "string"}
 
     def keys(self, kind: type[ReplyModel]) -> dict[str, str]:
-        """Returns the field by key of the replies of a kind, in the order that is asked for."""
+        """Returns the fields of a kind of reply by their keys, in the requested order."""
         hidden = {"issues", "choice"} if self.failed_criterion else set[str]()
         names = {"label": self.key, "rationale": self.reason}
         return {names.get(name, name): name for name in kind.model_fields if name not in hidden}
 
     def schema(self, kind: type[ReplyModel], shown: int = 2) -> Schema:
-        """Returns the JSON schema of the replies of a kind, as the endpoint is asked for.
+        """Returns the JSON schema of a kind of reply, as sent to the endpoint.
 
         Args:
             kind: The kind of reply.

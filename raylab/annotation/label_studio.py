@@ -63,7 +63,7 @@ class _Annotation(msgspec.Struct):
         }
 
     def reviewer(self, default: str) -> str:
-        """Returns the name of who annotated: as written, by default, or of the account."""
+        """Returns the annotator's name: as written, else the default, else that of the account."""
         by = self.completed_by
         account = by.get("email") if isinstance(by, dict) else by
         named = isinstance(account, str) and account

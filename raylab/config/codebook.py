@@ -27,7 +27,7 @@ EXAMPLES: Mapping[str, str] = {
 PLAIN = {"true": True, "false": False, "null": None, "~": None, "": None}
 """The values of plain words. Others, such as `yes` and `no`, are text."""
 MARKUP = re.compile(r"\{[{%#]|</?[A-Za-z!][^<>]*>|<[|\uff5c]|\[/?INST\]|[\0-\x08\x0b-\x1f]")
-"""What templates, browsers and chat servers take for their own."""
+"""Text that templates, browsers or chat servers would interpret."""
 
 Path = tuple[str | int, ...]
 Lines = dict[Path, int]
@@ -76,7 +76,7 @@ Labels = dict[LabelName, Annotated[LabelText, BeforeValidator(_as_definition)]]
 
 
 def _distinct(labels: Labels) -> Labels:
-    """Refuses labels that a reply in other letters, or one that is cut off, would confuse."""
+    """Refuses labels that a reply in another case, or a truncated one, would confuse."""
     names = sorted(labels, key=str.casefold)
     if len(names) < 2:
         raise ValueError("needs two labels or more, each with its definition")

@@ -1,7 +1,7 @@
 """The codebook that a file describes: its answers, distances, forms and prompts.
 
-An answer is one record of fields; labels alone are a record of one field without a name. Its
-categories are the labels, in a record of several fields `field: value`.
+An answer is a record of fields; a codebook of labels alone has one unnamed field. Categories are
+labels, or `field: value` in a record of several fields.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ FOLDER = resources.files("raylab.labels")
 LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields"))
 """The criterion that a label or value is right."""
 KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
-"""What OpenAI's strict mode and llama.cpp's grammars share, of what pydantic writes."""
+"""Keywords in pydantic's schemas that OpenAI's strict mode and llama.cpp's grammars support."""
 LONGEST_LINE = 4096
 """Longest text of an answer, in characters."""
 JOINT = ", "
@@ -90,7 +90,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
 
 
 def _spell(value: object, info: ValidationInfo, spelt: Mapping[str, str]) -> object:
-    """Returns the label that a value is in other letters, or as a number or plain word of YAML."""
+    """Returns the label that a value spells in another case, or as a number or word of YAML."""
     text = value if isinstance(value, str) else json.dumps(value)
     return _note(value, spelt.get(" ".join(text.split()).casefold(), value), info)
 
@@ -169,7 +169,7 @@ class _Answers:
 
     @cached_property
     def version(self) -> str:
-        """Digits that follow from the fields and labels."""
+        """A digest of the fields and labels."""
         return _digest([[*self.categories], self.schema])
 
     @property
@@ -186,10 +186,10 @@ class _Answers:
 
         Args:
             value: The answer.
-            repairs: Where the repairs are noted that were needed.
+            repairs: List that receives the necessary repairs.
 
         Raises:
-            LabelError: It is none of the codebook's.
+            LabelError: The codebook admits no such answer.
         """
         values = self._parse(value) if isinstance(value, str) else value
         values = values if self.config.fields else {self.key: values}
@@ -239,7 +239,7 @@ def _in_yaml(value: object) -> str:
 
 
 def _strict(schema: Schema) -> Schema:
-    """Returns a schema with the keywords alone that all endpoints enforce."""
+    """Returns a schema with only the keywords that all endpoints enforce."""
     kept = {key: value for key, value in schema.items() if key in KEYWORDS}
     if "items" in kept:
         kept["items"] = _strict(kept["items"])
@@ -337,7 +337,7 @@ def _prompt_set(answers: _Answers, criteria: tuple[Criterion, ...], style: str) 
 
 
 def _describe(answers: _Answers, full: bool) -> Iterator[str]:
-    """Yields the codebook as a prompt says it; examples only if it is full."""
+    """Yields the codebook as text for a prompt, with examples if `full`."""
     config = answers.config
     yield f"{config.task}\n"
     if config.fields:
@@ -355,7 +355,7 @@ def _describe(answers: _Answers, full: bool) -> Iterator[str]:
 
 
 def _ask(name: str, field: FieldConfig) -> str:
-    """Returns what a field takes, in words."""
+    """Describes the values of a field."""
     if field.number:
         whole = "whole number" if _number_type(field) is int else "number"
         kind = f"a {whole} from {field.number[0]} to {field.number[1]}"

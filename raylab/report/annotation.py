@@ -126,7 +126,7 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     if report.audit is not None:
         yield _summarize_audit(report.audit)
     yield from _summarize_agreement(report.agreement)
-    if (final := report.substitutes.get(FINAL)) is not None:
+    if (final := report.substitutes.get(FINAL)) is not None and final.reason is None:
         yield _summarize_substitute(final)
     annotators = _join([_name_models(report, classify_stage(name)) for name in report.annotators])
     judge = _name_models(report, evaluate_stage(next(iter(report.annotators))))
@@ -309,17 +309,17 @@ def _people(report: AnnotationReport) -> Iterator[Block]:
         "Two people judged each case by the description alone. Alpha is over the cases to which "
         "both gave a code.",
     )
-    if report.substitutes:
-        reason = report.substitutes[FINAL].reason
-        why = f" No result: {reason}." if reason else ""
-        yield _part_table(
-            "Whether codes may stand in for people's",
-            report.substitutes,
-            "The alternative annotator test (arXiv 2501.10970), on audited cases that two people "
-            "judged, asks who is nearer to one of them: the code, or the other person. A code wins "
-            "against a person whose advantage is below review.epsilon, and may stand in with a "
-            f"winning rate of 0.5 or more.{why}",
-        )
+    if (final := report.substitutes.get(FINAL)) is not None:
+        yield _summarize_substitute(final)
+        if final.reason is None:
+            yield _part_table(
+                "Whether codes may stand in for people's",
+                report.substitutes,
+                "The alternative annotator test (arXiv 2501.10970), on audited cases that two "
+                "people judged, asks who is nearer to one of them: the code, or the other person. "
+                "A code wins against a person whose advantage is below review.epsilon, and may "
+                "stand in with a winning rate of 0.5 or more.",
+            )
 
 
 def _annotators(report: AnnotationReport) -> Iterator[Block]:
@@ -464,8 +464,8 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
     shares have the number that they are of.
     """
     parts = list(parts)
-    kinds = {type(each) for each in parts if each is not None}
-    for name, measure in (item for kind in kinds for item in measures_of(kind).items()):
+    measures = [measures_of(type(each)) for each in parts if each is not None][:1]
+    for name, measure in (item for each in measures for item in each.items()):
         values = [getattr(each, name, None) for each in parts]
         if fields and name not in fields:
             continue

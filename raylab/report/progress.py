@@ -26,14 +26,14 @@ class AnnotationProgress:
         """Starts the clock.
 
         Args:
-            total: cases of the run.
-            before: cases that are in the archive already, by status.
+            total: Cases of the run.
+            before: Cases that are in the archive already, by status.
         """
         self.total, self.before, self.tally = total, Counter(before or {}), Tally()
         self._start = time.monotonic()
 
     def show(self, every: float = LINE_SECONDS) -> None:
-        """Moves the bar, or prints a line if the last one is older than so many seconds."""
+        """Moves the bar, or prints a line if the last one is at least `every` seconds old."""
         figures = self.figures()
         shown = describe({**figures, "cost": None, "eta_seconds": None}).partition("  ")[2]
         is_answered = self.tally.sent or self.tally.answered
@@ -91,7 +91,7 @@ def describe(figures: Mapping[str, Any]) -> str:
 
 
 def print_forecast(rows: Sequence[RoleForecast]) -> None:
-    """Prints what a run would come to, by role and in total."""
+    """Prints the calls, tokens and cost that a run would take, by role and in total."""
     missing = {"calls": "", "prompt_tokens": "", "reply_tokens": "no limit", "cost": "no price"}
     shown: list[Row] = []
     for row in rows:
@@ -101,8 +101,8 @@ def print_forecast(rows: Sequence[RoleForecast]) -> None:
     calls, costs = _sum_up(rows)
     shown += [RULE, ["all", "", _span(calls), "", "", _span(costs, "no price")]]
     table = Table(
-        "Calls that a run would make; nothing was sent. From: no second turn, no adjudication, "
-        "short replies. To: all of them, and the longest replies",
+        "Estimated calls; nothing was sent. From: no second turn, no adjudication, short replies. "
+        "To: all of them, and the longest replies",
         ["role", Column("model", text=True), "calls", "tokens sent", "tokens of replies", "cost"],
         shown,
     )
@@ -110,7 +110,7 @@ def print_forecast(rows: Sequence[RoleForecast]) -> None:
 
 
 def log_forecast(rows: Sequence[RoleForecast]) -> None:
-    """Prints what a run would come to in total, on one line."""
+    """Prints the calls and cost that a run would take, on one line."""
     calls, costs = _sum_up(rows)
     price = "" if None in costs else f", cost {_span(costs)}"
     log_line(

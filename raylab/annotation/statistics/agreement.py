@@ -1,4 +1,4 @@
-"""Several codes of the same cases: agreement, confusion, and the cases to read first.
+"""Agreement and confusion of several codes of the same cases, and the cases to read first.
 
 Rows of a confusion matrix belong to one giver of codes (gold, or an annotator), columns to another.
 Both are in the order of the codebook's labels, followed by `none` for a case without a code.
@@ -34,7 +34,7 @@ SHARES = ("jaccard", "weighted")
 NONE = "none"
 NOTHING: Categories = frozenset()
 MOST_ANSWERS = 500
-"""Most different answers of which all distances are computed; texts in a record have no bound."""
+"""Most different answers whose distances are computed; texts in a record are unbounded."""
 SHOWN = 10
 """Most disagreements in a report."""
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
@@ -45,7 +45,7 @@ Answers = Mapping[tuple[Any, ...], int]
 
 
 class PairReport(Part):
-    """Agreement of two annotators, or of one with another that is drawn at random in each case."""
+    """Agreement of two annotators, or of one with another who is drawn at random in each case."""
 
     cases: Annotated[int, Measure("cases", "count", None)]
     """Cases with a code of both."""
@@ -103,7 +103,7 @@ class DisagreementReport(Part):
 
 
 def count_answers(tables: Tables, attribute: str, *columns: str) -> Counter[tuple[Any, ...]]:
-    """Returns the cases by an attribute of the codes in columns, None for a missing code."""
+    """Counts cases by an attribute of the codes in some columns; None is a missing code."""
     counts = Counter[tuple[Any, ...]]()
     lines = (tables.cases[column].astype(object) for column in columns)
     for codes, cases in Counter(zip(*lines, strict=True)).items():

@@ -34,7 +34,7 @@ FACTS = {
     "evaluator": f"response_model of {EVALUATOR}",
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
-"""Facts that may explain a change, by column; those of the evaluator only one of verdicts."""
+"""Facts that may explain a change, by column; the evaluator's explain pass rates alone."""
 LABELS = {"labels": "right labels", "pass_rate": "pass rate", "exact": "same code"}
 NO_SHARED_CASE = "the runs share no case (equal id and description)"
 
@@ -160,13 +160,12 @@ def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[Dri
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     """Yields a sentence for each flagged measure."""
     for change in changes:
-        flags = [name for name, test in change.tests.items() if test.flagged]
-        others = f"; also changed: {', '.join(change.changed)}" if change.changed else ""
-        if flags:
+        if any(test.flagged for test in change.tests.values()):
+            others = f"; also changed: {', '.join(change.changed)}" if change.changed else ""
             yield (
                 f"{change.label} ({', '.join(change.models)}): "
                 f"{change.right_before} of {change.cases} shared cases in {change.before}, "
-                f"{change.right_after} in {change.after} ({', '.join(flags)}){others}"
+                f"{change.right_after} in {change.after}{others}"
             )
 
 

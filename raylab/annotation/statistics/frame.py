@@ -55,7 +55,7 @@ ANSWER_COLUMNS: dict[str, pa.DataType] = {
 }
 """The columns of an answer: the answer, the first call for it, and the evaluator's report on it.
 
-`requested` and `model` are the model as requested and as the server names it; issues are separated.
+`requested` and `model` are the model as requested and as the server names it.
 """
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
@@ -81,8 +81,8 @@ class Tables:
     Attributes:
         cases: A row for each case; columns `figure_columns`.
         calls: A row for each answered call of the protocol; columns `CALL_COLUMNS`.
-        codebook: Of the run.
-        annotators: Those whose answers the cases may have.
+        codebook: That of the run.
+        annotators: The annotators that may have answered.
     """
 
     cases: Frame
@@ -168,7 +168,7 @@ def tabulate(
     Args:
         outcomes: Each with the label in force, which a person may have decided; they are read once.
         codebook: Of the run.
-        annotators: Those whose answers the outcomes may have.
+        annotators: The annotators that may have answered.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`.
     """
     remaining, columns = iter(outcomes), figure_columns(annotators)
@@ -213,9 +213,9 @@ def code_columns(annotators: Iterable[Annotator]) -> list[str]:
 
 
 def tally(rows: Frame, *columns: str) -> Counter[Any]:
-    """Returns the numbers of rows by the values of some columns, None where one is missing.
+    """Counts rows by the values of some columns; None is a missing value.
 
-    Keys are values of a single column, and tuples of several.
+    Keys are values of one column, or tuples of several.
     """
     texts = [rows[name].astype(object) for name in columns]
     values = [column.where(column.notna(), None) for column in texts]
