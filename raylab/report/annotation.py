@@ -282,9 +282,9 @@ def _gold(report: AnnotationReport) -> Iterator[Block]:
 def _agreement(report: AnnotationReport) -> Iterator[Block]:
     agreement, pairs = report.agreement, report.agreement.pairs
     single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
-    rows = [_explained_row(agreement, name) for name in single or measures_of(AgreementReport)]
+    rows = [_explain(agreement, name) for name in single or measures_of(AgreementReport)]
     if len(pairs) == 1:
-        rows += [_explained_row(pair, "kappa") for pair in pairs.values()]
+        rows += [_explain(pair, "kappa") for pair in pairs.values()]
     yield Table(
         f"Agreement of {_join([*report.annotators])}",
         ["measure", "figure", Column("meaning", text=True, page_only=True)],
@@ -412,8 +412,8 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
         "Calls answered from the archive cost nothing here: the run that sent them paid.",
     ).upright
     if unpriced := usage.total.unpriced:
-        calls = pluralize(unpriced, "call has", "calls have")
-        yield f"{calls} no price: set `llm.prices` for the model."
+        have = pluralize(unpriced, "call has", "calls have")
+        yield f"{have} no price: set `llm.prices` for the model."
     if attempts := usage.uncertain.attempts:
         yield (
             f"{pluralize(attempts, 'lost answer')} may be billed as well, at "
@@ -473,25 +473,22 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
             yield [measure.label, *(figure_cell(measure, value) for value in values)]
             continue
         for key in dict.fromkeys(key for value in values if value for key in value):
-            cells = [_cell_of_key(measure, value.get(key) if value else None) for value in values]
+            figures = [value.get(key) if value else None for value in values]
+            cells = [
+                share_cell(figure, figure.count)
+                if isinstance(figure, Estimate)
+                else figure_cell(measure, figure)
+                for figure in figures
+            ]
             if any(cell.text not in ("-", "0") for cell in cells):
                 yield [f"{measure.label} {key}", *cells]
 
 
-def _cell_of_key(measure: Measure, figure: Estimate | float | None) -> Cell:
-    if isinstance(figure, Estimate):
-        return share_cell(figure, figure.count)
-    return figure_cell(measure, figure)
-
-
-def _explained_row(figures: Part, name: str) -> Row:
+def _explain(figures: Part, name: str) -> Row:
     """Returns the label, the figure and the meaning of a field."""
-    measure = measures_of(type(figures))[name]
-    return [
-        measure.label,
-        figure_cell(measure, getattr(figures, name)),
-        meaning_of(type(figures), name),
-    ]
+    kind = type(figures)
+    measure = measures_of(kind)[name]
+    return [measure.label, figure_cell(measure, getattr(figures, name)), meaning_of(kind, name)]
 
 
 def _has_single_labels(report: AnnotationReport) -> bool:

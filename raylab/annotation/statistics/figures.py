@@ -25,7 +25,7 @@ from raylab.runs.records import Measure, Part
 EXAMPLES = 200
 """Longest example of a reason, in characters."""
 STANDINGS = ("insisted", "unclear", "confirmed", "refused", "unconfirmed")
-SOURCE = ["role", "model", "response_model", "prompt", "prompt_hash"]
+SOURCE = ["role", "model", "response_model"]
 """The columns of a call that tell sources apart."""
 
 
@@ -120,17 +120,13 @@ class CallUsage(Part):
 
 
 class SourceUsage(CallUsage):
-    """The calls to one model in one role with one prompt."""
+    """The calls to one model in one role."""
 
     role: str
     """The stage of the protocol."""
     model: str
     response_model: str
     """The model as the server names it."""
-    prompt: str
-    """Name and version."""
-    prompt_hash: str
-    """SHA-256 of the prompt's text."""
 
     @property
     def shown_model(self) -> str:

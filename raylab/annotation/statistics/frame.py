@@ -66,7 +66,7 @@ REPLY_COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(TOKENS, WHOLE),
     **dict.fromkeys(("cost", "seconds"), REAL),
 }
-CALL_COLUMNS = dict.fromkeys(("role", "model", "prompt", "prompt_hash"), TEXT) | REPLY_COLUMNS
+CALL_COLUMNS = dict.fromkeys(("role", "model"), TEXT) | REPLY_COLUMNS
 """The columns of `Tables.calls`; `role` is the stage of the protocol."""
 AT_ONCE = 1_000
 """Outcomes that are held at once, and rows in a group of a Parquet file."""
@@ -355,7 +355,7 @@ def _answer(view: str, answer: Classification | None, report: Evaluation | None)
 def _call_figures(call: Call) -> Row:
     return {
         "role": call.stage,
-        **{name: getattr(call, name) for name in ("model", "prompt", "prompt_hash")},
+        "model": call.model,
         **{name: getattr(call.reply, name) for name in REPLY_COLUMNS},
     }
 
