@@ -42,27 +42,14 @@ def read(path: Path, given: bytes) -> None:
     restore_model(read_checkpoint(path))
 
 
-def test_a_checkpoint_is_restored(tmp_path: Path) -> None:
-    whole = content()
-    (tmp_path / "x.ckpt").write_bytes(saved(whole))
-    checkpoint = read_checkpoint(tmp_path / "x.ckpt")
-    assert checkpoint.seen.trained_on.pairs == {-(2**63), 2**63 - 1}
-    for name, weight in restore_model(checkpoint).state_dict().items():
-        assert torch.equal(weight, whole["state_dict"][f"model.{name}"])
-
-
 CRAFTED: dict[str, Any] = {
-    "a list": [1, 2],
     "no state": {"raylab": content()["raylab"]},
     "raylab is a text": content() | {"raylab": "model"},
-    "the model is a tensor": content() | {"raylab": {"model": torch.zeros(3)}},
     "keys are numbers": content() | {"state_dict": {1: torch.zeros(1)}},
     "weights are numbers": content() | {"state_dict": {"model.output.bias": 1}},
     "another architecture": content(architecture="perceptron"),
-    "a negative width": content(d_model=-1),
     "a model larger than its weights": content(d_ff=10**9),
     "no weights": content() | {"state_dict": OrderedDict()},
-    "no tasks": content() | {"raylab": {"model": MODEL.model_dump(mode="json")}},
     "pairs are no numbers": content()
     | {"raylab": content()["raylab"] | {"seen": {"trained_on": {"ids": [], "pairs": [1.5]}}}},
 }
@@ -98,7 +85,8 @@ def test_altered_checkpoints_give_models_or_typed_errors(tmp_path: Path) -> None
 
     def read_saved(given: bytes) -> None:
         (tmp_path / "x.ckpt").write_bytes(given)
-        for name, weight in read_checkpoint(tmp_path / "x.ckpt").weights.items():
+        checkpoint = read_checkpoint(tmp_path / "x.ckpt")
+        for name, weight in restore_model(checkpoint).state_dict().items():
             assert torch.equal(weight, unaltered["state_dict"][f"model.{name}"])
 
     try_altered([whole], read_saved, CheckpointError)

@@ -110,16 +110,6 @@ def test_decoding_never_reads_the_target(model: GridModel, batch: Batch) -> None
 # Solved grids
 
 
-def grids_of(*outputs: list[list[int]]) -> Grids:
-    return as_targets([np.array(output, dtype=np.uint8) for output in outputs])
-
-
-def test_a_match_needs_size_and_every_cell() -> None:
-    predicted = grids_of([[1, 2, 3], [4, 5, 6]], [[1, 2]], [[1, 2]], [[1, 2]], [[7]], [[1, 2]])
-    target = grids_of([[1, 2, 3], [4, 5, 6]], [[1], [2]], [[1, 3]], [[1, 2, 3]], [[7]], [[1]])
-    assert exact_matches(predicted, target).tolist() == [True, False, False, False, True, False]
-
-
 def variants_of(output: Grid) -> list[tuple[Grid, bool]]:
     """Targets near an output, and whether the output solves them."""
     first, last = output.copy(), output.copy()

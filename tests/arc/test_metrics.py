@@ -1,8 +1,3 @@
-import multiprocessing
-import socket
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -294,47 +289,3 @@ def test_the_formal_gap_is_a_share_of_tasks() -> None:
     assert table["a"].metrics["compositional_gap_rate"] == 0.5
     assert table["b"].metrics["compositional_gap_rate"] == 0.0
     assert (table["a"].grids, table["b"].grids) == (2, 10)
-
-
-# Workers
-
-EPOCH = 37
-BATCH = 5
-
-
-def worker_measures(rank: int, port: int, folder: str) -> None:
-    """Worker 0 counts the first 2 batches of the epoch, worker 1 the other 6."""
-    torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
-    samples = random_samples(7, EPOCH)
-    split = 2 * BATCH
-    metrics = counted(samples[:split] if rank == 0 else samples[split:], BATCH)
-    local = metrics.counts.clone()
-    table = {name: group.model_dump() for name, group in metrics.by_group().items()}
-    result: dict[str, Any] = {"total": as_floats(metrics.compute()), "table": table}
-    result["unsynced"] = torch.equal(metrics.counts, local)
-    torch.save(result, Path(folder) / f"{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def test_two_workers_with_unlike_shares_measure_what_one_does(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # A process that is spawned would import torch first.
-    context = multiprocessing.get_context("fork")
-    arguments = [(rank, port, str(tmp_path)) for rank in range(2)]
-    workers = [context.Process(target=worker_measures, args=given) for given in arguments]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-    assert [worker.exitcode for worker in workers] == [0, 0]
-    alone = counted(random_samples(7, EPOCH), BATCH)
-    table = {name: group.model_dump() for name, group in alone.by_group().items()}
-    for rank in range(2):
-        result = torch.load(tmp_path / f"{rank}.pt")
-        assert result["total"] == as_floats(alone.compute())
-        assert result["table"] == table
-        assert result["unsynced"]

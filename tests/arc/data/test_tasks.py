@@ -315,7 +315,7 @@ def test_unreadable_places_are_refused(tmp_path: Path, read: Any) -> None:
     assert f"{folder}: holds no " in message(read(folder))
     file.write_text('{"train": [],\n "test": [}')
     text = message(read(folder))
-    assert f"{file}: task b: not valid JSON: " in text
+    assert f"{file}: not valid JSON: " in text
     assert "line 2 column 11" in text
 
 

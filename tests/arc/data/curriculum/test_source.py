@@ -13,8 +13,6 @@ from raylab.arc.data.split import LEFT_OUT, TEST, TRAIN, VAL, split_pairs
 from raylab.arc.data.store import Indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
-from raylab.config.compose import load_config
-from raylab.config.jobs import TrainConfig
 from raylab.errors import DataError
 from tests.arc.conftest import RandomTasks, least_form
 
@@ -60,20 +58,6 @@ def test_a_pair_depends_on_seed_task_and_index_alone() -> None:
         assert task.id == drawn.id
 
 
-def test_the_rule_of_a_task_does_not_depend_on_the_seed() -> None:
-    first, second = (
-        {
-            tuple(sorted({int(a), int(b)}))
-            for pair in task.demonstrations
-            for a, b in zip(pair.input.flat, pair.output.flat, strict=True)
-            if a != b
-        }
-        for seed in (1, 2)
-        for task in load_tasks(curriculum(seed=seed, tasks=["recolour-3-02"]))
-    )
-    assert first == second and len(first) == 3
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -95,15 +79,6 @@ def test_the_rule_of_a_task_does_not_depend_on_the_seed() -> None:
 def test_what_is_unknown_or_leaves_no_side_is_refused(data: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_sides(curriculum(**data))
-
-
-def test_the_shipped_configuration_splits_pairs_of_level_one() -> None:
-    data = load_config(TrainConfig, ["data=curriculum", "data.pairs_per_task=20"]).data
-    sides = load_sides(data)
-    # 20 * 0.1 = 2, and 18 * 0.05 = 0.9.
-    of_first = [np.count_nonzero(sides.store.task_of[side] == 0) for side in every_side(sides)]
-    assert (sides.store.task_ids[0], of_first) == ("bars-1", [17, 1, 2])
-    assert len(sides.groups) == 27
 
 
 def every_side(sides: Sides) -> list[Indices]:
