@@ -1,6 +1,5 @@
 """The parts of a training run: data, module and trainer. The caller places it on a device."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,19 +9,18 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import Checkpoint, checkpoint_path, load_content
+from raylab.arc.checkpoints import Checkpoint, load_content
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
 from raylab.arc.device import hardware_precision
 from raylab.arc.module import ArcModule
 from raylab.arc.optimisation import build_callbacks
-from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.rules import rule_metrics
 from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.files import Place
-from raylab.grid_metrics import RuleMetrics, merit
+from raylab.grid_metrics import RuleMetrics
 
 GPU_LOADER_PROCESSES = 4
 
@@ -115,84 +113,6 @@ def build_experiment(
     weights = config.training.objective.model_dump()
     rules = {} if rank else rule_metrics(sides.store, sides.val, weights)
     return Experiment(module, data, rules)
-
-
-class EpochRecorder(pl.Callback):
-    """Recorder of the metrics and times of every epoch, saved with each checkpoint.
-
-    It must precede any callback that reads `metrics` or saves a checkpoint.
-    """
-
-    def __init__(self, monitor: str, samples: int, rules: RuleMetrics) -> None:
-        """Records epochs of `samples` pairs over all workers; `monitor` selects the best.
-
-        `rules` are the metrics of the rules that learn nothing on the validation pairs.
-        """
-        self.monitor, self.samples, self.rules = monitor, samples, rules
-        self.metrics: TrainingMetrics | None = None
-        """The record so far; None before the end of the first epoch."""
-        self._learning_rate = 0.0
-        self._clock = [0.0]
-        """The start times of the epoch and its validation, and the end of the validation."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the record of the epochs, which a resumed run continues."""
-        return {} if self.metrics is None else {"metrics": self.metrics.content()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the record of the checkpoint."""
-        self.metrics = TrainingMetrics.from_content(state_dict["metrics"])
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Starts the clock and notes the learning rate, which is stepped before validation."""
-        assert isinstance(pl_module, ArcModule)
-        self._learning_rate = pl_module.learning_rate
-        self._clock = [time.perf_counter()]
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Notes the end of training."""
-        self._clock.append(time.perf_counter())
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Notes the end of validation."""
-        self._clock.append(time.perf_counter())
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Adds the epoch; of equally good epochs the latest is the best, as in Ray Train."""
-        assert isinstance(pl_module, ArcModule)
-        before, epoch = self.metrics, self._epoch(trainer, pl_module)
-        if before is None or self._merit(epoch) >= self._merit(before.best):
-            groups, path = pl_module.group_table, checkpoint_path(epoch.epoch)
-            best = BestEpoch(**dict(epoch), groups=groups, checkpoint=path)
-        else:
-            best = before.best
-        self.metrics = TrainingMetrics(
-            parameters=sum(parameter.numel() for parameter in pl_module.parameters()),
-            teacher_forced=pl_module.model.teacher_forced,
-            best=best,
-            last=epoch,
-            history=(*(before.history if before else ()), epoch),
-            rules=self.rules,
-        )
-
-    def _epoch(self, trainer: pl.Trainer, module: ArcModule) -> Epoch:
-        start, trained, validated = self._clock
-        steps = trainer.global_step - (self.metrics.last.step if self.metrics else 0)
-        return Epoch.of_row(
-            {name: float(value) for name, value in trainer.callback_metrics.items()}
-            | {
-                "epoch": trainer.current_epoch + 1,
-                "step": trainer.global_step,
-                "planned_steps": module.course.steps,
-                "learning_rate": self._learning_rate,
-                "samples_per_second": self.samples * steps / module.epoch_steps / (trained - start),
-                "train_seconds": trained - start,
-                "validation_seconds": validated - trained,
-            }
-        )
-
-    def _merit(self, epoch: Epoch) -> float:
-        return merit(self.monitor, epoch.row()[self.monitor])
 
 
 def build_trainer(

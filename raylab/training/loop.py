@@ -11,12 +11,12 @@ from typing import Any
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_name, checkpoint_path
-from raylab.arc.records import TrainingMetrics
-from raylab.arc.training import EpochRecorder, Experiment, build_trainer
+from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
+from raylab.arc.training import Experiment, build_trainer
 from raylab.background import Listeners
 from raylab.config.arc import TrainingConfig
 from raylab.errors import RunError
-from raylab.grid_metrics import RuleMetrics
+from raylab.grid_metrics import merit
 from raylab.printable import duration
 from raylab.runs.run import Run
 from raylab.training.listeners import EpochListener, Tell
@@ -54,8 +54,7 @@ def train_epochs(
         RaylabError: The training failed for a reason that the user can act on.
     """
     followers = Listeners({TrainingMetrics.file: run.write_record, **listeners})
-    pairs = len(experiment.data.train.pairs)
-    store = EpochStore(training, run, pairs, experiment.rules, followers, meet)
+    store = EpochStore(training, run, experiment, followers, meet)
     trainer = build_trainer(training, callbacks=[store, Heartbeat(tell)], **placement)
     if trainer.global_rank == 0:
         _announce(experiment, trainer, tell)
@@ -77,36 +76,98 @@ def train_epochs(
     return metrics
 
 
-class EpochStore(EpochRecorder):
-    """Recorder that stores each epoch on the first worker, and then lets all workers meet."""
+class EpochStore(pl.Callback):
+    """Recorder of the metrics and times of epochs, which also stores their checkpoints.
+
+    Each checkpoint holds the record. The first worker stores it, and then all workers meet.
+    """
 
     def __init__(
         self,
         training: TrainingConfig,
         run: Run,
-        pairs: int,
-        rules: RuleMetrics,
+        experiment: Experiment,
         listeners: Listeners[TrainingMetrics],
         meet: EpochListener,
     ) -> None:
-        """Stores epochs of `pairs` in `run`; the other arguments are those of `train_epochs`."""
-        super().__init__(training.monitor, pairs, rules)
-        self.run, self.keep = run, training.keep_checkpoints
+        """Stores epochs in `run`; the arguments are those of `train_epochs`."""
+        self.training, self.run, self.experiment = training, run, experiment
         self.listeners, self.meet = listeners, meet
+        self.metrics: TrainingMetrics | None = None
+        """The record so far; None before the end of the first epoch."""
+        self._learning_rate = 0.0
+        self._clock = [0.0]
+        """The start times of the epoch and its validation, and the end of the validation."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the record of the epochs, which a resumed run continues."""
+        return {} if self.metrics is None else {"metrics": self.metrics.content()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores the record of the checkpoint."""
+        self.metrics = TrainingMetrics.from_content(state_dict["metrics"])
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Starts the clock and notes the learning rate, which is stepped before validation."""
+        self._learning_rate = self.experiment.module.learning_rate
+        self._clock = [time.perf_counter()]
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Notes the end of training."""
+        self._clock.append(time.perf_counter())
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Notes the end of validation."""
+        self._clock.append(time.perf_counter())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stores the epoch's checkpoint, then its record."""
-        super().on_train_epoch_end(trainer, pl_module)
-        assert self.metrics is not None
-        is_first = trainer.global_rank == 0
-        if is_first:
-            self._require_own(self.metrics)
+        metrics = self.metrics = self._add_epoch(trainer)
+        if trainer.global_rank == 0:
+            self._require_own(metrics)
         # All workers gather the state; the first one writes it.
-        trainer.save_checkpoint(str(self.run / checkpoint_path(self.metrics.last.epoch)))
-        if is_first:
-            self.listeners.tell(self.metrics)
-            self._remove_all_but(self.metrics)
-        self.meet(self.metrics)
+        trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
+        if trainer.global_rank == 0:
+            self.listeners.tell(metrics)
+            self._remove_all_but(metrics)
+        self.meet(metrics)
+
+    def _add_epoch(self, trainer: pl.Trainer) -> TrainingMetrics:
+        """Returns the record with the epoch; the last of equally good epochs is the best."""
+        before, epoch, module = self.metrics, self._epoch(trainer), self.experiment.module
+        if before is None or self._merit(epoch) >= self._merit(before.best):
+            groups, path = module.group_table, checkpoint_path(epoch.epoch)
+            best = BestEpoch(**dict(epoch), groups=groups, checkpoint=path)
+        else:
+            best = before.best
+        return TrainingMetrics(
+            parameters=sum(parameter.numel() for parameter in module.parameters()),
+            teacher_forced=module.model.teacher_forced,
+            best=best,
+            last=epoch,
+            history=(*(before.history if before else ()), epoch),
+            rules=self.experiment.rules,
+        )
+
+    def _epoch(self, trainer: pl.Trainer) -> Epoch:
+        start, trained, validated = self._clock
+        module, pairs = self.experiment.module, len(self.experiment.data.train.pairs)
+        steps = trainer.global_step - (self.metrics.last.step if self.metrics else 0)
+        return Epoch.of_row(
+            {name: float(value) for name, value in trainer.callback_metrics.items()}
+            | {
+                "epoch": trainer.current_epoch + 1,
+                "step": trainer.global_step,
+                "planned_steps": module.course.steps,
+                "learning_rate": self._learning_rate,
+                "samples_per_second": pairs * steps / module.epoch_steps / (trained - start),
+                "train_seconds": trained - start,
+                "validation_seconds": validated - trained,
+            }
+        )
+
+    def _merit(self, epoch: Epoch) -> float:
+        return merit(self.training.monitor, epoch.row()[self.training.monitor])
 
     def _require_own(self, metrics: TrainingMetrics) -> None:
         """Refuses to store an epoch if another process has taken over the run.
@@ -127,7 +188,7 @@ class EpochStore(EpochRecorder):
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes all checkpoints but the best, the last, and those in the record on disk."""
         kept = sorted(metrics.history, key=lambda epoch: (self._merit(epoch), epoch.epoch))
-        kept = [*kept[-self.keep :], metrics.last]
+        kept = [*kept[-self.training.keep_checkpoints :], metrics.last]
         if recorded := self.run.read_record(TrainingMetrics):
             kept += [recorded.best, recorded.last]
         names = {checkpoint_name(epoch.epoch) for epoch in kept}

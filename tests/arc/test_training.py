@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.content import fingerprints
@@ -23,7 +22,7 @@ from raylab.arc.metrics import Count, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
-from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
+from raylab.arc.training import Experiment, build_experiment, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import (
@@ -116,31 +115,6 @@ def test_six_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
     assert values["val_grid_accuracy"] == 1.0
     assert values["val_solve_rate"] == 1.0
     assert values["val_shape_accuracy"] == 1.0
-
-
-# Records
-
-
-def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
-    config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
-    record = EpochRecorder("val_cell_accuracy", samples=25, rules={})
-    trainer, module = fit(config, tasks, record)
-    metrics = record.metrics
-    assert metrics is not None
-    steps = trainer.global_step // 3
-    rows = metrics.rows
-    assert [row["epoch"] for row in rows] == [1, 2, 3]
-    assert [row["step"] for row in rows] == [steps, 2 * steps, 3 * steps]
-    assert metrics.last == metrics.history[-1]
-    assert metrics.best.row() == max(reversed(rows), key=lambda row: row["val_cell_accuracy"])
-    assert {name: rows[-1][name] for name in values_of(trainer)} == values_of(trainer)
-    assert metrics.parameters == sum(p.numel() for p in module.model.parameters())
-    assert metrics.best.checkpoint == f"checkpoints/epoch-{metrics.best.epoch:04}/checkpoint.ckpt"
-    for row in rows:
-        assert row["samples_per_second"] == pytest.approx(25 / row["train_seconds"])
-        assert row["validation_seconds"] > 0
-    # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
-    assert [epoch.learning_rate for epoch in metrics.history] == pytest.approx([0.01, 0.005, 0.01])
 
 
 # The loss
@@ -271,26 +245,6 @@ def test_an_epoch_reports_every_figure_and_measures_every_group(epoch: Fit) -> N
     # Five tasks of five pairs, the last of them in a group of its own.
     table = epoch[1].group_table
     assert {group: found.grids for group, found in table.items()} == {"a": 20, "b": 5}
-
-
-class ScriptedLoss(MeanLoss):
-    """Reports given losses, one a validation."""
-
-    def __init__(self, losses: Sequence[float]) -> None:
-        super().__init__(0.1)
-        self.losses = iter(losses)
-
-    def compute(self) -> Tensor:
-        return torch.tensor(next(self.losses))
-
-
-def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Task, ...]) -> None:
-    config = settings(SMALL_MODELS["encoder_decoder"], epochs=5, monitor="val_loss")
-    experiment = build_experiment(config, sides_of(tasks[:2]))
-    experiment.module.losses = ScriptedLoss([0.5, 0.25, 0.75, 0.25, 0.5])
-    record = EpochRecorder("val_loss", samples=10, rules={})
-    fit(config, tasks, record, experiment=experiment)
-    assert record.metrics is not None and record.metrics.best.epoch == 4
 
 
 def test_the_demonstration_gain_is_the_loss_with_those_of_other_queries_less_that_with_own(

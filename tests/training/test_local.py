@@ -16,6 +16,7 @@ from raylab.arc import time_limit
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.inputs import read_inputs
+from raylab.arc.loss import MeanLoss
 from raylab.arc.module import ArcModule
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.time_limit import Course
@@ -102,6 +103,26 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
     checkpoint = read_checkpoint(run / metrics.best.checkpoint)
     assert checkpoint.model == SMALL
     assert (run / "tensorboard").names()
+
+
+def test_every_epoch_is_recorded(tmp_path: Path, sides: Sides) -> None:
+    _, metrics = trained(config(tmp_path, restart_epochs=2, lr=0.01, lr_min=0.0), sides)
+    steps = metrics.last.step // EPOCHS
+    assert [epoch.step for epoch in metrics.history] == [steps * n for n in (1, 2, 3, 4)]
+    # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
+    rates = [epoch.learning_rate for epoch in metrics.history]
+    assert rates == pytest.approx([0.01, 0.005] * 2)
+    for epoch in metrics.history:
+        seconds = len(sides.train) / epoch.samples_per_second
+        assert epoch.train_seconds == pytest.approx(seconds)
+
+
+def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(
+    tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([0.25, 0.75, 0.25, 0.5])
+    monkeypatch.setattr(MeanLoss, "compute", lambda self: torch.tensor(next(losses)))
+    assert trained(config(tmp_path, monitor="val_loss"), sides)[1].best.epoch == 3
 
 
 def test_a_sign_of_life_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
