@@ -15,8 +15,6 @@ NEW_IN_SPLIT = {
     "task": "tasks",
     "pair": "pairs (of tasks that were trained on)",
     "question": "questions (of tasks whose demonstrations were trained on)",
-    "level": "tasks (of levels that were not trained on)",
-    "family": "tasks (of families that were not trained on)",
 }
 """What is held out by each `data.split_by`, in words."""
 

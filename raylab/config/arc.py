@@ -46,7 +46,7 @@ class Subset(StrEnum):
 CurriculumLevel = Literal[1, 2, 3]
 
 
-SplitBy = Literal["task", "pair", "question", "level", "family"]
+SplitBy = Literal["task", "pair", "question"]
 
 
 class CurriculumConfig(Strict):
@@ -61,15 +61,6 @@ class CurriculumConfig(Strict):
     as a colour or a direction; families of one rule have one."""
     seed: Seed = 0
     """Seed of the pairs; the rules of the tasks do not depend on it."""
-    test_levels: tuple[CurriculumLevel, ...] | None = None
-    """Levels that `split_by=level` tests; null tests the highest."""
-    test_families: tuple[Text, ...] | None = None
-    """Families that `split_by=family` tests; null draws `test_fraction` of them."""
-
-    @property
-    def held_out_levels(self) -> frozenset[int]:
-        """The levels that a split by level tests."""
-        return frozenset(self.test_levels or (max(self.levels),))
 
 
 class DataConfig(Strict):
@@ -99,11 +90,10 @@ class DataConfig(Strict):
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
     split_by: SplitBy = "task"
     """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning;
-    `question` trains on the demonstrations of all tasks and tests their questions, as a solver may;
-    of the curriculum, `level` and `family` test levels or families that are not trained on."""
+    `question` trains on the demonstrations of all tasks and tests their questions, as a solver
+    may."""
     test_fraction: Fraction = 0.23
-    """Share of the tasks, of each task's pairs or of the families that is reported on; unused with
-    a file and by `level`."""
+    """Share of the tasks, or of each task's pairs, that is reported on; unused with a file."""
     val_fraction: Fraction = 0.1
     """Share of the others that chooses the checkpoint, of pairs except by `task`; unused with a
     file of three lists."""
@@ -125,27 +115,9 @@ class DataConfig(Strict):
     @model_validator(mode="after")
     def _file_splits_tasks(self) -> "DataConfig":
         if self.split is not None and self.split_by != "task":
-            why = "has all tasks on every side" if self.split_by == "pair" else "says that as well"
             raise ValueError(
-                "data.split=FILE names the tasks of each side, and "
-                f"data.split_by={self.split_by} {why}: leave one of them out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _curriculum_is_held_out(self) -> "DataConfig":
-        by_name = self.split_by in ("level", "family")
-        if by_name and self.source is not TaskSource.CURRICULUM:
-            raise ValueError(
-                f"data.split_by={self.split_by} is for data=curriculum alone: source "
-                f"{self.source} knows no {self.split_by} of a task"
-            )
-        levels, held = {*self.curriculum.levels}, self.curriculum.held_out_levels
-        if self.split_by == "level" and not held < levels:
-            raise ValueError(
-                f"data.split_by=level would train on levels {sorted(levels - held)} and test "
-                f"{sorted(held)} of data.curriculum.levels={sorted(levels)}: it needs both, such "
-                "as data.curriculum.levels=[1,2,3]"
+                f"data.split=FILE names tasks, and data.split_by={self.split_by} has all tasks on "
+                "every side: leave one of them out"
             )
         return self
 

@@ -10,7 +10,6 @@ from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.loss import loss_sums
 from raylab.arc.models import build_model
-from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, Logits
 from raylab.arc.models.layers import Dropout, Layer, Rotary
 from raylab.config.models import (
@@ -134,39 +133,16 @@ def test_demonstrations_matter(store: PairStore, name: str, side: str) -> None:
         assert differ(after.sizes[query], before.sizes[query])
 
 
-def with_size(grids: Grids, height: int, width: int) -> Grids:
-    """The same cells in rows of another width."""
-    order = torch.arange(grids.cells.shape[1]).expand_as(grids.cells)
-    sizes = torch.tensor([[height, width]]).expand_as(grids.sizes)
-    return grids._replace(rows=order // width, cols=order % width, sizes=sizes)
-
-
-def wide_and_tall(model: GridModel, context_pairs: int) -> tuple[Logits, Logits]:
-    """The logits of the same six cells, in a grid of 2 x 3 and in one of 3 x 2."""
-    grid = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    store = store_pairs([Task("t", (Pair(grid, grid), Pair(grid.T, grid.T)))])
-    batch = batch_of(store, [0], context_pairs)
-    wide, tall = (
-        predicted(model, batch._replace(target=with_size(batch.target, *size)))
-        for size in ((2, 3), (3, 2))
-    )
-    return wide, tall
-
-
 def test_every_architecture_is_told_the_size_that_it_writes(small_config: ModelConfig) -> None:
-    wide, tall = wide_and_tall(small_model(small_config), small_config.context_pairs)
+    """The same six cells are written in a grid of 2 x 3 and in one of 3 x 2."""
+    grid = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    pairs = Pair(grid, grid), Pair(grid, grid.reshape(3, 2)), Pair(grid.T, grid.T)
+    store, model = store_pairs([Task("t", pairs)]), small_model(small_config)
+    wide, tall = (
+        predicted(model, batch_of(store, [pair], small_config.context_pairs)) for pair in (0, 1)
+    )
     assert differ(wide.cells[:, 0], tall.cells[:, 0])
     assert close(wide.sizes, tall.sizes)
-
-
-@pytest.mark.parametrize("name", ["encoder_decoder", "decoder_only"])
-def test_nothing_but_the_code_of_the_size_tells_the_width(name: str) -> None:
-    model = small_model(SMALL_MODELS[name])
-    assert isinstance(model, AutoregressiveModel)
-    with torch.no_grad():
-        model.size_code.table.zero_()
-    wide, tall = wide_and_tall(model, 0)
-    assert torch.equal(wide.cells, tall.cells)
 
 
 # Padding and the other samples of a batch

@@ -17,11 +17,9 @@ from raylab.arc.optimisation import (
     MuonAndAdamW,
     build_callbacks,
     build_optimiser,
-    build_schedule,
     hidden_matrices,
     wsd_factor,
 )
-from raylab.arc.time_limit import Course
 from raylab.config.arc import TrainingConfig
 from raylab.config.jobs import TuneConfig
 from raylab.errors import ConfigError
@@ -39,16 +37,6 @@ def test_a_warm_up_a_stable_phase_and_a_decay() -> None:
     )
     constant = TrainingConfig(schedule="wsd", warmup=0, decay=0)
     assert {wsd_factor(step, 100, constant) for step in range(100)} == {1.0}
-
-
-def test_wsd_is_stepped_by_step_and_the_cosine_by_epoch() -> None:
-    def schedule(**training: Any) -> dict[str, Any]:
-        config = TrainingConfig(**training)
-        optimiser = build_optimiser(nn.Linear(2, 2), config, fused=True)
-        return build_schedule(optimiser, config, lambda: Course(10))
-
-    assert schedule(schedule="wsd")["interval"] == "step"
-    assert schedule()["interval"] == "epoch"
 
 
 def test_shares_beyond_the_run_and_a_training_without_an_end_are_refused() -> None:

@@ -1,13 +1,11 @@
 """The pairs of each side of a split, in one store. Importing this module does not import torch."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from raylab.arc.data.content import Seen, TaskSet, fingerprints
-from raylab.arc.data.curriculum.families import FAMILIES
-from raylab.arc.data.documents import require_names
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import (
@@ -15,16 +13,12 @@ from raylab.arc.data.split import (
     TEST,
     TRAIN,
     VAL,
-    draw,
-    share,
-    sides_by_question,
     sides_by_task,
     split_pairs,
-    stable_number,
+    split_questions,
 )
 from raylab.arc.data.store import Indices, PairStore, group_indices, store_pairs
 from raylab.config.arc import DataConfig, TaskSource
-from raylab.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Sides:
 
 
 def load_sides(config: DataConfig) -> Sides:
-    """Loads and splits the tasks of `config`: by task, pair, question, level or family.
+    """Loads and splits the tasks of `config`: by task, pair or question.
 
     The demonstrations of a query are demonstrations of its task on its own side; if pairs of a task
     are on several sides, they are its training pairs.
@@ -74,24 +68,16 @@ def load_sides(config: DataConfig) -> Sides:
     """
     tasks = load_tasks(config)
     groups, store = group_tasks(tasks, config.taxonomy), store_pairs(tasks)
-    contents, ids = fingerprints(store), store.task_ids
+    contents = fingerprints(store)
     if config.split_by == "task":
-        same = _same_rules(ids) if config.source is TaskSource.CURRICULUM else ()
+        same = _same_rules(store.task_ids) if config.source is TaskSource.CURRICULUM else ()
         sides = sides_by_task(tasks, groups, store, contents, config, same)
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
-        held_out = _held_out_tasks(ids, config)
-        by_question = config.split_by == "question"
-        sides = (
-            sides_by_question(store, contents, config)
-            if by_question
-            else split_pairs(store, contents, config, held_out)
-        )
-        at = [np.flatnonzero(store.task_of == task) for task in range(len(ids))]
-        shown = [
-            store.demonstrations[task] if ids[task] in held_out else own[sides[own] == TRAIN]
-            for task, own in enumerate(at)
-        ]
+        split = split_pairs if config.split_by == "pair" else split_questions
+        sides = split(store, contents, config)
+        own = [np.flatnonzero(store.task_of == task) for task in range(len(tasks))]
+        shown = [pairs[sides[pairs] == TRAIN] for pairs in own]
     train, val, test = (np.flatnonzero(sides == side) for side in (TRAIN, VAL, TEST))
     return Sides(
         replace(store, demonstrations=tuple(shown)),
@@ -110,36 +96,3 @@ def _same_rules(ids: Iterable[str]) -> list[frozenset[str]]:
         family, _, *variant = id_.split("-")
         classes.setdefault((family, *variant), set()).add(id_)
     return [frozenset(ids) for ids in classes.values()]
-
-
-def _held_out_tasks(ids: Collection[str], config: DataConfig) -> frozenset[str]:
-    """Returns the ids of the tasks that a split by level or family tests; none by pair.
-
-    Raises:
-        DataError: All of the tasks are tested, or none; or a family is unknown.
-    """
-    if config.split_by in ("pair", "question"):
-        return frozenset()
-    families, levels = ({id_: id_.split("-")[place] for id_ in ids} for place in (0, 1))
-    if config.split_by == "level":
-        keys, held = levels, {str(level) for level in config.curriculum.held_out_levels}
-    else:
-        keys, held = families, _held_out_families({*families.values()}, config)
-    tested = frozenset(id_ for id_, key in keys.items() if key in held)
-    if len(tested) in (0, len(keys)):
-        raise DataError(
-            f"data.split_by={config.split_by} tests {len(tested)} of {len(keys)} tasks "
-            f"({config.split_by}: {', '.join(sorted(held))}), and trains on the others: keep some "
-            "of both in data.tasks, data.every and data.curriculum"
-        )
-    return tested
-
-
-def _held_out_families(families: Collection[str], config: DataConfig) -> Collection[str]:
-    chosen = config.curriculum.test_families
-    if chosen is not None:
-        require_names(chosen, [*FAMILIES], "data.curriculum.test_families", "there is no family")
-        return chosen
-    seed, count = config.split_seed, share(len(families), config.test_fraction, 1)
-    ordered = sorted(families, key=lambda family: stable_number(seed, family))
-    return draw(ordered, count, seed, "family")

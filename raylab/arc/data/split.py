@@ -8,7 +8,7 @@ well.
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TypeVar
 
@@ -190,23 +190,14 @@ def sides_by_task(
 # By pair.
 
 
-def split_pairs(
-    store: PairStore,
-    contents: Indices,
-    config: DataConfig,
-    held_out: Collection[str] = frozenset(),
-) -> Indices:
+def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
     """Returns the side of each pair of the store, drawn within every task by `config.split_seed`.
 
     A task with n distinct pairs gives `round(n * test_fraction)` to the test, but at least one,
     and `round(m * val_fraction)` of the m others to validation, but at least one, or none with
     `config.select_on_test`. Pairs of a task with equal inputs, and pairs of any tasks with equal
-    content, count as one and stay on one side. The split does not depend on the order of tasks or
-    pairs.
-
-    Tasks with ids in `held_out` are on the test side with all of their pairs. The other tasks then
-    give pairs to validation alone, and their pairs that equal a held-out pair are left out, with a
-    logged warning. `contents` are the (pairs,) fingerprints.
+    (pairs,) `contents`, count as one and stay on one side. The split does not depend on the order
+    of tasks or pairs.
 
     Raises:
         DataError: A task has too few distinct pairs.
@@ -217,20 +208,13 @@ def split_pairs(
     own: dict[str, set[int]] = {id_: set() for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), classes, strict=True):
         own[store.task_ids[task]].add(number)
-    reserved = set[int]().union(*(own[id_] for id_ in held_out))
-    side_of = dict.fromkeys(reserved, TEST)
-    for task in sorted(own.keys() - held_out):
-        _draw_sides(task, own[task] - reserved, side_of, config, tested=not held_out)
-    sides = np.array([side_of[number] for number in classes])
-    if not held_out:
-        return sides
-    is_held_out = np.isin(store.task_ids, [*held_out])[store.task_of]
-    return _count_left_out(
-        np.where((sides == TEST) & ~is_held_out, LEFT_OUT, sides), "held-out tasks"
-    )
+    side_of: dict[int, int] = {}
+    for task in sorted(own):
+        _draw_sides(task, own[task], side_of, config)
+    return np.array([side_of[number] for number in classes])
 
 
-def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
+def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
     """Returns the side of each pair of the store: demonstrations train, and questions test.
 
     A share `config.val_fraction` of the tasks, but at least one, gives its last demonstration to
@@ -257,25 +241,15 @@ def sides_by_question(store: PairStore, contents: Indices, config: DataConfig) -
     return _leave_out_equal(sides, contents)
 
 
-def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
-    """Leaves out pairs that equal a pair of a later side, with a logged warning."""
-    for side in (VAL, TRAIN):
-        later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
-        sides = np.where((sides == side) & later, LEFT_OUT, sides)
-    return _count_left_out(sides, "another side")
-
-
-def _draw_sides(
-    task: str, own: set[int], side_of: dict[int, int], config: DataConfig, *, tested: bool
-) -> None:
+def _draw_sides(task: str, own: set[int], side_of: dict[int, int], config: DataConfig) -> None:
     """Puts the classes of equal pairs of a task on sides, unless another task has done so."""
-    needed, seed = sides_needed(config, tested=tested), config.split_seed
+    needed, seed = sides_needed(config), config.split_seed
     if len(own) < needed:
         raise DataError(
             f"task {task} has {len(own)} distinct pairs, and its split needs {needed} or "
             "more of every task: raise data.pairs_per_task, or leave the task out of data.tasks"
         )
-    test = share(len(own), config.test_fraction, needed - 1) if tested else 0
+    test = share(len(own), config.test_fraction, needed - 1)
     val = 0 if config.select_on_test else share(len(own) - test, config.val_fraction, 1)
     for side, size in ((TEST, test), (VAL, val), (TRAIN, len(own))):
         free = sorted(own - side_of.keys(), key=lambda number: stable_number(seed, str(number)))
@@ -289,16 +263,19 @@ def _draw_sides(
             )
 
 
-def _count_left_out(sides: Indices, elsewhere: str) -> Indices:
-    """Returns `sides`; warns of the pairs that are left out."""
+def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
+    """Leaves out pairs that equal a pair of a later side, with a logged warning."""
+    for side in (VAL, TRAIN):
+        later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
+        sides = np.where((sides == side) & later, LEFT_OUT, sides)
     if lost := int((sides == LEFT_OUT).sum()):
-        logger.warning("%d pairs are left out: they are equal to pairs of %s", lost, elsewhere)
+        logger.warning("%d pairs are left out: they are equal to pairs of another side", lost)
     return sides
 
 
-def sides_needed(config: DataConfig, *, tested: bool = True) -> int:
-    """Returns the number of sides that must not be empty: training, validation and test."""
-    return 1 + (not config.select_on_test) + tested
+def sides_needed(config: DataConfig) -> int:
+    """Returns the number of sides that must not be empty: 2 in the published protocol, else 3."""
+    return 2 if config.select_on_test else 3
 
 
 # The draw.

@@ -5,16 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raylab.arc.data.content import fingerprints
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.split import LEFT_OUT, TEST, TRAIN, VAL, split_pairs
-from raylab.arc.data.store import Indices, store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.store import Indices
+from raylab.arc.data.tasks import Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
-from tests.arc.conftest import RandomTasks, least_form
+from tests.arc.conftest import least_form
 
 
 def curriculum(pairs: int = 8, /, *, seed: int = 0, **data: Any) -> DataConfig:
@@ -58,27 +56,9 @@ def test_a_pair_depends_on_seed_task_and_index_alone() -> None:
         assert task.id == drawn.id
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            {"curriculum": {"families": ["recolor"]}},
-            r"families: there is no family recolor \(nearest: recolour\)",
-        ),
-        (
-            {"split_by": "family", "curriculum": {"test_families": ["sorted"]}},
-            r"test_families: there is no family sorted \(nearest: sort\)",
-        ),
-        (
-            {"split_by": "family", "curriculum": {"test_families": ["crop"]}},
-            r"tests 0 of 15 tasks \(family: crop\)",
-        ),
-        ({"split_by": "level", "tasks": ["sort-3-01"]}, r"tests 1 of 1 tasks \(level: 3\)"),
-    ],
-)
-def test_what_is_unknown_or_leaves_no_side_is_refused(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        load_sides(curriculum(**data))
+def test_unknown_families_are_refused() -> None:
+    with pytest.raises(DataError, match=r"there is no family recolor \(nearest: recolour\)"):
+        load_tasks(curriculum(curriculum={"families": ["recolor"]}))
 
 
 def every_side(sides: Sides) -> list[Indices]:
@@ -93,55 +73,12 @@ def parts(sides: Sides, *places: int) -> list[set[tuple[str, ...]]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("split_by", "options", "place", "held_out"),
-    [
-        ("level", {}, 1, {("3",)}),
-        ("level", {"test_levels": (1, 2)}, 1, {("1",), ("2",)}),
-        ("family", {"test_families": ("sort",)}, 0, {("sort",)}),
-        ("family", {}, 0, None),
-    ],
-)
-def test_what_is_held_out_is_neither_trained_on_nor_chosen_on(
-    split_by: str, options: dict[str, Any], place: int, held_out: set[tuple[str]] | None
-) -> None:
-    data = curriculum(20, split_by=split_by, curriculum=options)
-    sides = load_sides(data)
-    train, val, test = parts(sides, place)
-    assert val == train and not train & test
-    assert held_out in (None, test) and len(test) == len(held_out or "1")
-    own = sides.store.task_of
-    assert len(sides.test) == 20 * len(sides.tasks_of(sides.test))
-    # 20 * 0.1 = 2 pairs of a task validate, or more where pairs have equal content.
-    assert min(np.bincount(own[sides.val])[own[sides.train]]) >= 2
-    assert len(sides.val) < 3 * len(sides.tasks_of(sides.train))
-    trained, chosen, tested = ({*sides.contents[side].tolist()} for side in every_side(sides))
-    assert not trained & chosen and not (trained | chosen) & tested
-    published = load_sides(data.model_copy(update={"select_on_test": True}))
-    assert published.val.tolist() == published.test.tolist() == sides.test.tolist()
-
-
 def test_the_levels_of_a_rule_stay_on_one_side_of_a_split_by_task() -> None:
     families = {"families": ("recolour", "shift", "tile"), "variants": 3}
     sides = load_sides(curriculum(8, split_by="task", curriculum=families))
     train, val, test = parts(sides, 0, 2)
     assert not train & val and not (train | val) & test
     assert len(train | val | test) == 8
-
-
-def test_pairs_of_held_out_tasks_are_not_trained_on_under_another_name(
-    random_tasks: RandomTasks, caplog: pytest.LogCaptureFixture
-) -> None:
-    held, own = random_tasks(2, demonstrations=10, questions=0)
-    recoloured = [Pair(9 - pair.input, 9 - pair.output) for pair in held.demonstrations[:3]]
-    tasks = [Task("held", held.demonstrations), Task("own", (*recoloured, *own.demonstrations))]
-    store = store_pairs(tasks)
-    sides = split_pairs(store, fingerprints(store), DataConfig(), {"held"})
-    # 10 * 0.1 = 1 validates.
-    assert sides[:10].tolist() == [TEST] * 10
-    assert sides[10:13].tolist() == [LEFT_OUT] * 3
-    assert sorted(sides[13:].tolist()) == [TRAIN] * 9 + [VAL]
-    assert "3 pairs are left out" in caplog.text
 
 
 def test_tasks_of_different_sides_share_no_pair_up_to_colours_and_symmetries() -> None:
