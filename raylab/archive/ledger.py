@@ -47,11 +47,7 @@ LOGGER = logging.getLogger(__name__)
 # Statements are built once, because that takes longer than to execute them.
 _LOCKED_RUN = select(RUNS).where(RUNS.c.id == bindparam("of_run")).with_for_update()
 _SET_COST = update(RUNS).where(RUNS.c.id == bindparam("of_run"))
-_KEYS = CALLS.c.key.in_(bindparam("keys", expanding=True))
-_STATES = select(
-    *(CALLS.c[name] for name in ("key", "state", "claim", "run_id", "owner", "held"))
-).where(_KEYS)
-_ANSWERED = select(CALLS).where(_KEYS, CALLS.c.state == ANSWERED)
+_ROWS = select(CALLS).where(CALLS.c.key.in_(bindparam("keys", expanding=True)))
 _DROP = delete(CALLS).where(
     CALLS.c.state == SENT,
     CALLS.c.key == bindparam("of_key"),
@@ -195,7 +191,7 @@ class Ledger:
         self, connection: Connection, cost: RunCost, endings: Sequence[AnswerRow | EndRow]
     ) -> tuple[RunCost, set[str]]:
         """Ends claims; returns the cost after that, and the claims that others ended."""
-        rows = _states(connection, [ending.key for ending in endings])
+        rows = _find_calls(connection, [ending.key for ending in endings])
         for ending in endings:
             row = rows.get(ending.key)
             if row is not None and (row.claim, row.state) == (ending.claim, SENT):
@@ -215,14 +211,14 @@ class Ledger:
     ) -> tuple[RunCost, dict[str, Refusal]]:
         """Grants the claims that are neither answered nor in flight nor beyond the budget."""
         rows = self._look_up(connection, [claim.key for claim in claims])
-        answers = _answers(connection, rows)
         refused: dict[str, Refusal] = {}
         new: dict[str, ClaimRow] = {}
         for claim in claims:
-            if claim.key in answers:
-                refused[claim.claim] = answers[claim.key]
-            elif claim.key in rows:
-                if rows[claim.key].claim != claim.claim:
+            row = rows.get(claim.key)
+            if row is not None and row.state == ANSWERED:
+                refused[claim.claim] = unseal(CallRow, row)
+            elif row is not None:
+                if row.claim != claim.claim:
                     refused[claim.claim] = None
             elif not self._covers(cost.spent + claim.most):
                 refused[claim.claim] = RunCost(cost.billed, cost.uncertain)
@@ -249,13 +245,13 @@ class Ledger:
 
     def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
         """Returns the rows of calls, after the claims of runs without an owner are ended."""
-        rows = _states(connection, keys)
+        rows = _find_calls(connection, keys)
         in_flight = [row for row in rows.values() if row.state == SENT]
         others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
         for run_id, owner in sorted(others):
             if not _is_owned(connection, self._database, run_id):
                 _give(connection, run_id, former=owner)
-        return _states(connection, keys) if others else rows
+        return _find_calls(connection, keys) if others else rows
 
     def _covers(self, cost: Cost) -> bool:
         tokens, money = self._budget.tokens, self._budget.money
@@ -373,16 +369,8 @@ def _set_cost(connection: Connection, run_id: int, cost: RunCost, **more: str | 
     connection.execute(_SET_COST, {"of_run": run_id, "cost": asdict(cost), **more})
 
 
-def _states(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
-    return {row.key: row for row in connection.execute(_STATES, {"keys": keys})}
-
-
-def _answers(connection: Connection, rows: Mapping[str, AnyRow]) -> dict[str, CallRow]:
-    """Returns the answered calls among some."""
-    if all(row.state == SENT for row in rows.values()):
-        return {}
-    answered = connection.execute(_ANSWERED, {"keys": list(rows)})
-    return {row.key: unseal(CallRow, row) for row in answered}
+def _find_calls(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
+    return {row.key: row for row in connection.execute(_ROWS, {"keys": keys})}
 
 
 def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:

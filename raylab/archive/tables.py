@@ -33,7 +33,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.types import DateTime
 
 from raylab.archive.records import CallRow, CaseHead, CaseRow, Cost, DecisionRow, RunCost, RunRow
 from raylab.errors import ArchiveError
@@ -94,27 +93,25 @@ class Json(TypeDecorator[Any]):
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A time with its zone; ISO 8601 text in UTC on SQLite, which has no such type."""
+    """A time with its zone, as ISO 8601 text in UTC, which sorts like the times."""
 
-    impl = String(32).with_variant(DateTime(timezone=True), "postgresql")
+    impl = String(32)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
         """Returns the time as text."""
         return None if value is None else utc_text(value)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Returns the time in UTC; raises ForeignContentError if the stored value is none."""
-        if value is None or isinstance(value, datetime):
-            return value and value.astimezone(UTC)
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """Returns the time; raises ForeignContentError if the text is no time."""
         try:
-            return datetime.fromisoformat(value).astimezone(UTC)
+            return None if value is None else datetime.fromisoformat(value)
         except (TypeError, ValueError) as error:
             raise ForeignContentError(str(error)) from error
 
 
 def utc_text(time: datetime) -> str:
-    """Returns a time in UTC as ISO 8601 with microseconds; the fixed length makes it sort as text.
+    """Returns a time in UTC as ISO 8601 with microseconds, a text of fixed length.
 
     Raises:
         ValueError: It has no zone.

@@ -97,9 +97,9 @@ def test_cases_are_kept_once_and_in_order(archive: Archive):
 
 
 ALTERED = {
-    "cases": ("description = 'another'", "body = '{}'", "status = 'failed'", "sequence = 7"),
-    "decisions": ("reviewer = 'eve'", "body = 'no JSON'", "status = 'human'"),
-    "calls": ("text = 'another'", "prompt_tokens = 1", "cost = 0", "created = :later"),
+    "cases": ("description = 'another'", "body = '{}'", "sequence = 7"),
+    "decisions": ("reviewer = 'eve'", "body = 'no JSON'"),
+    "calls": ("text = 'another'", "cost = 0", "created = :later"),
 }
 
 
@@ -150,17 +150,6 @@ def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3_000_000
-
-
-def test_cases_come_while_another_writes(archive: Archive, archive_url: str):
-    archive.run("r").add_cases([case_row(f"c{index}") for index in range(4)])
-    seen: list[str] = []
-    with Archive.open(archive_url) as other:
-        for current in archive.run("r").cases():
-            seen.append(current.case.case)
-            if current.case.sequence <= 4:
-                other.run("r").add_cases([case_row(f"late{current.case.sequence}")])
-    assert seen == ["c0", "c1", "c2", "c3", "late1", "late2", "late3", "late4"]
 
 
 def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):

@@ -18,6 +18,7 @@ from raylab.archive.ledger import (
     Ownership,
 )
 from raylab.archive.records import Cost, RunCost
+from raylab.archive.tables import SENT
 from raylab.llm import wire
 from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.wire import Failure
@@ -190,7 +191,12 @@ def any_usage_is_believed() -> Patches:
 @_plant
 def archived_calls_are_not_looked_up() -> Patches:
     yield patch.object(CallJournal, "get", AsyncMock(return_value=None))
-    yield patch.object(ledger, "_answers", lambda *_: {})
+    real = Ledger._look_up
+
+    def look_up(*given: Any) -> dict[str, Any]:
+        return {key: row for key, row in real(*given).items() if row.state == SENT}
+
+    yield patch.object(Ledger, "_look_up", look_up)
 
 
 @_plant
