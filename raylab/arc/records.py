@@ -1,4 +1,4 @@
-"""The records that training, scoring and picturing leave. Reports read them without torch."""
+"""The records of trainings, scores and pictures, which reports read without torch."""
 
 from collections.abc import Mapping
 from statistics import fmean
@@ -16,7 +16,7 @@ NEW_IN_SPLIT = {
     "pair": "pairs (of tasks that were trained on)",
     "question": "questions (of tasks whose demonstrations were trained on)",
 }
-"""What is held out by each `data.split_by`, in words."""
+"""The held-out side of each `data.split_by`, in words."""
 
 GridRows = tuple[tuple[int, ...], ...]
 """The rows of an ARC grid, colours 0..9."""
@@ -75,7 +75,7 @@ class Epoch(Part):
 
 
 class BestEpoch(Epoch):
-    """The epoch with the best value of what was monitored; among equals the latest."""
+    """The epoch with the best value of the monitored metric; among equals the latest."""
 
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the validation tasks."""
@@ -160,14 +160,14 @@ class TrainingMetrics(Record):
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the same validation tasks."""
     test: HeldOut | None = None
-    """Figures of the best epoch on the test side; None before the training ended, in the trials of
-    a sweep."""
+    """Figures of the best epoch on the test side; None until it is tested, and in the trials of a
+    sweep that are not the best."""
     before: HeldOut | None = None
     """Figures on the same test side of the checkpoint that the training started from; None without
     `init_from`, and where `test` is None."""
 
     @property
-    def reported(self) -> HeldOut:
+    def result(self) -> HeldOut:
         """The figures to report: on the test tasks, or without them on the validation tasks."""
         return self.test or HeldOut(
             side="validation",
@@ -232,7 +232,7 @@ class VotesScore(AttemptScore):
 
 
 class TrainedScore(Part):
-    """The cost of test-time training."""
+    """The cost and the effect of test-time training."""
 
     before: AttemptScore | None
     """The score without it; None unless it was asked for."""
@@ -258,7 +258,7 @@ class PrizeScore(AttemptScore):
     sizes_by_rule: float | None = None
     """Share of the views' answers in the size of the size rule; None of a rule and a submission."""
     trained: TrainedScore | None = None
-    """What training on each task's demonstrations cost and changed; None without any."""
+    """Test-time training; None without any."""
 
 
 class EvaluationMetrics(Record):

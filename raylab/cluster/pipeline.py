@@ -204,7 +204,7 @@ def _print_outcome(run: Run) -> None:
     print_tables(
         summary_table(models),
         models={name: m.best.model_dump(mode="json") for name, m in models.items()},
-        reported={name: m.reported.model_dump(mode="json") for name, m in models.items()},
+        reported={name: m.result.model_dump(mode="json") for name, m in models.items()},
     )
     log_quality(quality)
     log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))

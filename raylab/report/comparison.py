@@ -107,7 +107,7 @@ def report_runs(config: ReportConfig) -> None:
     run.finish()
     print_tables(
         *page.tables,
-        models={label: metrics.reported.metrics for label, metrics in comparison.models.items()},
+        models={label: metrics.result.metrics for label, metrics in comparison.models.items()},
         scores=comparison.scores,
         differences=comparison.differences,
     )
@@ -242,7 +242,7 @@ def _findings(comparison: Comparison) -> Iterator[str]:
     """Yields what each kind of result says, in a sentence."""
     models = comparison.models
     if "models" in comparison.caveats:
-        solved = {label: model.reported.metrics["solve_rate"] for label, model in models.items()}
+        solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
         if len(solved) > 1:
             yield f"Solved free-running, each on tasks of its own: {_rank(solved, percent)}."
     elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):

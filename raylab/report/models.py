@@ -66,7 +66,7 @@ def rule_label(rule: str) -> str:
 
 def side_of(models: Models) -> str:
     """Names the tasks that the figures of models are on, and says whether they chose the epoch."""
-    return " or ".join(sorted({model.reported.name for model in models.values()}))
+    return " or ".join(sorted({model.result.name for model in models.values()}))
 
 
 def accuracy_phrase(metric: str) -> str:
@@ -79,13 +79,13 @@ def accuracy_phrase(metric: str) -> str:
 
 def find_leader(models: Models, metric: str) -> tuple[str, str, str]:
     """Returns the best model on a metric, its value, and the best rule as the end of a phrase."""
-    name = max(models, key=lambda name: models[name].reported.metrics[metric])
-    return name, percent(models[name].reported.metrics[metric]), rule_phrase(models[name], metric)
+    name = max(models, key=lambda name: models[name].result.metrics[metric])
+    return name, percent(models[name].result.metrics[metric]), rule_phrase(models[name], metric)
 
 
 def rule_phrase(model: TrainingMetrics, metric: str) -> str:
     """Returns the best rule on the tasks of a model as the end of a phrase; empty without one."""
-    rule = best_rule(model.reported.rules, metric)
+    rule = best_rule(model.result.rules, metric)
     return "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
 
 
@@ -97,7 +97,7 @@ def summary_table(models: Models) -> Table:
     labels = _labels(models)
     rows: list[Row] = []
     for label, model in zip(labels, models.values(), strict=True):
-        rows.append([shorten(label, LONGEST_NAME), *_summary_cells(model.reported.metrics)])
+        rows.append([shorten(label, LONGEST_NAME), *_summary_cells(model.result.metrics)])
         if model.before is not None:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
     rows.append(RULE)
@@ -133,7 +133,7 @@ def score_table(models: Models) -> Table:
 
     Where models have tasks of their own, the best values of all rules on each are one row.
     """
-    present = {key for model in models.values() for key in model.reported.metrics}
+    present = {key for model in models.values() for key in model.result.metrics}
     labels = {
         key: SHORT_LABELS.get(key, metric.label)
         for key, metric in GRID_METRICS.items()
@@ -144,9 +144,9 @@ def score_table(models: Models) -> Table:
         [
             name,
             *(
-                _with_skill(value, model.reported.rules, key, BEST if value == best[key] else "")
+                _with_skill(value, model.result.rules, key, BEST if value == best[key] else "")
                 for key in labels
-                for value in [model.reported.metrics.get(key)]
+                for value in [model.result.metrics.get(key)]
             ),
         ]
         for name, model in zip(_labels(models), models.values(), strict=True)
@@ -170,7 +170,7 @@ def score_table(models: Models) -> Table:
 
 def training_table(models: Models) -> Table:
     """Returns the facts about the training of each model."""
-    sides = {model.reported.name for model in models.values()}
+    sides = {model.result.name for model in models.values()}
     return Table(
         "Training",
         [
@@ -181,9 +181,9 @@ def training_table(models: Models) -> Table:
         [
             [
                 name,
-                *([model.reported.name] if len(sides) > 1 else []),
+                *([model.result.name] if len(sides) > 1 else []),
                 str(model.best.epoch),
-                number(model.reported.metrics.get(LOSS)),
+                number(model.result.metrics.get(LOSS)),
                 number(model.best.train_loss),
                 f"{model.last.samples_per_second:.1f}",
                 f"{model.parameters:,}",
@@ -195,7 +195,7 @@ def training_table(models: Models) -> Table:
 
 def _find_best(models: Models, metric: str) -> float | None:
     """Returns the best value of a metric; None if all are equal or neither end is better."""
-    values = [model.reported.metrics.get(metric) for model in models.values()]
+    values = [model.result.metrics.get(metric) for model in models.values()]
     distinct = {value for value in values if value is not None}
     comparable = len(distinct) > 1 and GRID_METRICS[metric].higher_is_better
     return max(distinct) if comparable else None
@@ -204,9 +204,9 @@ def _find_best(models: Models, metric: str) -> float | None:
 def group_table(models: Models) -> Table:
     """Returns metrics of each group of tasks, with the compositional gap, beside the rules."""
     rules = next(
-        (model.reported.group_rules for model in models.values() if model.reported.group_rules), {}
+        (model.result.group_rules for model in models.values() if model.result.group_rules), {}
     )
-    groups = dict.fromkeys(group for model in models.values() for group in model.reported.groups)
+    groups = dict.fromkeys(group for model in models.values() for group in model.result.groups)
     rows: list[Row] = []
     for group in groups:
         rows += [*_group_rows(group, models, rules.get(group, {})), RULE]
@@ -222,7 +222,7 @@ def group_table(models: Models) -> Table:
 
 def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
     """Returns the mean over tasks before and after a fine-tuning, then the tasks by their gain."""
-    before, after = metrics.before, metrics.reported
+    before, after = metrics.before, metrics.result
     assert before is not None
     tasks = [(task, had, after.by_task[task]) for task, had in before.by_task.items()]
 
@@ -282,7 +282,7 @@ def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
     """Returns distinct metrics of the rules by the end of their labels: the model, or nothing."""
     distinct: dict[str, RuleMetrics] = {}
     for name, model in models.items():
-        if (rules := model.reported.rules) and rules not in distinct.values():
+        if (rules := model.result.rules) and rules not in distinct.values():
             distinct[name] = rules
     return {f" ({name})" if len(distinct) > 1 else "": rules for name, rules in distinct.items()}
 
@@ -290,9 +290,9 @@ def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
 def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:
     """Yields a row for each model, then for each rule; the first one names the group."""
     present = {
-        name: model.reported.groups[group]
+        name: model.result.groups[group]
         for name, model in models.items()
-        if group in model.reported.groups
+        if group in model.result.groups
     }
     grids = str(next(iter(present.values())).grids)
     label = group

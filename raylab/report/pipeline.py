@@ -103,7 +103,7 @@ def _summarize_tree(name: str, quality: Quality) -> str:
 def _summarize_models(models: Models) -> Iterator[str]:
     tuned = [name for name, model in models.items() if model.before]
     for name in tuned:
-        before, after = models[name].before, models[name].reported
+        before, after = models[name].before, models[name].result
         assert before is not None
         had, has = (percent(own.metrics["solve_rate"]) for own in (before, after))
         yield (
@@ -111,7 +111,7 @@ def _summarize_models(models: Models) -> Iterator[str]:
             f"(free-running){rule_phrase(models[name], 'solve_rate')}."
         )
     if not tuned:
-        side = " or ".join(sorted({model.reported.side for model in models.values()}))
+        side = " or ".join(sorted({model.result.side for model in models.values()}))
         name, share, rule = find_leader(models, "solve_rate")
         yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
     if forced := {name: model for name, model in models.items() if model.teacher_forced}:
@@ -147,7 +147,7 @@ def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> I
     unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
     if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
-    if any(model.reported.chosen_on for model in models.values()):
+    if any(model.result.chosen_on for model in models.values()):
         yield (
             f"Figures are on the {side_of(models)}: the best of that many epochs, and too good "
             "for other tasks."
@@ -160,7 +160,7 @@ def _training_sections(models: Models, monitor: str) -> Iterator[Section]:
     histories = {name: model.rows for name, model in models.items()}
     blocks = [curves(histories, monitor), training_table(models)]
     yield Section("curves", "Learning curves", blocks, page_only=True)
-    if any(model.reported.groups for model in models.values()):
+    if any(model.result.groups for model in models.values()):
         blocks = [group_table(models), COMPOSITIONAL_GAP]
         yield Section("groups", "By category of task", blocks, page_only=True)
 
@@ -172,7 +172,7 @@ def _fine_tuning(models: Models) -> Iterator[Section]:
 
 
 def _examples_section(examples: Sequence[Example], models: Models, metric: str) -> Section:
-    metrics = {name: model.reported.metrics for name, model in models.items()}
+    metrics = {name: model.result.metrics for name, model in models.items()}
     names = dict.fromkeys(name for example in examples for name in example.predictions)
     best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
     solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)

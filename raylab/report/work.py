@@ -1,4 +1,4 @@
-"""Progress of work in parts: what is done of how many, and how long the rest will take."""
+"""Progress of work in parts: the amount done, the total, and the remaining time."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from raylab.printable import duration
 from raylab.workers import listening
 
 LINE_SECONDS, LOOK_SECONDS = 30.0, 0.5
-"""Longest time without a line, and without a look at what is done."""
+"""Longest time between lines, and between looks at the progress."""
 
 
 @contextmanager
@@ -21,9 +21,9 @@ def watch(total: int, noun: str, parts: int | None = None) -> Generator["Progres
     """Prints a line at least every `LINE_SECONDS` while in use.
 
     Args:
-        total: What is to be done, more than 0.
-        noun: Its name in the plural, such as `tasks`.
-        parts: Number of parts of about like size that do it; None takes `total`.
+        total: The amount of work, more than 0.
+        noun: Its unit in the plural, such as `tasks`.
+        parts: Number of parts of similar size; None takes `total`.
     """
     work, over = Progress(total, noun, parts or total), threading.Event()
     beat = partial(work.beat, over)
@@ -32,7 +32,7 @@ def watch(total: int, noun: str, parts: int | None = None) -> Generator["Progres
 
 
 class Progress:
-    """What is done of some work, with its clock."""
+    """The progress of some work, with its clock."""
 
     def __init__(self, total: int, noun: str, parts: int) -> None:
         """Starts the clock; see `watch`."""
@@ -41,11 +41,11 @@ class Progress:
         self._start = time.monotonic()
 
     def advance(self, share: float) -> None:
-        """Notes which share of the part under way is done."""
+        """Records the share of the current part that is done."""
         self._share = share
 
     def end(self, done: int, message: str = "", **fields: Any) -> None:
-        """Adds what a part did, and tells its message if it has one."""
+        """Adds the work of a part, and prints its message if it has one."""
         self._done, self._share = self._done + done, 0.0
         if message:
             width = len(str(self._total))
@@ -53,7 +53,7 @@ class Progress:
             self._tell(line, figures=message, **fields)
 
     def beat(self, over: threading.Event) -> None:
-        """Tells what is done until the event is set."""
+        """Prints the progress until the event is set."""
         while not over.wait(min(LOOK_SECONDS, LINE_SECONDS)):
             seconds = time.monotonic() - self._start
             share = (self._done + self._share * self._of_part) / self._total

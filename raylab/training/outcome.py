@@ -69,7 +69,7 @@ def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> 
     print_tables(
         summary_table(models),
         models={config.model.architecture: best.model_dump(mode="json")},
-        reported=metrics.reported.model_dump(mode="json"),
+        reported=metrics.result.model_dump(mode="json"),
         before=None if metrics.before is None else metrics.before.model_dump(mode="json"),
     )
     checkpoint = str(run / best.checkpoint)

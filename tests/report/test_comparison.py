@@ -58,7 +58,7 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     names = every_kind(tmp_path, content())
     comparison = compared(tmp_path, *names)
     models = comparison.models.items()
-    grids = {label: model.reported.metrics["grid_accuracy"] for label, model in models}
+    grids = {label: model.result.metrics["grid_accuracy"] for label, model in models}
     assert grids == {"trained": 0.25, "swept (best trial)": 0.5, "piped/champion": 0.75}
     assert list(comparison.scores) == ["scored/trained", "piped/champion", "piped/small"]
     # Kinds of which there is one run have nothing to differ from.

@@ -1,10 +1,10 @@
 """Test-time training: a copy of a model learns from the demonstrations of one task.
 
-Each demonstration, left out of the context in turn, is a query, in several views of the task.
-Either all weights learn, or adapters (Hu et al. 2021, *LoRA*): to the weight of each linear layer a
-product of two thin matrices is added, the first of them 0 at the start. PyTorch's parametrizations
-add it to any module with linear layers, also where code reads a layer's weight; wrapping layers, as
-`peft` does, would not.
+Each demonstration in turn is left out of the context and becomes a query, in several views of the
+task. Either all weights learn, or adapters (Hu et al. 2021, *LoRA*): the product of two thin
+matrices, of which the first starts at 0, is added to the weight of each linear layer. PyTorch's
+parametrizations also apply where code reads a layer's weight; layers wrapped as in `peft` would
+not.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ DOWN = ".parametrizations.weight.0.down"
 
 
 class Specialist(NamedTuple):
-    """What training on a task changed in a model, and what it cost."""
+    """The weights that training on a task changed, and the number of its steps."""
 
     file: bytes
     """All weights, or the adapters, as a file that torch loads with `weights_only`."""
@@ -49,7 +49,7 @@ class LowRank(nn.Module):
     """The adapter of a weight."""
 
     def __init__(self, weight: Tensor, rank: int) -> None:
-        """Adapts (N, M) weights by a product of rank `rank`, or of their own if that is less."""
+        """Adapts (N, M) weights by a product of rank `rank`, at most N and M."""
         super().__init__()
         rows, columns = weight.shape
         rank = min(rank, rows, columns)
@@ -72,19 +72,19 @@ def train_on_task(
 ) -> Specialist:
     """Trains a model on the demonstrations of a task; its questions are not read.
 
-    The model is in evaluation mode afterwards, with what it learnt in plain weights. What is drawn
-    depends on the task and `votes.seed` alone.
+    Afterwards the model is in evaluation mode, with the adapters folded into its weights. Random
+    draws depend only on the task and `votes.seed`.
 
     Args:
         model: a copy that may change, on the device.
         task: a task with a demonstration or more.
         training: steps or seconds, learning rate, rank and views.
         votes: how views are drawn.
-        demonstrations: demonstrations to show with each other one.
+        demonstrations: demonstrations in the context of each query.
         device: the device to train on.
 
     Raises:
-        ConfigError: there are adapters to train, and the model has no linear layer.
+        ConfigError: `rank` is set, and the model has no linear layer.
         NonFiniteLossError: the loss became NaN or infinite.
     """
     seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4]) ^ votes.seed
@@ -111,7 +111,7 @@ def train_on_task(
 
 
 def become_specialist(model: GridModel, file: Place) -> None:
-    """Gives a model what a task changed in it.
+    """Gives a model the weights of a specialist.
 
     Raises:
         CheckpointError: The file is broken, or of another model.
@@ -141,8 +141,8 @@ def _adapt(model: nn.Module, rank: int) -> None:
     layers = _linear_layers(model)
     if not layers:
         raise ConfigError(
-            "scoring.test_time_training.rank is of adapters of linear layers, and the model has "
-            "none: set it to null"
+            "scoring.test_time_training.rank needs linear layers, and the model has none: set it "
+            "to null"
         )
     model.requires_grad_(False)
     adapters = [LowRank(layer.weight, rank) for layer in layers]
@@ -151,7 +151,7 @@ def _adapt(model: nn.Module, rank: int) -> None:
 
 
 def _fold(model: nn.Module) -> None:
-    """Puts what adapters learnt into the weights of their layers; the model is to answer then."""
+    """Adds the adapters to the weights of their layers; switches to evaluation mode."""
     model.eval()
     for layer in _linear_layers(model):
         if parametrize.is_parametrized(layer, "weight"):
@@ -161,7 +161,7 @@ def _fold(model: nn.Module) -> None:
 def _steps(
     task: Task, training: TaskTrainingConfig, votes: VotesConfig, demonstrations: int
 ) -> Iterator[TrainingStep]:
-    """Yields training steps without end: passes over all demonstrations in all views."""
+    """Yields the steps of endless passes over all demonstrations in all views."""
     shown = Task(task.id, task.demonstrations)
     store = store_pairs(
         [view.task(shown) for view in draw_views(shown, training.augmentations, votes)]
@@ -189,7 +189,7 @@ def _fit(
     task: str,
     device: torch.device,
 ) -> int:
-    """Returns the number of steps made, at least one, until their number or the time is reached."""
+    """Trains for the configured steps or seconds, at least one step; returns the steps made."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.Adam(weights, lr=training.lr)
     defaults = TrainingConfig()

@@ -38,7 +38,7 @@ Answerer = Callable[[Batch], Answers]
 Solved = tuple[TaskAnswers, bytes | None]
 """The answers to a task, and the specialist to keep, as a file's content."""
 QUERIES = 2048
-"""Most views of test inputs that are in memory at once."""
+"""Most views of test inputs in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def solve(
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> list[Solved]:
-    """Answers tasks of a generation, in the process that calls.
+    """Answers tasks of a generation in this process.
 
     Args:
         exam: the posed tasks.
@@ -87,7 +87,7 @@ def _specialise(
     scoring: ScoringConfig,
     device: torch.device,
 ) -> Solved:
-    """Answers a task after the model was trained on its demonstrations, and before if asked to."""
+    """Answers a task after training on its demonstrations, and with `before` also without it."""
     training, shown = scoring.test_time_training, checkpoint.model.context_pairs
     assert training is not None
     model, before = model_on(checkpoint, device), tuple[QuestionAnswers, ...]()
@@ -120,8 +120,8 @@ def answer_tasks(
 ) -> list[TaskAnswers]:
     """Answers the questions of tasks in every view, at least two of each.
 
-    All views are decoded together, in batches of like length. Tells `raylab.workers.advance` which
-    share of the input cells is done.
+    Views are decoded in batches of similar lengths. Reports the share of the input cells that is
+    done to `raylab.workers.advance`.
 
     Args:
         answer: the model, on the device.
@@ -147,27 +147,27 @@ def answer_tasks(
     with autocast_on(device):
         return [
             answers
-            for part in _parts(posed, views)
-            for answers in _answer_part(answer_and_tell, part, scoring, demonstrations)
+            for chunk in _split(posed, views)
+            for answers in _answer_chunk(answer_and_tell, chunk, scoring, demonstrations)
         ]
 
 
-def _parts(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
-    """Yields the tasks in parts of at most `QUERIES` queries, or of one task."""
-    part: list[Task] = []
+def _split(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
+    """Yields chunks of at most `QUERIES` queries, or of one task."""
+    chunk: list[Task] = []
     queries = 0
     for task in posed:
         more = views * len(task.questions)
-        if part and queries + more > QUERIES:
-            yield part
-            part, queries = [], 0
-        part.append(task)
+        if chunk and queries + more > QUERIES:
+            yield chunk
+            chunk, queries = [], 0
+        chunk.append(task)
         queries += more
-    if part:
-        yield part
+    if chunk:
+        yield chunk
 
 
-def _answer_part(
+def _answer_chunk(
     answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
     start, answered = time.monotonic(), dict[int, tuple[GridRows, float, bool]]()

@@ -77,13 +77,13 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
             ),
             "seconds": statistics.fmean(own.seconds for own in answered),
             "sizes_by_rule": _sizes_by_rule(answered, views),
-            "trained": _trained(answered, solutions, views),
+            "trained": _summarize_training(answered, solutions, views),
         }
     )
 
 
 def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
-    """Returns the score of every rule that learns nothing."""
+    """Returns the score of each rule that learns nothing."""
     scores: dict[str, list[TaskScore]] = {rule: [] for rule in RULES}
     for task in tasks:
         if task.id in solutions:
@@ -136,7 +136,7 @@ def _mean(scores: Collection[TaskScore]) -> AttemptScore:
 def _of_both(
     scores: Collection[TaskScore], figure: Callable[[Iterable[float]], float]
 ) -> AttemptScore:
-    """Returns a figure of the shares of tasks, of either count of attempts."""
+    """Returns a figure of the tasks' shares, for one and for two attempts."""
     return AttemptScore(
         first_attempt=figure(score.first_attempt for score in scores),
         two_attempts=figure(score.two_attempts for score in scores),
@@ -150,7 +150,7 @@ def _sizes_by_rule(answered: Sequence[TaskAnswers], views: int) -> float | None:
     return None if None in flags else statistics.fmean(flag is True for flag in flags)
 
 
-def _trained(
+def _summarize_training(
     answered: Sequence[TaskAnswers], solutions: Solutions, views: int
 ) -> TrainedScore | None:
     trained = {answers.task: answers.trained for answers in answered if answers.trained}

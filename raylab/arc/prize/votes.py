@@ -1,4 +1,4 @@
-"""Views of a task, the answers of a model to them, and the two attempts that they vote for.
+"""Views of a task, the answers of a model in them, and the votes for two attempts.
 
 A view is the task under another symmetry, in other colours, and in another order.
 """
@@ -28,9 +28,9 @@ def as_rows(grid: Grid) -> GridRows:
 def draw_views(task: Task, count: int, votes: VotesConfig) -> list[Redrawing]:
     """Returns the first `count` views of a task; the first of all is the task as it is.
 
-    They depend on the id of the task, the number of its demonstrations and `votes` alone, and those
-    of a smaller count are the first of a larger. Symmetries come in blocks, each a random order of
-    all eight; permutations of the colours and orders are independent and uniform.
+    They depend only on the id of the task, the number of its demonstrations and `votes`. Fewer
+    views are the first of more. Symmetries come in blocks, each a random order of all eight;
+    permutations of the colours and of the demonstrations are independent and uniform.
     """
     id_hash = int.from_bytes(hashlib.sha256(task.id.encode()).digest())
     rng = np.random.default_rng([votes.seed, id_hash])
@@ -52,7 +52,7 @@ def draw_views(task: Task, count: int, votes: VotesConfig) -> list[Redrawing]:
 
 
 class ViewAnswer(Part):
-    """The answer in one view, brought back to the task as it is."""
+    """The answer in one view, transformed back."""
 
     candidate: NonNegativeInt
     """Its position among the candidates of the question."""
@@ -91,14 +91,14 @@ class QuestionAnswers(Part):
     def attempts(self, views: int) -> tuple[GridRows, GridRows]:
         """Returns the two attempts that the first `views` vote for.
 
-        Candidates are ranked by the number of their views, then by the mean log-likelihood in
-        them, then by their first view; where all agree both attempts are the same. One view has no
-        votes: the attempts are the answer to the task as it is, and that in the second view.
+        Candidates are ranked by their number of views, then by their mean log-likelihood, then by
+        their first view; if all views agree, both attempts are the same. A single view has no vote:
+        the attempts are the answers in the first and the second view.
         """
         if views == 1:
             chosen = [view.candidate for view in self.views[:ATTEMPTS]]
         else:
-            chosen = _ranked(self.views[:views])[:ATTEMPTS]
+            chosen = _rank(self.views[:views])[:ATTEMPTS]
         return self.candidates[chosen[0]], self.candidates[chosen[-1]]
 
 
@@ -120,9 +120,9 @@ class TaskAnswers(Record):
     questions: tuple[QuestionAnswers, ...]
     """By test input."""
     seconds: float
-    """Time of all answers; tasks that are answered together share it equally."""
+    """Time of its answers; tasks that are answered together share their time equally."""
     trained: TaskTraining | None = None
-    """What training on the task cost; None without any."""
+    """The cost of training on the task; None without any."""
 
 
 def curve_views(views: int) -> list[int]:
@@ -130,10 +130,10 @@ def curve_views(views: int) -> list[int]:
     return [1 << power for power in range((views - 1).bit_length())] + [views]
 
 
-def _ranked(views: Sequence[ViewAnswer]) -> list[int]:
+def _rank(views: Sequence[ViewAnswer]) -> list[int]:
     """Returns the candidates of some views, best first."""
     votes: dict[int, list[float]] = {}
     for view in views:
         votes.setdefault(view.candidate, []).append(view.log_likelihood)
-    # A stable sort: of equals the first leads.
+    # The sort is stable, so that of equal candidates the first leads.
     return sorted(votes, key=lambda at: (-len(votes[at]), -math.fsum(votes[at]) / len(votes[at])))

@@ -1,6 +1,6 @@
 """The scoring of a batch, shared by validation in training and by evaluation.
 
-Whatever a model answers with, it is handed no target: `Batch.without_outputs` holds none.
+Models answer `Batch.without_outputs`, which holds no target.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from raylab.arc.models.base import GridModel, Logits, exact_matches, overlay
 
 
 class Prediction(NamedTuple):
-    """The cells that a model is scored by, and whether it solves its queries."""
+    """The predicted cells, and which queries are solved."""
 
     cells: Tensor
     """(B, T) int64: the colour of each target cell, `PAD` where the model paints none."""
@@ -27,14 +27,15 @@ class Prediction(NamedTuple):
     solved: Tensor
     """(B,) bool: the free-running answer is the output."""
     logits: Logits | None = None
-    """Those of `forward`, if predicting needed them."""
+    """The output of `forward`, if it was computed."""
 
 
 def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) -> Tensor:
     """Predicts B queries and returns their counts, (B, counts) int64 in the order of `Count`.
 
-    A model that writes cell by cell predicts them teacher-forced, as in the published protocol, and
-    any other in the size that it answers in. Free-running answers decide which grids are solved.
+    A model that writes cell by cell is teacher-forced, as in the published protocol; any other
+    predicts the cells of the size that it answers in. Free-running answers decide which grids are
+    solved.
 
     Args:
         model: a model in evaluation mode, on the device of the batch.
@@ -58,22 +59,22 @@ def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) 
 
 
 def predict(model: GridModel, batch: Batch) -> Prediction:
-    """Returns what a model is scored by, of a batch on its device."""
-    return _forced(model, batch) if model.teacher_forced else _free_running(model, batch)
+    """Returns the predictions of a model for a batch on its device."""
+    return _predict_forced(model, batch) if model.teacher_forced else _predict_free(model, batch)
 
 
-def _forced(model: GridModel, batch: Batch) -> Prediction:
-    """Predicts cells teacher-forced, and decodes what can be solved."""
+def _predict_forced(model: GridModel, batch: Batch) -> Prediction:
+    """Predicts cells teacher-forced, and decodes the queries that can be solved."""
     logits, target = model(batch), batch.target
     cells = logits.cells.argmax(dim=-1)
     sizes = model.choose_sizes(batch.without_outputs, logits.sizes)
     right_size = (sizes.sides == target.sizes).all(dim=1)
     right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
-    right = solved(model, batch, right_size & right_cells)
+    right = find_solved(model, batch, right_size & right_cells)
     return Prediction(cells, right_size, sizes.by_rule, right, logits)
 
 
-def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
+def find_solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
     """Returns (B,) bool, True where the answer of a teacher-forced model is the output.
 
     Only `candidates`, (B,) bool, are decoded: those with the right size and, under teacher forcing,
@@ -88,8 +89,8 @@ def solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
     return right
 
 
-def _free_running(model: GridModel, batch: Batch) -> Prediction:
-    """Returns the answers; target cells that lie outside of one get `PAD`."""
+def _predict_free(model: GridModel, batch: Batch) -> Prediction:
+    """Returns the free-running answers, with `PAD` in target cells that they lack."""
     answers, target = model.answers(batch.without_outputs), batch.target
     return Prediction(
         overlay(answers.grids, target),

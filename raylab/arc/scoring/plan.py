@@ -20,7 +20,6 @@ from raylab.arc.scoring.units import (
     Units,
     choose_units,
     part_seen,
-    refuse_equal_file_names,
     scores_by_pair,
     seen_pairs,
 )
@@ -77,8 +76,8 @@ class ScorePlan(Record):
     scoring: ScoringConfig
     units: Units
     seen: frozenset[int] = Field(default=frozenset(), exclude=True)
-    """Fingerprints of pairs that are not scored; none unless `data.split_by=pair`. They are read
-    from the checkpoints each time, not from the file."""
+    """Fingerprints of pairs that are not scored, with `data.split_by=pair`; read from the
+    checkpoints each time and not kept in the file."""
 
     @property
     def unit_of_task(self) -> dict[str, str]:
@@ -92,7 +91,7 @@ class ScorePlan(Record):
 
     @property
     def by_pair(self) -> bool:
-        """True if what was seen is left out by pair and not by task."""
+        """True if seen pairs are left out instead of seen tasks."""
         return any(scores_by_pair(data, self.scoring) for data in self.generations.values())
 
     def tasks_in(self, generation: str) -> tuple[Task, ...]:
@@ -151,9 +150,9 @@ def unit_file(folder: str, pair: ModelOnGeneration, unit: str, suffix: str = "js
 
 
 def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[str, Checkpoint]:
-    """Reads the checkpoints at URIs by model, and makes each model once.
+    """Reads the checkpoints at URIs by model, and builds each model once.
 
-    So none is refused after others were scored.
+    A checkpoint that cannot be used is refused before any model is scored.
 
     Raises:
         CheckpointError: One cannot be used, or is of a class that `scoring` does not name.
@@ -201,11 +200,11 @@ def _archive_name(generation: str, data: DataConfig) -> str:
 
 
 def plan_evaluation(config: EvaluateConfig) -> Scoring:
-    """Plans the scores of `config`, and then opens its run; a mistake leaves no run.
+    """Plans the scores of `config` and opens its run; an error leaves no run behind.
 
     Raises:
-        RunError: A model or the run cannot be used, its scores are of other checkpoints, or no
-            specialist of a model is where they are to be read.
+        RunError: A model or the run cannot be used, the run holds scores of other checkpoints, or
+            a model has no specialist in the configured run.
         DataError: The tasks cannot be used, none is left to score, or none has a test input.
         CheckpointError: A checkpoint cannot be used.
         ConfigError: The generations cannot be used.
@@ -220,7 +219,7 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
 
 
 def open_run(scoring: Scoring, config: EvaluateConfig) -> Scoring:
-    """Opens the run of a plan that was only made so far, and writes the plan.
+    """Opens the run of a plan and writes the plan into it.
 
     Raises:
         RunError: The run cannot be used.
@@ -232,7 +231,6 @@ def _require_questions(config: EvaluateConfig) -> None:
     if scores_by_pair(config.data, config.scoring):
         return
     tasks = load_tasks(config.data, unanswered=True)
-    refuse_equal_file_names(task.id for task in tasks)
     if not any(task.questions for task in tasks):
         raise DataError(
             f"no task of data.source={config.data.source} has a test input: score its pairs "
@@ -266,17 +264,17 @@ def plan_scoring(
 ) -> Scoring:
     """Plans the scores; writes nothing.
 
-    All models are scored on the same tasks: those that none of them was trained on or chosen on,
-    or all with `scoring.include_seen`; with `data.select_on_test` also those that one was chosen
-    on. With `data.split_by=pair` they are scored on all tasks instead, and there on the pairs that
-    none of them has seen. A tree that was begun keeps its units.
+    All models are scored on the same tasks: those that none of them was trained on or chosen on
+    (with `data.select_on_test` only trained on), or all with `scoring.include_seen`. With
+    `data.split_by=pair` they are scored on all tasks, but only on the pairs that none of them has
+    seen. A tree that was begun keeps its units.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
         generations: As in `EvaluateConfig`.
         data: The tasks.
         scoring: The unit of a file and the metric that is its accuracy.
-        tree: The run that the scores belong to, whose configuration is the same each time.
+        tree: The run that the scores belong to.
         subdir: Directory of the tree within the run.
         trained: False if the files are answers and no checkpoints.
 

@@ -1,4 +1,4 @@
-"""What is scored: the tasks and pairs that a model has not seen, and the units of their scores."""
+"""The tasks and pairs to score, which no model has seen, and the units of their scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +9,6 @@ from raylab.arc.data.content import TaskSet, fingerprint_tasks
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.trained_models import file_name
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import DataError
 from raylab.log import log_line
@@ -19,10 +18,9 @@ Units = Mapping[str, tuple[str, ...]]
 
 
 def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
-    """Returns tasks whose seen pairs, where they have some, are the demonstrations.
+    """Returns tasks with their seen pairs as demonstrations and the others as questions.
 
-    All other pairs of such a task are its questions. Tasks of which all pairs were seen are left
-    out.
+    Tasks without a seen pair stay as they are; tasks with only seen pairs are left out.
     """
     if not seen:
         return tuple(tasks)
@@ -41,7 +39,7 @@ def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
 def choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
-    """Chooses what to score of the tasks of `data`: what no model has seen, or all; says what.
+    """Chooses the tasks of `data` that no model has seen, or all, and logs their number.
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
@@ -75,12 +73,12 @@ def choose_units(
 
 
 def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
-    """Returns True if what was seen is left out by pair and not by task."""
+    """Returns True if seen pairs are left out instead of seen tasks."""
     return data.split_by == "pair" and not scoring.include_seen
 
 
 def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
-    """Returns what models were trained on and, unless `data.select_on_test`, chosen on."""
+    """Returns the tasks that models trained on and, unless `data.select_on_test`, were chosen on."""
     seen = TaskSet()
     for checkpoint in checkpoints.values():
         seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
@@ -90,7 +88,7 @@ def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> Task
 def seen_pairs(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> frozenset[int]:
-    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`."""
+    """Returns the fingerprints of the pairs to leave out, if seen pairs are left out."""
     by_pair = scores_by_pair(data, scoring)
     return _seen_tasks(checkpoints, data).pairs if by_pair else frozenset()
 
@@ -99,21 +97,4 @@ def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -
     units: dict[str, list[str]] = {}
     for task, group in group_tasks(tasks, data.taxonomy).items():
         units.setdefault(task if scoring.unit == "task" else group, []).append(task)
-    refuse_equal_file_names(units)
     return {unit: tuple(units[unit]) for unit in sorted(units)}
-
-
-def refuse_equal_file_names(units: Iterable[str]) -> None:
-    """Checks that the names of units or tasks differ as those of files.
-
-    Raises:
-        DataError: Two do not.
-    """
-    taken: dict[str, str] = {}
-    for unit in units:
-        other = taken.setdefault(file_name(unit).casefold(), unit)
-        if other != unit:
-            raise DataError(
-                f"the {unit!r} and the {other!r} would both be scored in {file_name(unit)}.json: "
-                "rename one of them"
-            )
