@@ -1,5 +1,6 @@
 """The records of a sweep: its trials by rank, and the failures."""
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -26,10 +27,17 @@ Drawn = dict[str, Scalar]
 
 
 def describe(drawn: Drawn) -> str:
-    """Returns a draw on one line: the architecture, then its keys, numbers to three digits."""
+    """Returns a draw on one line: the architecture, then its keys."""
     keys = [key for key in drawn if key != ARCHITECTURE]
-    values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
+    values = [f"{key.rpartition('.')[2]}={show_value(drawn[key])}" for key in keys]
     return " ".join([str(drawn[ARCHITECTURE]), *values])
+
+
+def show_value(value: Scalar) -> str:
+    """Returns a value as on the command line, a number with three digits."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
@@ -83,6 +91,11 @@ class Trial(Part):
     """The result; None if it failed or finished no epoch."""
     failure: str | None
     """The reason why it failed; None for other trials."""
+
+    @property
+    def id(self) -> str:
+        """Its id in Ray Tune, with which its name begins."""
+        return self.trial.partition("-")[0]
 
     @property
     def description(self) -> str:
@@ -183,7 +196,3 @@ def _read_drawn(space: SearchSpace, record: RunRecord) -> Drawn:
         **{key: config[key] for key in (f"training.{name}" for name in space.training)},
     }
     return space.drop_constants(drawn)
-
-
-def _short(value: Scalar) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

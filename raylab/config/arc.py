@@ -233,7 +233,6 @@ class TrainingConfig(Strict):
 
 ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]
 """A metric that a score tree is about."""
-SYMMETRIES = 8
 MOST_VIEWS = 4096
 
 
@@ -250,16 +249,6 @@ class VotesConfig(Strict):
     """Views differ in the order of the demonstrations, and so in those that a model is shown."""
     seed: Seed = 307
     """Seed of the views; those of fewer views are the first of more."""
-
-    @model_validator(mode="after")
-    def _views_differ(self) -> "VotesConfig":
-        most = SYMMETRIES if self.symmetries else 1
-        if self.views > most and not self.colours and not self.orders:
-            raise ValueError(
-                f"{self.views} views, but without colours and orders there are {most}: set one of "
-                f"them to true, or views={most}"
-            )
-        return self
 
 
 class TaskTrainingConfig(Strict):

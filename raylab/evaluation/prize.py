@@ -1,6 +1,6 @@
-"""Scoring as ARC Prize does, wherever `Workers` answer.
+"""Scoring as ARC Prize does, by `Workers`.
 
-Tasks are answered first, a file each, and then scored: an answered task is never answered again.
+Tasks are answered first, in a file each, and then scored. No task is answered twice.
 """
 
 from collections import defaultdict
@@ -57,7 +57,7 @@ PairAnswers = Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]]
 
 
 def run_submission(config: EvaluateConfig) -> None:
-    """Scores the submission of `config` on the tasks as published, as a model of its file's name.
+    """Scores the submission of `config` on the published tasks; its file names the model.
 
     Raises:
         DataError: The submission or the tasks cannot be used.
@@ -75,23 +75,23 @@ def run_submission(config: EvaluateConfig) -> None:
 
 
 def run_prize(planned: Scoring, workers: Workers) -> None:
-    """Answers the tasks that have no answer yet, and then scores all.
+    """Answers the tasks that have no answer yet, then scores all.
 
     Raises:
-        RaylabError: It failed for a reason that the user can act on.
+        RaylabError: The evaluation failed for a reason that the user can act on.
     """
     scoring, tree = planned.plan.scoring, planned.tree
 
-    def keep(pair: ModelOnGeneration, solved: Sequence[Solved]) -> tuple[str, dict[str, float]]:
+    def keep(pair: ModelOnGeneration, solved: Sequence[Solved]) -> str:
         def write(answers: TaskAnswers, specialist: bytes | None) -> None:
-            # First, so that a task with answers has its specialist too.
+            # Written first, so that a task with answers has its specialist.
             if specialist is not None:
                 (tree / unit_file(SPECIALISTS, pair, answers.task, "pt")).write(specialist)
             tree.write_record(answers, unit_file(ANSWERS, pair, answers.task))
 
         in_threads(write, *zip(*solved, strict=True))
         workers.count("tasks", len(solved))
-        return f"{pluralize(len(solved), 'task')} answered", {}
+        return f"{pluralize(len(solved), 'task')} answered"
 
     missing = missing_units(planned, ANSWERS, sorted(planned.plan.unit_of_task))
     exam = Exam(

@@ -1,10 +1,9 @@
 """Scoring of models on generations of tasks by `Workers`.
 
-A call scores one model on some units of one generation. Its files are written when it ends, so a
-run that was killed resumes with the rest.
+A call scores one model on some units of one generation. Its files are written when it ends, so that
+a killed run continues with the others.
 """
 
-import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import Any
@@ -28,12 +27,12 @@ from raylab.tracking import track
 from raylab.workers import Workers
 
 PAIRS = "pairs of model and generation"
-Keep = Callable[[ModelOnGeneration, Any], tuple[str, dict[str, float]]]
-"""Writes the files of a result; returns a message and figures for its line."""
+Keep = Callable[[ModelOnGeneration, Any], str]
+"""Writes the files of a result; returns a message."""
 
 
 def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> None:
-    """Scores the models of `config` where scores are missing; writes and prints the metrics.
+    """Computes the missing scores of the models of `config`; writes and prints the metrics.
 
     Args:
         config: Configuration of the job.
@@ -66,8 +65,8 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
 def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     """Scores the missing units of a plan; returns the means of all.
 
-    The rules that learn nothing are scored once on the same pairs. Their scores lie beside the
-    tree, because rules are no models.
+    The rules that learn nothing are scored once on the same pairs. Rules are no models, so their
+    scores are stored beside the tree.
 
     Raises:
         RaylabError: The scoring failed for a reason that the user can act on.
@@ -76,17 +75,13 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     missing = missing_units(planned, planned.subdir, plan.units)
     means = {pair: read_accuracy(planned, pair) for pair in plan.pairs if pair not in missing}
 
-    def keep(
-        pair: ModelOnGeneration, result: tuple[dict[str, UnitScore], float]
-    ) -> tuple[str, dict[str, float]]:
-        scores, seconds = result
+    def keep(pair: ModelOnGeneration, scores: dict[str, UnitScore]) -> str:
         write_scores(planned, pair, scores)
         workers.count("pairs", 1)
         workers.count("tasks", sum(len(plan.units[unit]) for unit in scores))
-        mean, units = read_accuracy(planned, pair), pluralize(len(plan.units), plan.scoring.unit)
-        means[pair] = mean
-        message = f"{metric} {percent(mean)} over {units}, {seconds:.1f} s"
-        return message, {"accuracy": mean, "seconds": seconds}
+        means[pair] = read_accuracy(planned, pair)
+        units = pluralize(len(plan.units), plan.scoring.unit)
+        return f"{metric} {percent(means[pair])} over {units}"
 
     run_calls(planned, workers, missing, score_generation, plan, keep)
     return EvaluationMetrics(
@@ -106,15 +101,15 @@ def run_calls(
     keep: Keep,
     size: int | None = None,
 ) -> None:
-    """Calls a function for missing units, and keeps the results as they come.
+    """Calls a function for missing units, and keeps each result as it arrives.
 
     Args:
         planned: The plan and its run.
         workers: Where the function is called.
         missing: Units or tasks without a file.
-        function: Takes what is common, a pair of model and generation, its units or tasks, the
-            checkpoint and the share of the machine.
-        common: What all calls share.
+        function: Takes `common`, a pair of model and generation, its units or tasks, the checkpoint
+            and the share of the machine.
+        common: An argument of all calls.
         keep: Writes the files of a result.
         size: Most tasks of a call, which then counts tasks. None gives a call all units of a pair,
             and counts pairs.
@@ -134,14 +129,9 @@ def run_calls(
     ends = workers.run(function, calls)
     with watch(left, noun, parts=len(calls)) as progress, closing(ends):
         for ((model, generation), units), result in ends:
-            message, figures = keep((model, generation), result)
-            progress.end(
-                len(units) if size else 1,
-                f"{model} on {generation}: {message}",
-                model=model,
-                generation=generation,
-                **figures,
-            )
+            message = f"{model} on {generation}: {keep((model, generation), result)}"
+            done = len(units) if size else 1
+            progress.end(done, message, model=model, generation=generation)
 
 
 def _calls(
@@ -173,17 +163,16 @@ def score_generation(
     units: Collection[str],
     checkpoint: Checkpoint,
     share: ClusterConfig,
-) -> tuple[dict[str, UnitScore], float]:
-    """Scores a model on units of a generation in this process; returns the seconds too.
+) -> dict[str, UnitScore]:
+    """Scores a model on units of a generation in this process.
 
     Raises:
         RaylabError: The tasks or the checkpoint cannot be used.
     """
-    start, device = time.monotonic(), use_share(share)
+    device = use_share(share)
     unit_of = {task: unit for task, unit in plan.unit_of_task.items() if unit in units}
     tasks = [task for task in plan.tasks_in(pair[1]) if task.id in unit_of]
-    scores = score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
-    return scores, time.monotonic() - start
+    return score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
 
 
 def _rules(planned: Scoring, workers: Workers) -> RuleScores:

@@ -89,16 +89,15 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     scores = _flatten(metrics.prize)
     trained = [score.trained for *_, score in scores if score.trained]
     before = any(training.before for training in trained)
-    columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
-    columns += [Column("test outputs", page_only=True), "attempt 1", "two attempts"]
+    columns: list[Column | str] = ["model", Column("generation", text=True)]
+    columns += [Column("tasks", page_only=True), Column("test outputs", page_only=True)]
+    columns += ["attempt 1", "two attempts"]
     columns += ["before, attempt 1", "before, two"] if before else []
-    work = ["steps a task", "training, s a task"] if trained else []
-    work += ["sizes by rule", "answers, s a task"]
-    columns += [Column(label, page_only=True) for label in work]
+    columns += [Column(f"{key} a task", page_only=True) for key in ("steps", "seconds") if trained]
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
         f"Mean share of a task's test outputs that is solved{_seen_tasks(metrics)}",
-        columns,
+        [*columns, Column("sizes by rule", page_only=True), "answers, s a task"],
         [
             [*names, *_cells(score, before, bool(trained))]
             for *names, score in [*scores, *_flatten(rules)]

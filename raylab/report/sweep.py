@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from raylab.arc.sweep import SweepMetrics
+from raylab.arc.sweep import SweepMetrics, show_value
 from raylab.config.search import Domain, SearchSpace
 from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
 from raylab.printable import join_names, pluralize
@@ -56,9 +56,9 @@ def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
     values = {"architecture": join_names([*space.model], 12)}
     values |= {key: _describe(domain) for key, domain in _select_domains(space).items()}
     return Table(
-        "What was searched",
+        "Values searched, and those of the best trial",
         ["key", Column("searched", text=True), Column("best trial", text=True)],
-        [[key, searched, str(best.get(key, "-"))] for key, searched in values.items()],
+        [[key, text, show_value(best.get(key, "-"))] for key, text in values.items()],
     )
 
 
@@ -70,7 +70,7 @@ def _select_domains(space: SearchSpace) -> dict[str, Domain]:
 
 def _describe(domain: Domain) -> str:
     if domain.choice is not None:
-        return ", ".join(map(str, domain.choice))
+        return ", ".join(map(show_value, domain.choice))
     low, high = domain.bounds
     return f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
 
@@ -85,7 +85,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
     label = label_of(monitor)
     notes = f"Solved (free-running) and {label}, in [0, 1], of each trial at its best epoch."
-    trial, run = Column("trial", text=True), Column("run", text=True, page_only=True)
+    trial, run = Column("trial", text=True), Column("id", text=True, page_only=True)
     names = ("solved", label, "skill", "epoch", "epochs", "parameters")
     figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
@@ -108,7 +108,7 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
     trial = sweep.trials[place]
     if (trained := trial.trained) is None:
         reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.trial]
+        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.id]
     over = skill(trained.score, sweep.rules, monitor)
     is_best = place == 0 and _stands_out(sweep, monitor)
     return [
@@ -120,7 +120,7 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
         str(trained.epoch),
         str(trained.epochs),
         f"{trained.parameters:,}",
-        trial.trial,
+        trial.id,
     ]
 
 

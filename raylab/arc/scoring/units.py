@@ -78,7 +78,7 @@ def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
 
 
 def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
-    """Returns the tasks that models trained on and, unless `data.select_on_test`, were chosen on."""
+    """Returns the tasks on which models trained and, unless `data.select_on_test`, were chosen."""
     seen = TaskSet()
     for checkpoint in checkpoints.values():
         seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)

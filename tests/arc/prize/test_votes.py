@@ -94,12 +94,6 @@ def test_a_kind_of_view_can_be_left_out(kind: str, random_tasks: RandomTasks):
     assert (len({view.order for view in views}) == 1) == (kind == "orders")
 
 
-def test_more_views_than_there_are_different_ones_are_refused():
-    assert VotesConfig(views=8, colours=False, orders=False).views == 8
-    with pytest.raises(ValueError, match="there are 8"):
-        VotesConfig(views=9, colours=False, orders=False)
-
-
 @pytest.mark.parametrize(("views", "answers"), [(1, 2), (16, 16)])
 def test_every_view_of_an_identity_votes_for_the_input(
     views: int, answers: int, random_tasks: RandomTasks
