@@ -139,7 +139,7 @@ def _calls(
 ) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
     """Returns the arguments of the calls; reads the checkpoints that planning did not."""
     plan = planned.plan
-    uris = {model: plan.models[model].checkpoint for model, _ in missing}
+    uris = {model: planned.models[model] for model, _ in missing}
     checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
     shared = {model: workers.put(checkpoints[model]) for model in uris}
     common = workers.put(common)

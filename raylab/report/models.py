@@ -1,7 +1,7 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
 from raylab.grid_metrics import (
@@ -15,10 +15,9 @@ from raylab.grid_metrics import (
     label_of,
     skill,
 )
-from raylab.printable import duration, join_names
+from raylab.printable import duration
 from raylab.report.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
 
-SKILL_NOTE = "beside each share the skill over the best rule"
 FREE_MARK = "‡"
 """Mark of models whose figures are all free-running."""
 SHORT_LABELS = {
@@ -30,19 +29,20 @@ SHORT_LABELS = {
     "cell_accuracy": "cell",
     "transformation_f1": "change F1",
     "copy_rate": "copied",
+    "compositional_gap": "gap",
     GAP_RATE: "tasks with gap",
 }
 """Labels of metrics above the columns of a page; others have their own."""
-GROUP_COLUMNS = {
-    "solve_rate": "solved, free-running",
-    "shape_accuracy": "shape, free-running",
-    "cell_accuracy": "cell",
-    "grid_accuracy": "grid",
-    "compositional_gap": "gap",
-    GAP_RATE: "tasks with gap",
-    "change_recall": "change recall",
-}
-"""Labels of the metrics of a group of tasks, free-running ones first."""
+GROUP_METRICS = (
+    "solve_rate",
+    "shape_accuracy",
+    "cell_accuracy",
+    "grid_accuracy",
+    "compositional_gap",
+    GAP_RATE,
+    "change_recall",
+)
+"""The metrics of a group of tasks, free-running ones first."""
 SUMMARY = {
     "solve_rate": "solved\n%",
     "grid_accuracy": "grid\n%",
@@ -94,10 +94,10 @@ def summary_table(models: Models) -> Table:
 
     It fits a terminal of 80 columns. A fine-tuned model has the figures before it as well.
     """
-    labels = _labels(models)
     rows: list[Row] = []
-    for label, model in zip(labels, models.values(), strict=True):
-        rows.append([shorten(label, LONGEST_NAME), *_summary_cells(model.result.metrics)])
+    for name, model in models.items():
+        label = shorten(_label(name, model), LONGEST_NAME)
+        rows.append([label, *_summary_cells(model.result.metrics)])
         if model.before is not None:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
     rows.append(RULE)
@@ -106,20 +106,30 @@ def summary_table(models: Models) -> Table:
         rows.append([shorten(f"best rule{name}", LONGEST_NAME), *_summary_cells(best)])
     return Table(
         f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
-        f"{_free_note(labels)}",
+        f"{_explain_mark(models)}",
         ["", *SUMMARY.values()],
         rows,
     )
 
 
-def _labels(models: Models) -> list[str]:
-    return [
-        name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
-    ]
+def _label(name: str, model: TrainingMetrics) -> str:
+    return name if model.teacher_forced else f"{name} {FREE_MARK}"
 
 
-def _free_note(labels: Sequence[str]) -> str:
-    return f"; {FREE_MARK} all free-running" if any(FREE_MARK in label for label in labels) else ""
+def _explain_mark(models: Models) -> str:
+    is_shown = any(not model.teacher_forced for model in models.values())
+    return f"; {FREE_MARK} all free-running" if is_shown else ""
+
+
+def _explain_shares(models: Models) -> str:
+    return (
+        f"Solved and shape are free-running, all others teacher-forced{_explain_mark(models)}. "
+        "Beside each share, the skill over the best rule, (model - best rule) / (1 - best rule)."
+    )
+
+
+def _short_label(metric: str) -> str:
+    return SHORT_LABELS.get(metric, label_of(metric))
 
 
 def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
@@ -135,21 +145,21 @@ def score_table(models: Models) -> Table:
     """
     present = {key for model in models.values() for key in model.result.metrics}
     labels = {
-        key: SHORT_LABELS.get(key, metric.label)
+        key: _short_label(key)
         for key, metric in GRID_METRICS.items()
         if metric.compared and key in present
     }
     best = {key: _find_best(models, key) for key in labels}
     rows: list[Row] = [
         [
-            name,
+            _label(name, model),
             *(
                 _with_skill(value, model.result.rules, key, BEST if value == best[key] else "")
                 for key in labels
                 for value in [model.result.metrics.get(key)]
             ),
         ]
-        for name, model in zip(_labels(models), models.values(), strict=True)
+        for name, model in models.items()
     ]
     rows.append(RULE)
     for name, rules in _distinct_rules(models).items():
@@ -162,8 +172,7 @@ def score_table(models: Models) -> Table:
         f"Scores at the best epoch, on the {side_of(models)}",
         ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
         rows,
-        "Solved and shape are free-running, all others teacher-forced but for models with "
-        f"{FREE_MARK}; {SKILL_NOTE}, (model - best rule) / (1 - best rule).",
+        _explain_shares(models),
         dense=True,
     )
 
@@ -202,21 +211,16 @@ def _find_best(models: Models, metric: str) -> float | None:
 
 
 def group_table(models: Models) -> Table:
-    """Returns metrics of each group of tasks, with the compositional gap, beside the rules."""
-    rules = next(
-        (model.result.group_rules for model in models.values() if model.result.group_rules), {}
-    )
-    groups = dict.fromkeys(group for model in models.values() for group in model.result.groups)
+    """Returns metrics of each group of the tasks that all models share, beside the rules."""
+    shared = next(iter(models.values())).result
     rows: list[Row] = []
-    for group in groups:
-        rows += [*_group_rows(group, models, rules.get(group, {})), RULE]
-    free = [name for name, model in models.items() if not model.teacher_forced]
+    for group in shared.groups:
+        rows += [*_group_rows(group, models, shared.group_rules.get(group, {})), RULE]
     return Table(
-        f"By group of tasks, at the best epoch, on the {side_of(models)}; teacher-forced unless "
-        f"stated{f', of {join_names(free)} free-running' if free else ''}"
-        f"{f'; {SKILL_NOTE}' if rules else ''}",
-        ["group", Column("model", text=True), "grids", *GROUP_COLUMNS.values()],
+        f"By group of tasks, at the best epoch, on the {side_of(models)}",
+        ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
         rows,
+        _explain_shares(models),
     )
 
 
@@ -239,9 +243,10 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
     ]
     return Table(
         f"{name} before → after fine-tuning, on the {after.name}",
-        ["task", "pairs", *(GROUP_COLUMNS[key] for key in FINE_TUNING)],
+        ["task", "pairs", *map(_short_label, FINE_TUNING)],
         [rows[0], RULE, *rows[1:]],
-        f"The first model was trained on {before.trained_pairs} of these {before.pairs} pairs.",
+        "Solved is free-running. The first model was trained on "
+        f"{before.trained_pairs} of these {before.pairs} pairs.",
     )
 
 
@@ -289,23 +294,18 @@ def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
 
 def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:
     """Yields a row for each model, then for each rule; the first one names the group."""
-    present = {
-        name: model.result.groups[group]
-        for name, model in models.items()
-        if group in model.result.groups
-    }
-    grids = str(next(iter(present.values())).grids)
-    label = group
-    for name, figures in present.items():
-        shades = {"solve_rate": figures.metrics.get("solve_rate")}
+    figures = {_label(name, model): model.result.groups[group] for name, model in models.items()}
+    label, grids = group, str(next(iter(figures.values())).grids)
+    for name, own in figures.items():
+        shades = {"solve_rate": own.metrics["solve_rate"]}
         cells = (
-            _with_skill(figures.metrics.get(key), rules, key, shade=shades.get(key))
-            for key in GROUP_COLUMNS
+            _with_skill(own.metrics[key], rules, key, shade=shades.get(key))
+            for key in GROUP_METRICS
         )
-        yield [label, name, str(figures.grids), *cells]
+        yield [label, name, grids, *cells]
         label = ""
     for rule, metrics in rules.items():
-        yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_COLUMNS)]
+        yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_METRICS)]
 
 
 def _with_skill(

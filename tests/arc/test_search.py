@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from raylab.arc.search import Draws, rungs, trial_config
-from raylab.arc.sweep import Drawn, TrialFailure, describe, name_trial, rank_trials
+from raylab.arc.sweep import Drawn, TrialFailure, name_trial, rank_trials
 from raylab.config.jobs import TuneConfig
 from raylab.config.models import CustomConfig, DecoderOnlyConfig
 from raylab.runs.run import Run
@@ -126,16 +126,12 @@ def sweep_of(restarts: object, **changes: object) -> TuneConfig:
         # The published restarts after 6, 12, 18 ... epochs: of five epochs of grace the next is 6.
         (None, {}, (6, 18, 54)),
         (None, {"grace_epochs": 7}, (12, 36)),
-        (None, {"reduction_factor": 2, "training": {"epochs": 48}}, (6, 12, 24)),
         # Restarts after 3, 6, 9, 12 ..., after 6, 12 ... and after 12, 24 ... epochs.
         ({"choice": [3, 6, 12]}, {}, (12, 36)),
-        # After 2, 4, 6 ... and after 3, 6 ...
-        ({"integer": [2, 3]}, {"grace_epochs": 1}, (6, 18, 54)),
         # One cosine over the whole training has no end before the last epoch.
         (None, {"training": {"epochs": 6}}, ()),
         ({"integer": [7, 9]}, {}, ()),
         (None, {"training": {"judge_at_restarts": False}}, (5, 15, 45)),
-        (None, {"training": {"judge_at_restarts": False, "epochs": 5}}, ()),
         # Epochs of slow and fast trials are at different places of their schedules.
         (None, {"training": {"judge_at_restarts": False, "max_minutes": 5}}, ()),
     ],
@@ -165,12 +161,6 @@ def test_a_trial_trains_what_was_drawn_and_the_rest_as_configured():
     assert (trial.storage, trial.name, trial.resume) == ("/runs", "t", True)
     with pytest.raises(ValidationError):
         trial_config(config, {**DRAWN, "training.lr": -1.0}, storage="/runs", name="t")
-
-
-def test_a_draw_is_described_on_one_line():
-    assert describe(DRAWN) == (
-        "decoder_only layers=2 dropout=0.15 lr=0.01 batch_size=32 restart_epochs=4"
-    )
 
 
 def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_path: Path):

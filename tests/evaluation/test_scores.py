@@ -119,9 +119,9 @@ def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
 def test_scores_of_another_checkpoint_or_of_a_broken_file_are_not_mixed(storage: Path, tree: Path):
     mixed = Path(shutil.copytree(tree, storage / "mixed"))
     state = content(mixed / "scores.json")
-    state["models"]["one"]["bytes"] += 1
+    state["models"]["one"] += " earlier"
     (mixed / "scores.json").write_text(json.dumps(state))
-    with pytest.raises(RunError, match=r"scores of model one from .*choose another name="):
+    with pytest.raises(RunError, match=r"begun when one was .* earlier, and now"):
         run_evaluate(evaluation(storage, "mixed", resume=True))
     broken = Path(shutil.copytree(tree, storage / "broken"))
     file = next((broken / "scores/two/published").iterdir())

@@ -20,7 +20,6 @@ from raylab.report.models import (
     training_table,
 )
 from raylab.report.page import render
-from raylab.report.pictures import SHOWN_MODELS
 from raylab.report.pipeline import pipeline_page
 from raylab.report.table import as_rich
 from tests.arc.measured import epoch, held_out, training_metrics
@@ -225,18 +224,6 @@ def test_a_fine_tuning_leads_with_before_and_after_and_sorts_tasks_by_their_gain
     new = "test pairs (of tasks that were trained on)"
     assert f"Fine-tuning took champion from 1.23 % to 1.23 % of the {new}" in page.text
     assert f"{new}. The first model was trained on 1 of" in page.text
-
-
-def test_fifty_models_fit_in_three_megabytes_and_the_best_are_pictured():
-    noise = [[(7 * x + 3 * y * y) % 10 for x in range(30)] for y in range(30)]
-    models = {f"model-{i:02}": metrics(i / 100, solved=i / 100) for i in range(50)}
-    examples = [example(f"{i:08}", noise, dict.fromkeys(models, noise)) for i in range(4)]
-    scores = {name: {str(g): 0.5 + g / 10 for g in range(3)} for name in models}
-    tree = quality(models=dict.fromkeys(models, 0.5), generations=scores)
-    html = render(content(models=models, examples=examples, quality={"ours": tree}))
-    assert len(html.encode()) < 3_000_000
-    pictured = re.findall(r"<title>prediction of model-(\d+) for task 00000000<", html)
-    assert [int(number) for number in pictured] == [*range(49, 49 - SHOWN_MODELS, -1)]
 
 
 def test_a_training_run_has_the_same_page_without_scores():

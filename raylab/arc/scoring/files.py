@@ -83,7 +83,7 @@ def write_scores(
                 "metric": metric,
                 "unit": plan.scoring.unit,
                 "tasks": plan.units[unit],
-                "checkpoint": plan.models[pair[0]].checkpoint,
+                "checkpoint": scoring.models[pair[0]],
             },
         )
         scoring.tree.write_record(log, unit_file(scoring.subdir, pair, unit))

@@ -29,7 +29,7 @@ from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.files import Place
-from raylab.runs.records import Part, Record
+from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
 
 ModelOnGeneration = tuple[str, str]
@@ -38,40 +38,13 @@ SPECIALISTS = "specialists"
 """Directory of a run that holds `<model>/<generation>/<task>.pt`."""
 
 
-class CheckpointFile(Part):
-    """The identity of a checkpoint file, compared without reading it."""
-
-    checkpoint: str
-    """Its URI."""
-    bytes: int | None
-    modified: str | None
-    """Time of the last change in ISO 8601; None if the filesystem does not record it."""
-
-    @classmethod
-    def at(cls, uri: str) -> Self:
-        """Returns the file at a URI.
-
-        Raises:
-            CheckpointError: There is no file.
-            DataError: The filesystem cannot be read.
-        """
-        info = Place.at(uri).info()
-        if info.type != fs.FileType.File:
-            raise CheckpointError(f"no checkpoint at {uri}")
-        modified = None if info.mtime is None else info.mtime.isoformat()
-        return cls(checkpoint=uri, bytes=info.size, modified=modified)
-
-    def __str__(self) -> str:
-        """Returns the file and its age."""
-        return f"{self.checkpoint}, changed {self.modified}"
-
-
 class ScorePlan(Record):
     """The plan of a score tree, kept beside it as `<subdir>.json`; workers are handed it."""
 
     file: ClassVar[str] = f"{SCORES}.json"
 
-    models: Mapping[str, CheckpointFile]
+    models: Mapping[str, str]
+    """Checkpoint file of each model, with its size and the time of its last change."""
     generations: Mapping[str, DataConfig]
     scoring: ScoringConfig
     units: Units
@@ -122,12 +95,14 @@ class Scoring:
 
     Attributes:
         plan: The models, generations and units to score.
+        models: Checkpoint file of each model.
         tree: The run that holds the score tree.
         subdir: Directory of the score tree within the run.
         checkpoints: All checkpoints by model if planning had to read them, else none.
     """
 
     plan: ScorePlan
+    models: Mapping[str, str]
     tree: Run
     subdir: str = SCORES
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])
@@ -285,7 +260,7 @@ def plan_scoring(
         ConfigError: The generations cannot be used.
     """
     datasets = generation_configs(generations, data)
-    files = {model: CheckpointFile.at(uri) for model, uri in models.items()}
+    files = {model: _identify(uri) for model, uri in models.items()}
     before = tree.read_record(ScorePlan, f"{subdir}.json")
     if before is not None:
         _refuse_other_models(tree, before.models, files)
@@ -298,21 +273,22 @@ def plan_scoring(
         units=before.units if before else choose_units(checkpoints, data, scoring),
         seen=seen_pairs(checkpoints, data, scoring),
     )
-    return Scoring(plan, tree, subdir, checkpoints)
+    return Scoring(plan, models, tree, subdir, checkpoints)
 
 
-def _refuse_other_models(
-    tree: Run, before: Mapping[str, CheckpointFile], files: Mapping[str, CheckpointFile]
-) -> None:
-    for model, had in before.items():
-        now = files.get(model)
-        if now != had:
+def _identify(uri: str) -> str:
+    """Returns a checkpoint file with its size and age, to recognise it without reading it."""
+    info = Place.at(uri).info()
+    if info.type != fs.FileType.File:
+        raise CheckpointError(f"no checkpoint at {uri}")
+    return f"{uri} of {info.size} bytes, changed {info.mtime}"
+
+
+def _refuse_other_models(tree: Run, before: Mapping[str, str], files: Mapping[str, str]) -> None:
+    for model in sorted({**before, **files}):
+        had, has = (own.get(model, "not among the models") for own in (before, files))
+        if had != has:
             raise RunError(
-                f"{tree} holds scores of model {model} from {had}, and now it is "
-                f"{now or 'not among the models'}: its scores would mix, so choose another name="
+                f"{tree} was begun when {model} was {had}, and now it is {has}: their scores would "
+                "mix, and what one model has seen is scored for none, so choose another name="
             )
-    if added := sorted(files.keys() - before.keys()):
-        raise RunError(
-            f"{tree} was begun without {', '.join(added)}, and further models may have seen what "
-            "it scores: score them under another name="
-        )

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import NO_OUTPUT, Grid, Pair, Task
+from raylab.arc.data.tasks import NO_OUTPUT, Pair, Task
 from raylab.arc.models.autoregressive import START
 from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
-from raylab.arc.prize.answering import Answerer, Exam, answer_tasks, solve
+from raylab.arc.prize.answering import Answerer, answer_tasks
 from raylab.arc.prize.pictures import (
     choose_pictures,
     contrast,
@@ -26,9 +23,8 @@ from raylab.arc.prize.scores import prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import Example, GridRows
 from raylab.config.arc import ScoringConfig, VotesConfig
-from raylab.config.base import ClusterConfig
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import RandomTasks, batch_of, limit_sides, small_model
+from tests.arc.conftest import RandomTasks, limit_sides, small_model
 
 CPU = torch.device("cpu")
 A: GridRows = ((1,),)
@@ -212,6 +208,9 @@ def test_the_attempts_that_most_models_solve_are_pictured_first():
         ("hard", A),
         ("easy", C),
     ]
+    # With one attempt, models name the predictions.
+    (one_each, *_) = picture_attempts(models, [task("easy", A, C)], 1, attempts=1)
+    assert {name: own.grid for name, own in one_each.predictions.items()} == {"one": A, "two": B}
     # Equal attempts are one.
     assert {name: (own.grid, own.solved) for name, own in pictures[0].predictions.items()} == {
         "one, attempt 1": (A, True),
@@ -220,37 +219,14 @@ def test_the_attempts_that_most_models_solve_are_pictured_first():
     }
 
 
-def test_pictures_show_the_first_test_pair_as_every_model_answers_it(
-    random_tasks: RandomTasks, small_config: ModelConfig
-):
-    model = limit_sides(small_model(small_config, noise=0.3), 6)
-    checkpoint = Checkpoint("some.ckpt", small_config, model.state_dict(), Seen(TaskSet()))
-
-    def answer(task: Task, asked: int) -> Grid:
-        batch = batch_of(store_pairs([task]), [asked], small_config.context_pairs)
-        cells, *_, sizes, _ = model.answers(batch.without_outputs).grids
-        return cells[0].view(*sizes[0].tolist()).numpy().astype(np.uint8)
-
-    first, last = random_tasks(2, longest_side=5)
-    right = Pair(first.questions[0].input, answer(first, len(first.demonstrations)))
-    solved = Task("solved", first.demonstrations, (right,))
-    # Without a test pair the first pair is asked for.
-    asked = {first: 4, Task(last.id, last.demonstrations): 0, solved: 4}
-    posed = [keep_one_question(task) for task in asked]
-    exam = Exam(ScoringConfig(), {"g": {task.id: task.without_outputs for task in posed}})
-    share = ClusterConfig(cpus_per_worker=torch.get_num_threads())
-    pairs = solve(exam, ("a", "g"), [task.id for task in posed], checkpoint, share)
-    answers = {own.task: own for own, _ in pairs}
-    examples = picture_attempts({"a": answers, "b": answers}, posed, views=1, attempts=1)
-    # The solved one comes first.
-    for example, task in zip(examples, (solved, *list(asked)[:2]), strict=True):
-        pair = asked[task]
-        grids = task.pairs[pair].input, task.pairs[pair].output, answer(task, pair)
-        source, target, grid = map(as_rows, grids)
-        assert (example.task, example.input, example.target) == (task.id, source, target)
-        assert example.predictions.keys() == {"a", "b"}
-        for prediction in example.predictions.values():
-            assert (prediction.grid, prediction.solved) == (grid, task is solved)
+def test_the_question_of_a_picture_is_no_demonstration():
+    one, two, three = (Pair(np.full((1, 1), n, np.uint8), NO_OUTPUT) for n in range(3))
+    for task, shown, asked in (
+        (Task("t", (one,), (two, three)), (one,), (two,)),
+        (Task("t", (one, two)), (two,), (one,)),
+    ):
+        kept = keep_one_question(task)
+        assert (kept.demonstrations, kept.questions) == (shown, asked)
 
 
 def test_half_of_the_pictures_are_of_tasks_that_few_models_solve() -> None:

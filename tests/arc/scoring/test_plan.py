@@ -81,7 +81,7 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path) ->
         shown = [p for task in part_seen(tasks, plan.seen) for p in task.demonstrations]
         assert {*map(fingerprint, shown)} == plan.seen
     assert plan_scoring(models, ("published", 1), data, SCORING, tree).plan == plan
-    with pytest.raises(RunError, match="was begun without two"):
+    with pytest.raises(RunError, match="begun when two was not among the models"):
         plan_scoring(models | {"two": models["one"]}, ("published", 1), data, SCORING, tree)
     # Asked for new tasks, there are none.
     by_task = data.model_copy(update={"split_by": "task"})
