@@ -55,10 +55,10 @@ class CurriculumConfig(Strict):
     families: tuple[Text, ...] | None = None
     """Families of tasks; null takes all."""
     levels: Annotated[tuple[CurriculumLevel, ...], Field(min_length=1)] = (1,)
-    """Levels of difficulty: 1 has grids of sides to 6, 2 to 10 and 3 to 15."""
+    """Levels of difficulty: grids with sides of up to 6 (1), 10 (2) or 15 (3) cells."""
     variants: Annotated[int, Field(ge=1, le=99)] = 2
-    """Tasks of a family and level, each with a rule of its own that the demonstrations show, such
-    as a colour or a direction; families of one rule have one."""
+    """Tasks per family and level. Each has its own rule, such as a colour or a direction, which the
+    demonstrations show; families with a single rule have one task."""
     seed: Seed = 0
     """Seed of the pairs; the rules of the tasks do not depend on it."""
 
@@ -78,27 +78,26 @@ class DataConfig(Strict):
     every: PositiveInt = 1
     """Keep every n-th task, in the order of their ids."""
     pairs_per_task: Annotated[PositiveInt, Field(le=100_000)] | None = None
-    """Keep at most this many pairs of each task, demonstrations first; of the curriculum, draw
-    this many, and 600 by default."""
+    """Keep at most this many pairs of each task, demonstrations first; for the curriculum, draw
+    this many (600 by default)."""
     max_side: Annotated[int, Field(ge=1, le=30)] | None = None
-    """Keep tasks of which no visible grid is longer or wider; of `re_arc`, the pairs that fit, and
-    tasks with three of them. The outputs of test pairs are not looked at."""
+    """Keep tasks whose visible grids are at most this long and wide; of `re_arc`, keep the pairs
+    that fit, and tasks with three of them or more. Test outputs are not looked at."""
     generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
     split_by: SplitBy = "task"
-    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning;
-    `question` trains on the demonstrations of all tasks and tests their questions, as a solver
-    may."""
+    """Split the tasks, or the pairs of each task, as for fine-tuning; `question` trains on the
+    demonstrations of all tasks and tests their questions, as a solver may."""
     test_fraction: Fraction = 0.23
-    """Share of the tasks, or of each task's pairs, that is reported on; unused with a file."""
+    """Share of the tasks, or of each task's pairs, on the test side; unused with `split`."""
     val_fraction: Fraction = 0.1
-    """Share of the others that chooses the checkpoint, of pairs except by `task`; unused with a
-    file of three lists."""
+    """Share of the remaining tasks (by `task`) or pairs on the validation side, which chooses the
+    checkpoint; unused with a file of three lists."""
     split_seed: Seed = 307
-    """Seed of what is drawn."""
+    """Seed of the drawn split."""
     select_on_test: bool = False
     """Choose on the test side and train on all others, as the published protocol does."""
     taxonomy: Location | None = None
@@ -156,8 +155,8 @@ class TrainingConfig(Strict):
     epochs: PositiveInt | None = 100
     """Most passes over the training pairs; null leaves the end to `max_minutes`."""
     max_minutes: PositiveFloat | None = None
-    """Most minutes of steps and validations; the steps that fit, and the schedule, follow from the
-    speed of the first ones."""
+    """Most minutes of steps and validations; the number of steps and the schedule follow from the
+    speed of the first steps."""
     batch_size: PositiveInt = 32
     """Mean samples of a step over all workers; every target cell has the same weight."""
     optimiser: Literal["adam", "adamw", "muon"] = "adam"
@@ -167,7 +166,7 @@ class TrainingConfig(Strict):
     betas: tuple[Fraction, Fraction] = (0.95, 0.999)
     """Decay rates of Adam's moment estimates; the first is also the momentum of Muon."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay: of `adam` added to the gradient, of the others decoupled from it."""
+    """Weight decay: `adam` adds it to the gradient, the others decouple it."""
     schedule: Literal["cosine_restarts", "wsd"] = "cosine_restarts"
     """Course of the learning rate: cosines with restarts, epoch by epoch, or a warm-up, a stable
     phase and a decay over the whole run, step by step."""
@@ -180,8 +179,8 @@ class TrainingConfig(Strict):
     lr_min: NonNegativeFloat = 1.68e-6
     """Learning rate at the end of each cosine, and of `wsd`."""
     ema: Fraction | None = None
-    """Decay per step of an average of the weights, which is what is validated and kept as the
-    model; null keeps the weights of the last step."""
+    """Decay per step of an average of the weights, which is validated and stored as the model; null
+    uses the weights of the last step."""
     augment_colours: Colours = "model"
     """Relabel the colours of each task of a batch by a random permutation of all ten, or of all but
     the background 0, or not; `model` is `all` or `none` by `model.colour_relabelling`."""
@@ -199,7 +198,7 @@ class TrainingConfig(Strict):
     """Seed of initialisation, order and dropout."""
     objective: ObjectiveConfig = ObjectiveConfig()
     monitor: Monitor = f"{VALIDATION}{OBJECTIVE}"
-    """Metric that selects checkpoints and stops early; of `val_loss` the lowest is the best."""
+    """Metric that selects checkpoints and stops early; the lowest `val_loss` is the best."""
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
     judge_at_restarts: bool = True
@@ -232,7 +231,7 @@ class TrainingConfig(Strict):
 
 
 ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]
-"""A metric that a score tree is about."""
+"""A metric that a score tree can record as accuracy."""
 MOST_VIEWS = 4096
 
 
@@ -246,7 +245,7 @@ class VotesConfig(Strict):
     colours: bool = True
     """Views differ in a permutation of all ten colours."""
     orders: bool = True
-    """Views differ in the order of the demonstrations, and so in those that a model is shown."""
+    """Views differ in the order of the demonstrations, and so in which ones a model is shown."""
     seed: Seed = 307
     """Seed of the views; those of fewer views are the first of more."""
 
@@ -269,9 +268,9 @@ class TaskTrainingConfig(Strict):
     before: bool = False
     """Also answer each task before the training, to show what it changed."""
     keep: bool = False
-    """Keep what each task changed as a file of the run, its specialist."""
+    """Store the weights that each task changed, its specialist, as a file of the run."""
     specialists: Location | None = None
-    """Run that kept specialists: they answer, and tasks without one are trained."""
+    """A run with stored specialists, which answer; tasks without one are trained."""
 
     @model_validator(mode="after")
     def _has_an_end(self) -> "TaskTrainingConfig":
@@ -289,7 +288,7 @@ class ScoringConfig(Strict):
     metric: ScoreMetric = "solve_rate"
     """The metric recorded as accuracy; score files hold the others under their names."""
     unit: Literal["task", "group"] = "task"
-    """The unit that one file of the score tree is about."""
+    """The content of one file of the score tree."""
     include_seen: bool = False
     """Also score tasks that one of the models was trained on."""
     batch_size: PositiveInt = 32
@@ -299,11 +298,10 @@ class ScoringConfig(Strict):
     test_time_training: TaskTrainingConfig | None = None
     """Training on the demonstrations of each task before it is answered; null for none."""
     model_classes: tuple[ModelTarget, ...] = ()
-    """Classes of one's own that checkpoints may be of, `package.module:Class`; no other is
-    imported."""
+    """Your own classes that checkpoints may have, `package.module:Class`; imports no others."""
 
     def trusting(self, models: Iterable[AnyModelConfig]) -> "ScoringConfig":
-        """Returns this with the classes of `models` among those that checkpoints may be of."""
+        """Returns this with the classes of `models` among those that checkpoints may have."""
         own = [model.target for model in models if isinstance(model, CustomConfig)]
         classes = tuple(dict.fromkeys([*self.model_classes, *own]))
         return self.model_copy(update={"model_classes": classes})

@@ -19,7 +19,7 @@ from pydantic import (
 from raylab.config.base import OneOf, Probability, Scalar, Strict, Text
 
 TRAINING_ONLY = "training only"
-"""Mark of a key that the weights of a model do not depend on."""
+"""Mark of a key on which the weights of a model do not depend."""
 MOST_DEMONSTRATIONS = 100
 
 Size = Annotated[PositiveInt, Field(le=1 << 14)]
@@ -61,7 +61,7 @@ class AnyModelConfig(Strict):
         return getattr(self, "demonstrations", 0)
 
     def sizes(self) -> dict[str, Any]:
-        """Returns the keys that the weights depend on."""
+        """Returns the keys on which the weights depend."""
         fields = type(self).model_fields.items()
         exclude = {name for name, field in fields if TRAINING_ONLY in field.metadata}
         return self.model_dump(mode="json", exclude=exclude)
@@ -86,7 +86,7 @@ class TransformerConfig(AnyModelConfig):
 
 
 class DemonstratedConfig(TransformerConfig):
-    """The keys of a transformer with 2-D positions whose context of demonstrations is a vector."""
+    """The keys of a transformer with 2-D positions and a vector as context of demonstrations."""
 
     encoder_dropout: Dropout = 0.1
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
@@ -165,8 +165,8 @@ class DecoderOnlyConfig(TransformerConfig):
 class RecursiveConfig(DemonstratedConfig):
     """A small block that predicts all cells at once and refines them in a loop.
 
-    After the tiny recursive model (arXiv 2510.04871), with a context of demonstrations in place of
-    ids of tasks, and canvases of the output's size in place of 900 cells.
+    After the tiny recursive model (arXiv 2510.04871), with a context of demonstrations instead of
+    task ids, and canvases of the output's size instead of 900 cells.
     """
 
     architecture: Literal["recursive"] = "recursive"
@@ -180,7 +180,7 @@ class RecursiveConfig(DemonstratedConfig):
     steps: Steps = 2
     """Refinements of the answer in training; each is compared with the target."""
     supervise_last: Annotated[bool, TRAINING_ONLY] = False
-    """Compare the last refinement alone with the target, and learn through all of them."""
+    """Compare only the last refinement with the target, and train through all of them."""
     encoder_dropout: Dropout = 0.0
     embedding_dropout: Dropout = 0.0
     """Share of the embedded tokens' activations, positions included, dropped in training."""
@@ -188,7 +188,7 @@ class RecursiveConfig(DemonstratedConfig):
 
 
 class CustomConfig(AnyModelConfig):
-    """A model class of one's own, a `raylab.arc.models.base.GridModel`."""
+    """Your own model class, a `raylab.arc.models.base.GridModel`."""
 
     architecture: Literal["custom"] = "custom"
     target: ModelTarget

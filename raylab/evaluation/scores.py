@@ -87,7 +87,7 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     return EvaluationMetrics(
         metric=metric,
         models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
-        rules=_rules(planned, workers).rules,
+        rules=_score_rules(planned).rules,
         by="pair" if plan.by_pair else "task",
     )
 
@@ -175,29 +175,18 @@ def score_generation(
     return score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
 
 
-def _rules(planned: Scoring, workers: Workers) -> RuleScores:
+def _score_rules(planned: Scoring) -> RuleScores:
     """Returns the scores of the rules that learn nothing; measures them once."""
     tree, plan, name = planned.tree, planned.plan, rule_scores_file(planned.subdir)
     if (before := tree.read_record(RuleScores, name)) is not None:
         return before
-    shared, measured = workers.put(plan), dict[str, dict[str, float]]()
-    calls = {generation: (shared, generation, workers.share) for generation in plan.generations}
-    with watch(len(calls), "generations answered by rules") as progress:
-        for generation, means in workers.run(score_rules_on, calls):
-            measured[generation] = means
+    metric, measured = plan.scoring.metric, dict[str, dict[str, float]]()
+    with watch(len(plan.generations), "generations answered by rules") as progress:
+        for generation in plan.generations:
+            tasks = plan.tasks_in(generation)
+            measured[generation] = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
             progress.end(1)
     rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
-    scores = RuleScores(metric=plan.scoring.metric, rules=rules)
+    scores = RuleScores(metric=metric, rules=rules)
     tree.write_record(scores, name)
     return scores
-
-
-def score_rules_on(plan: ScorePlan, generation: str, share: ClusterConfig) -> dict[str, float]:
-    """Returns the mean accuracy over units of each rule on a generation.
-
-    Raises:
-        DataError: The tasks cannot be used.
-    """
-    use_share(share)
-    tasks, metric = plan.tasks_in(generation), plan.scoring.metric
-    return score_rules(tasks, plan.unit_of_task, metric, plan.seen)

@@ -41,7 +41,7 @@ class UnitScore:
     metrics: dict[str, float]
     """Every metric of `GridMetrics`, each in [0, 1]."""
     standard_errors: dict[str, float]
-    """By metric, from `raylab.arc.metrics.standard_errors`; none where `is_estimated` denies it."""
+    """By metric, from `raylab.arc.metrics.standard_errors`; only those that `is_estimated`."""
 
 
 def score_tasks(
@@ -54,10 +54,10 @@ def score_tasks(
 ) -> dict[str, UnitScore]:
     """Scores every pair of `tasks` exactly as validation during training does.
 
-    Every pair, demonstration or question, is a query; its context is the first other
-    demonstrations of its task. Pairs in `seen` are no queries, and where a task has some, they
-    alone are its demonstrations. A GPU uses the precision that training would choose there, a CPU
-    float32. The dense grid objective has its default weights.
+    Every demonstration and question is a query; its context is the first other demonstrations of
+    its task. Pairs in `seen` are not queries; a task that has some shows only them. A GPU uses the
+    precision that training would choose there, a CPU float32. The dense grid objective has its
+    default weights.
 
     Args:
         checkpoint: a checkpoint of any architecture.
@@ -91,8 +91,8 @@ def count_pairs(
 ) -> Tensor:
     """Returns the counts of a model on `pairs` of the store, (pairs, counts) int64 on the CPU.
 
-    Adds to `losses`, which are on the device, and tells `raylab.workers.advance` which share of the
-    cells is done.
+    Adds to `losses`, which are on the device, and reports the share of the cells that is done to
+    `raylab.workers.advance`.
 
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
@@ -116,9 +116,9 @@ def score_rules(
     metric: str,
     seen: frozenset[int] = frozenset(),
 ) -> dict[str, float]:
-    """Returns the mean of a metric over the units of each rule that learns nothing, by rule.
+    """Returns the mean of a metric over the units, by rule that learns nothing.
 
-    The arguments are those of `score_tasks`, and the pairs are the same.
+    The arguments and the scored pairs are those of `score_tasks`.
 
     Raises:
         DataError: there is no pair to score.
@@ -133,7 +133,7 @@ def score_rules(
 
 
 def _queries(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[PairStore, Indices]:
-    """Returns the pairs of tasks, and the positions of those that were not seen."""
+    """Returns the pairs of tasks, and the positions of the unseen ones."""
     store = store_pairs(part_seen(tasks, seen))
     if not seen:
         return store, store.pairs
@@ -150,7 +150,7 @@ def model_on(checkpoint: Checkpoint, device: torch.device) -> GridModel:
 
 
 def autocast_on(device: torch.device) -> AbstractContextManager[object]:
-    """Returns the context of scoring on a device: half precision on a GPU that has it."""
+    """Returns the context of scoring on a device: half precision on a GPU."""
     if device.type != "cuda":
         return nullcontext()
     return torch.autocast(device.type, HALF_TYPES[hardware_precision(Precision.AUTO)])

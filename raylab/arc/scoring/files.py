@@ -1,4 +1,4 @@
-"""The files of units in a run: which are missing, and the eval logs of a score tree."""
+"""The files of units in a run: finding the missing ones, reading and writing score trees."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -14,17 +14,17 @@ from raylab.runs.eval_logs import EvalLog, read_score
 FILE_THREADS = 16
 R = TypeVar("R")
 Missing = Mapping[ModelOnGeneration, tuple[str, ...]]
-"""Units or tasks without a file, by pair of model and generation; complete pairs are left out."""
+"""Units or tasks without a file, by incomplete pair of model and generation."""
 
 
 def in_threads(function: Callable[..., R], *arguments: Iterable[Any]) -> list[R]:
-    """Returns what a function that reads or writes a file returns for each of its arguments."""
+    """Returns the results of a function that reads or writes a file, in the order of the calls."""
     with ThreadPoolExecutor(FILE_THREADS) as threads:
         return list(threads.map(function, *arguments))
 
 
 def missing_units(scoring: Scoring, folder: str, units: Iterable[str]) -> Missing:
-    """Returns which units or tasks have no file in a folder of the run.
+    """Returns the units or tasks that have no file in a folder of the run.
 
     Raises:
         DataError: The folder cannot be listed.
