@@ -73,10 +73,9 @@ class Comparison:
     @property
     def differences(self) -> dict[str, Values]:
         """Configuration values that differ, by each job with two runs or more."""
-        jobs = Counter(record.job for record in self.records.values())
-        return {
-            job: select_differing(self.configs(job)) for job, count in jobs.items() if count > 1
-        }
+        jobs = dict.fromkeys(record.job for record in self.records.values())
+        configs = {job: self.configs(job) for job in jobs}
+        return {job: select_differing(runs) for job, runs in configs.items() if len(runs) > 1}
 
     @property
     def caveats(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ FREE_MARK = "‡"
 SHORT_LABELS = {
     "solve_rate": "solved",
     "shape_accuracy": "shape",
+    "shapes_by_rule": "by size rule",
     OBJECTIVE: "objective",
     "grid_accuracy": "grid",
     "grid_tol_0p95": "≥ 95 % right",

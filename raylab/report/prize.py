@@ -80,7 +80,8 @@ def _attempts(metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Iterat
     models = sorted(metrics.prize, key=rank)[: max(1, min(room, SHOWN_MODELS))]
     shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
     solved = sum(any(own.solved for own in example.predictions.values()) for example in attempts)
-    title = f"Attempts at {pluralize(len(attempts), 'test input')}, {solved} of them solved"
+    inputs = pluralize(len(attempts), "test input")
+    title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
     yield Section("tasks", title, picture_blocks(attempts, shown))
 
 
@@ -93,18 +94,18 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     columns += [Column("tasks", page_only=True), Column("test outputs", page_only=True)]
     columns += ["attempt 1", "two attempts"]
     columns += ["before, attempt 1", "before, two"] if before else []
-    columns += [Column(f"{key} a task", page_only=True) for key in ("steps", "seconds") if trained]
+    training = ("training steps", "training seconds") if trained else ()
+    columns += [Column(label, page_only=True) for label in (*training, "sizes by rule")]
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
-        f"Mean share of a task's test outputs that is solved{_seen_tasks(metrics)}",
-        [*columns, Column("sizes by rule", page_only=True), "answers, s a task"],
+        f"Scores as ARC Prize counts them{_seen_tasks(metrics)}",
+        [*columns, "answer seconds"],
         [
             [*names, *_cells(score, before, bool(trained))]
             for *names, score in [*scores, *_flatten(rules)]
         ],
-        "Mean over tasks of the share of a task's test outputs that is solved, ± its standard "
-        "error over the tasks. Demonstrations are the context, and no test output is read before "
-        "the score.",
+        "The mean over tasks of the share of a task's test outputs that is solved, ± its standard "
+        "error; steps and seconds are means too. No test output is read before the scores.",
     )
 
 
@@ -137,13 +138,13 @@ def _seen_tasks(metrics: EvaluationMetrics) -> str:
 def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
     name, generation, best = max(_flatten(metrics.prize), key=lambda row: row[2].two_attempts)
     yield (
-        f"With two attempts {name} solves {percent(best.two_attempts)} of the test outputs of a "
-        f"task on {generation}, with the first alone {percent(best.first_attempt)}: the means of "
-        f"{pluralize(best.tasks, 'task')} with {pluralize(best.outputs, 'test output')}."
+        f"{name} scores {percent(best.two_attempts)} with two attempts and "
+        f"{percent(best.first_attempt)} with the first alone, on {pluralize(best.tasks, 'task')} "
+        f"with {pluralize(best.outputs, 'test output')} ({generation})."
     )
     if best.trained is not None and best.trained.before is not None:
         before = percent(best.trained.before.two_attempts)
-        yield f"Before training on the demonstrations it was {before}."
+        yield f"Without training on the demonstrations it scores {before}."
     rules = [
         (score.two_attempts, RULES.get(rule, rule))
         for rule, scored, score in _flatten(metrics.prize_rules)
@@ -151,7 +152,7 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
     ]
     if rules:
         share, rule = max(rules)
-        yield f"The best rule that learns nothing, {rule}, solves {percent(share)} of them."
+        yield f"The best rule that learns nothing, {rule}, scores {percent(share)}."
     if metrics.by == "pair":
         yield "The tasks were trained on, with other pairs than these."
 

@@ -181,7 +181,7 @@ def test_training_on_tasks_keeps_specialists_that_answer_without_training(storag
     assert made["questions"][0]["candidates"] == again["questions"][0]["candidates"]
     assert made["trained"]["before"] == again["trained"]["before"] != []
     page = (storage / "adapted/report.html").read_text()
-    assert "before, two" in page and "steps a task" in page
+    assert "before, two" in page and "training steps" in page
     assert run_with("brief", keep=False, before=False) == 2
     page = (storage / "brief/report.html").read_text()
-    assert "before" not in page.partition("Provenance")[0] and "steps a task" in page
+    assert "before" not in page.partition("Provenance")[0] and "training steps" in page

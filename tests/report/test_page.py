@@ -163,7 +163,7 @@ def test_the_scores_of_prize_pages_have_errors_and_what_training_changed(tmp_pat
     row = next(row for row in page.rows if row[2:4] == ["2", "3"])
     before = ["0.00 %", "25.00 %", "8", "2.0", "75.00 %", "1.50"]
     assert row[4:] == ["25.00 % ± 10.00", "50.00 % ± 20.00", *before]
-    assert "Before training on the demonstrations it was 25.00 %." in page.text
+    assert "Without training on the demonstrations it scores 25.00 %." in page.text
 
 
 def test_nothing_is_loaded_and_every_link_finds_its_place(html: str):
