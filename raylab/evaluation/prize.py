@@ -134,7 +134,6 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
     models: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     rules: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     pictures: list[Example] = []
-    missing = missing_units(planned, planned.subdir, plan.units)
     for (model, generation), own in answers.items():
         (run / SUBMISSIONS / model / generation / SUBMISSION).write(submission_bytes(own, views))
     for generation in plan.generations:
@@ -143,16 +142,14 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
         if not solutions:
             log_line(f"{generation}: no test output is known, so nothing is scored")
             continue
-        for pair in ((model, generation) for model in plan.models):
-            models[pair[0]][generation] = prize_score(answers[pair], solutions, views)
+        for model in plan.models:
+            pair = model, generation
+            models[model][generation] = prize_score(answers[pair], solutions, views)
             scores = score_answers(answers[pair], solutions, views)
-            # A unit without a scored task has no file.
-            units = unit_scores(scores, plan.unit_of_task)
-            lacking = units.keys() & {*missing.get(pair, ())}
-            write_scores(planned, pair, {unit: units[unit] for unit in lacking})
+            write_scores(planned, pair, unit_scores(scores, plan.unit_of_task))
         for rule, score in rule_scores(tasks, solutions).items():
             rules[rule][generation] = score
-        # Of one generation: more would be too many to look at.
+        # One generation has enough pictures to look at.
         pictures = pictures or picture_attempts(
             {model: answers[model, generation] for model in plan.models}, tasks, views
         )

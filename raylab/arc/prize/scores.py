@@ -5,13 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
-from raylab.arc.records import (
-    AttemptScore,
-    GridRows,
-    PrizeScore,
-    TrainedScore,
-    VotesScore,
-)
+from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
 from raylab.grid_metrics import RULES
@@ -90,7 +84,7 @@ def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeS
             for rule, attempts in rule_attempts(task).items():
                 rows = [(as_rows(first), as_rows(second)) for first, second in attempts]
                 scores[rule].append(score_task(rows, solutions[task.id]))
-    return {rule: _total(of_rule) for rule, of_rule in scores.items()}
+    return {rule: _total(shares) for rule, shares in scores.items()}
 
 
 def unit_scores(
@@ -100,7 +94,7 @@ def unit_scores(
     units: dict[str, list[TaskScore]] = {}
     for task, score in scores.items():
         units.setdefault(unit_of_task[task], []).append(score)
-    return {unit: _unit_score(_total(of_unit)) for unit, of_unit in units.items()}
+    return {unit: _unit_score(_total(shares)) for unit, shares in units.items()}
 
 
 def _unit_score(total: PrizeScore) -> UnitScore:
@@ -154,15 +148,15 @@ def _summarize_training(
     answered: Sequence[TaskAnswers], solutions: Solutions, views: int
 ) -> TrainedScore | None:
     trained = {answers.task: answers.trained for answers in answered if answers.trained}
-    if len(trained) < len(answered):
+    if not trained:
         return None
-    before = {task: training.before for task, training in trained.items() if training.before}
+    before = [
+        score_task(attempts_of(training.before, views), solutions[task])
+        for task, training in trained.items()
+        if training.before
+    ]
     return TrainedScore(
-        before=_mean(
-            [score_task(attempts_of(own, views), solutions[task]) for task, own in before.items()]
-        )
-        if len(before) == len(trained)
-        else None,
+        before=_mean(before) if before else None,
         steps=statistics.fmean(training.steps for training in trained.values()),
         seconds=statistics.fmean(training.seconds for training in trained.values()),
     )
