@@ -223,7 +223,7 @@ def test_a_fine_tuning_leads_with_before_and_after_and_sorts_tasks_by_their_gain
     ]
     new = "test pairs (of tasks that were trained on)"
     assert f"Fine-tuning took champion from 1.23 % to 1.23 % of the {new}" in page.text
-    assert f"{new}. The first model was trained on 1 of" in page.text
+    assert "The first model was trained on 1 of these 6 pairs." in page.text
 
 
 def test_a_training_run_has_the_same_page_without_scores():
