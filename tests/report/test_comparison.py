@@ -1,9 +1,7 @@
 import re
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
@@ -15,7 +13,6 @@ from raylab.report.comparison import (
     report_runs,
 )
 from raylab.report.page import render
-from raylab.report.table import as_rich
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
 from tests.report.pages import Page
@@ -122,24 +119,6 @@ def test_runs_are_told_apart_by_name_or_place_and_their_provenance_is_shown(tmp_
     assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
     with pytest.raises(RunError, match="is given 2 times"):
         find_runs(["b", str(tmp_path / "x" / "b")], str(tmp_path / "x"))
-
-
-def test_twenty_runs_stay_readable(tmp_path: Path):
-    names = [f"run-{n:02}" for n in range(20)]
-    for n, name in enumerate(names):
-        train(tmp_path, name, n / 20, lr=0.001 * (n + 1))
-    page = comparison_page("c", "/runs/c", compared(tmp_path, *names))
-    shown = Page(render(page))
-    # The longer side goes down.
-    assert next(row for row in shown.rows if row[0] == "run-19" and "95.00 %" in row)
-    assert ["run-19", "0.02"] in shown.rows
-    assert "Only the best of 20 curves is in colour" in shown.text
-    out = StringIO()
-    for table in page.tables:
-        Console(file=out, width=120).print(as_rich(table))
-    printed = out.getvalue()
-    assert all(printed.count(f" {name} ") >= 3 for name in names)
-    assert "…" not in printed.partition("Provenance")[0]
 
 
 def test_a_comparison_is_a_run_that_can_be_made_anew(

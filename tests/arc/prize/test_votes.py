@@ -14,7 +14,6 @@ from raylab.arc.models.base import Answers
 from raylab.arc.prize import answering
 from raylab.arc.prize.answering import Answerer, answer_tasks
 from raylab.arc.prize.pictures import (
-    choose_pictures,
     contrast,
     keep_one_question,
     picture_attempts,
@@ -233,13 +232,3 @@ def test_half_of_the_pictures_are_of_tasks_that_few_models_solve() -> None:
     examples = [Example(task=id_, input=A, target=A, predictions={}) for id_ in "abcdef"]
     for count, tasks in {0: "", 1: "a", 4: "abef", 5: "abcef", 6: "abcdef", 9: "abcdef"}.items():
         assert "".join(example.task for example in contrast(examples, count)) == tasks
-
-
-def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
-    tasks = random_tasks(9)
-    sizes = {task.id: task.pairs[-1].output.size for task in tasks}
-    by_size = sorted(sizes, key=lambda id_: (sizes[id_], id_))
-    chosen = [task.id for task in choose_pictures(tasks, 3)]
-    assert chosen == [by_size[2], by_size[4], by_size[6]]
-    assert choose_pictures(tasks, 0) == []
-    assert len(choose_pictures(tasks, 20)) <= len(tasks)
