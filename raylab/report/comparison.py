@@ -243,7 +243,7 @@ def _findings(comparison: Comparison) -> Iterator[str]:
     if "models" in comparison.caveats:
         solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
         if len(solved) > 1:
-            yield f"Solved free-running, each on tasks of its own: {_rank(solved, percent)}."
+            yield f"Solved free-running, on different tasks: {_rank(solved, percent)}."
     elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
         name, share, rule = leader
         yield f"{name} solves the most grids on its own (free-running): {share}{rule}."

@@ -142,7 +142,8 @@ def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
 def score_table(models: Models) -> Table:
     """Returns a row of metrics for each model at its best epoch, then one for each rule.
 
-    Where models have tasks of their own, the best values of all rules on each are one row.
+    Where models have tasks of their own, none is marked as the best, and the best values of all
+    rules on each are one row.
     """
     present = {key for model in models.values() for key in model.result.metrics}
     labels = {
@@ -150,7 +151,8 @@ def score_table(models: Models) -> Table:
         for key, metric in GRID_METRICS.items()
         if metric.compared and key in present
     }
-    best = {key: _find_best(models, key) for key in labels}
+    distinct = _distinct_rules(models)
+    best = {key: _find_best(models, key) if len(distinct) < 2 else None for key in labels}
     rows: list[Row] = [
         [
             _label(name, model),
@@ -163,7 +165,7 @@ def score_table(models: Models) -> Table:
         for name, model in models.items()
     ]
     rows.append(RULE)
-    for name, rules in _distinct_rules(models).items():
+    for name, rules in distinct.items():
         named = {rule_label(rule): values for rule, values in rules.items()}
         if name:
             named = {f"best rule{name}": _best_values(rules, labels)}

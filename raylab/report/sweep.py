@@ -65,6 +65,7 @@ def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
 def _select_domains(space: SearchSpace) -> dict[str, Domain]:
     """Returns the domains of all architectures that have several values."""
     domains = [domain for name in space.model for domain in space.domains(name).items()]
+    domains.sort(key=lambda domain: domain[0].startswith("training."))
     return {key: domain for key, domain in domains if domain.count != 1}
 
 
