@@ -152,14 +152,14 @@ def score_table(models: Models) -> Table:
         if metric.compared and key in present
     }
     distinct = _distinct_rules(models)
-    best = {key: _find_best(models, key) if len(distinct) < 2 else None for key in labels}
+    best = {key: _find_best(models, key) for key in labels if len(distinct) < 2}
     rows: list[Row] = [
         [
             _label(name, model),
             *(
-                _with_skill(value, model.result.rules, key, BEST if value == best[key] else "")
+                _with_skill(value, model.result.rules, key, BEST if value == top else "")
                 for key in labels
-                for value in [model.result.metrics.get(key)]
+                for value, top in [(model.result.metrics.get(key), best.get(key, math.nan))]
             ),
         ]
         for name, model in models.items()
@@ -205,12 +205,12 @@ def training_table(models: Models) -> Table:
     )
 
 
-def _find_best(models: Models, metric: str) -> float | None:
-    """Returns the best value of a metric; None if all are equal or neither end is better."""
+def _find_best(models: Models, metric: str) -> float:
+    """Returns the best value of a metric; NaN if all are equal or neither end is better."""
     values = [model.result.metrics.get(metric) for model in models.values()]
     distinct = {value for value in values if value is not None}
     comparable = len(distinct) > 1 and GRID_METRICS[metric].higher_is_better
-    return max(distinct) if comparable else None
+    return max(distinct) if comparable else math.nan
 
 
 def group_table(models: Models) -> Table:
