@@ -90,16 +90,16 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     scores = _flatten(metrics.prize)
     trained = [score.trained for *_, score in scores if score.trained]
     before = any(training.before for training in trained)
-    columns: list[Column | str] = ["model", Column("generation", text=True)]
-    columns += [Column("tasks", page_only=True), Column("test outputs", page_only=True)]
-    columns += ["attempt 1", "two attempts"]
+    columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
+    columns += [Column("test outputs", page_only=True), "attempt 1", "two attempts"]
     columns += ["before, attempt 1", "before, two"] if before else []
-    training = ("training steps", "training seconds") if trained else ()
-    columns += [Column(label, page_only=True) for label in (*training, "sizes by rule")]
+    work = ["training steps", "training seconds"] if trained else []
+    work += ["sizes by rule", "answer seconds"]
+    columns += [Column(label, page_only=True) for label in work]
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
         f"Scores as ARC Prize counts them{_seen_tasks(metrics)}",
-        [*columns, "answer seconds"],
+        columns,
         [
             [*names, *_cells(score, before, bool(trained))]
             for *names, score in [*scores, *_flatten(rules)]
