@@ -1,4 +1,4 @@
-"""The page of a pipeline, and of a training run, which is shown as a pipeline of one model."""
+"""The pages of trainings and pipelines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -42,62 +42,62 @@ COMPOSITIONAL_GAP = (
 )
 
 
-Trees = Mapping[str, Quality]
+def training_page(uri: str, record: RunRecord, config: TrainConfig, models: Models) -> Page:
+    """Returns the page of a training, whose only model is in `models` by its name."""
+    return Page(
+        record.job,
+        record.name,
+        uri,
+        list(_summarize_models(models)),
+        [*_training_sections(models, config.training.monitor), provenance(uri, record)],
+        list(_caveats(config, models)),
+    )
 
 
 def pipeline_page(
     uri: str,
     record: RunRecord,
-    config: TrainConfig | PipelineConfig,
+    config: PipelineConfig,
     models: Models,
-    quality: Trees | None = None,
-    examples: Sequence[Example] = (),
-    rules: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    tree: str,
+    quality: Quality,
+    examples: Sequence[Example],
+    rules: Mapping[str, Mapping[str, float]],
     diagnosis: Sequence[Section] = (),
 ) -> Page:
-    """Returns the page of a run.
+    """Returns the page of a pipeline.
 
     Args:
         uri: The run directory.
         record: Its record.
         config: Its configuration.
         models: Metrics by model.
-        quality: Quality by the name of the score tree.
+        tree: Name of its score tree.
+        quality: Quality of the score tree.
         examples: Tasks to picture.
         rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
-        diagnosis: Sections on the diagnosis of its score tree, if there is one.
+        diagnosis: Sections on the diagnosis of the score tree.
     """
-    trees = quality or {}
-    metric = config.scoring.metric if isinstance(config, PipelineConfig) else ""
-    sections = list(_fine_tuning(models))
-    if examples:
-        sections.append(_examples_section(examples, models, metric))
-    sections += _training_sections(models, config.training.monitor)
+    metric = config.scoring.metric
     labels = {
-        tree: {rule_label(rule): value for rule, value in values.items()}
-        for tree, values in (rules or {}).items()
+        scored: {rule_label(rule): value for rule, value in values.items()}
+        for scored, values in rules.items()
     }
-    for place, (name, tree) in enumerate(trees.items(), 1):
-        lead = f" Accuracy is {accuracy_phrase(metric)}." if place == 1 else ""
-        sections.append(quality_section(place, name, tree, lead, labels))
-    return Page(
-        record.job,
-        record.name,
-        uri,
-        [*_summarize_models(models), *map(_summarize_tree, trees, trees.values())],
-        [*sections, *diagnosis, provenance(uri, record)],
-        [*_training_caveats(config, models), *_skipped_files(trees)],
-    )
-
-
-def _summarize_tree(name: str, quality: Quality) -> str:
+    sections = [
+        *_examples(examples, models, metric),
+        *_training_sections(models, config.training.monitor),
+        quality_section(1, tree, quality, f" Accuracy is {accuracy_phrase(metric)}.", labels),
+        *diagnosis,
+        provenance(uri, record),
+    ]
     figures = [
-        f"{metric} {figure.value:.3f}"
-        for metric, figure in quality.figures.items()
+        f"{name} {figure.value:.3f}"
+        for name, figure in quality.figures.items()
         if figure.value is not None
     ]
-    shown = join_names(figures) if figures else "no figure could be computed"
-    return f"Quality of {name}: {shown}."
+    lead = [*_summarize_models(models), f"Quality of {tree}: {join_names(figures)}."]
+    return Page(record.job, record.name, uri, lead, sections, list(_caveats(config, models)))
 
 
 def _summarize_models(models: Models) -> Iterator[str]:
@@ -128,14 +128,7 @@ def _summarize_models(models: Models) -> Iterator[str]:
     )
 
 
-def _skipped_files(trees: Trees) -> Iterator[str]:
-    for name, quality in trees.items():
-        if skipped := quality.files.skipped:
-            files = pluralize(skipped, "file")
-            yield f"{files} of {name} could not be used; `quality.json` has the reasons."
-
-
-def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> Iterator[str]:
+def _caveats(config: TrainConfig | PipelineConfig, models: Models) -> Iterator[str]:
     training, data = config.training, config.data
     planned = training.epochs if training.max_minutes is None else None
     planned = planned or max(len(model.history) for model in models.values())
@@ -155,23 +148,20 @@ def _training_caveats(config: TrainConfig | PipelineConfig, models: Models) -> I
 
 
 def _training_sections(models: Models, monitor: str) -> Iterator[Section]:
+    if tuned := [fine_tuning_table(name, model) for name, model in models.items() if model.before]:
+        yield Section("tuning", "Before and after fine-tuning", tuned)
     tables = [score_table(models), METRICS_TEXT]
     yield Section("metrics", "Scores beside rules that learn nothing", tables)
     histories = {name: model.rows for name, model in models.items()}
     blocks = [curves(histories, monitor), training_table(models)]
     yield Section("curves", "Learning curves", blocks, page_only=True)
-    if any(model.result.groups for model in models.values()):
-        blocks = [group_table(models), COMPOSITIONAL_GAP]
-        yield Section("groups", "By category of task", blocks, page_only=True)
+    blocks = [group_table(models), COMPOSITIONAL_GAP]
+    yield Section("groups", "By category of task", blocks, page_only=True)
 
 
-def _fine_tuning(models: Models) -> Iterator[Section]:
-    tables = [fine_tuning_table(name, model) for name, model in models.items() if model.before]
-    if tables:
-        yield Section("tuning", "Before and after fine-tuning", tables)
-
-
-def _examples_section(examples: Sequence[Example], models: Models, metric: str) -> Section:
+def _examples(examples: Sequence[Example], models: Models, metric: str) -> Iterator[Section]:
+    if not examples:
+        return
     metrics = {name: model.result.metrics for name, model in models.items()}
     names = dict.fromkeys(name for example in examples for name in example.predictions)
     best = sorted(names, key=lambda name: -metrics.get(name, {}).get(metric, -1.0))
@@ -179,4 +169,4 @@ def _examples_section(examples: Sequence[Example], models: Models, metric: str) 
     lead = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
     lead += "; solved ones come first." if solved else "."
     blocks = [lead, *picture_blocks(examples, best[:SHOWN_MODELS])]
-    return Section("tasks", "Answers of the models", blocks)
+    yield Section("tasks", "Answers of the models", blocks)

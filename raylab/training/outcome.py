@@ -12,7 +12,7 @@ from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
 from raylab.report.models import summary_table
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline import pipeline_page
+from raylab.report.pipeline import training_page
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 from raylab.workers import Workers
@@ -64,7 +64,7 @@ def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> 
     """Writes the page of a tested training, finishes its run, and prints its figures."""
     best, models = metrics.best, {config.model.architecture: metrics}
     record = run.record.finish()
-    write_page(run, pipeline_page(run.uri, record, config, models))
+    write_page(run, training_page(run.uri, record, config, models))
     run.write_record(record)
     print_tables(
         summary_table(models),

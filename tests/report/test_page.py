@@ -19,7 +19,7 @@ from raylab.arc.records import (
     VotesScore,
 )
 from raylab.arc.sweep import SweepMetrics, Trial
-from raylab.config.jobs import EvaluateConfig, TrainConfig
+from raylab.config.jobs import EvaluateConfig, PipelineConfig, TrainConfig
 from raylab.report import page as content_of
 from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
@@ -64,8 +64,17 @@ def pipeline(_: Path) -> content_of.Page:
         priors={HOSTILE: {HOSTILE: 0.5}},
     )
     shown = example(HOSTILE, [[1]], {HOSTILE: [[1]]})
-    models, trees = {HOSTILE: model}, {HOSTILE: tree, "b": tree}
-    return pipeline_page(HOSTILE, record(), TrainConfig(), models, trees, [shown])
+    rules = {HOSTILE: {HOSTILE: 0.5}}
+    return pipeline_page(
+        HOSTILE,
+        record(),
+        PipelineConfig(),
+        {HOSTILE: model},
+        tree=HOSTILE,
+        quality=tree,
+        examples=[shown],
+        rules=rules,
+    )
 
 
 def annotation(_: Path) -> content_of.Page:

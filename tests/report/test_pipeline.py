@@ -10,7 +10,6 @@ from rich.console import Console
 
 from raylab.arc.records import Example, GroupMetrics, TrainingMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.quality.record import FileCounts
 from raylab.report import page as content_of
 from raylab.report.models import (
     SUMMARY,
@@ -20,10 +19,10 @@ from raylab.report.models import (
     training_table,
 )
 from raylab.report.page import render
-from raylab.report.pipeline import pipeline_page
+from raylab.report.pipeline import pipeline_page, training_page
 from raylab.report.table import as_rich
 from tests.arc.measured import epoch, held_out, training_metrics
-from tests.quality.qualities import figure, quality
+from tests.quality.qualities import quality
 from tests.report.pages import Page
 from tests.runs.records import run_record
 
@@ -68,7 +67,9 @@ def content(**more: Any) -> content_of.Page:
         ),
         "config": SHORT,
         "models": {"champion": metrics(), "small": metrics(0.02)},
-        "quality": {"this run": quality()},
+        "tree": "this run",
+        "quality": quality(),
+        "rules": {},
         "examples": [example("007bbfb7", target, {"champion": target, "small": [[1, 2, 0]]})],
     }
     return pipeline_page("/runs/p", **(base | more))
@@ -153,9 +154,6 @@ def test_accuracies_stand_beside_those_on_the_priors_and_of_rules():
     assert ["champion", "85.85 %", "86.00 %", "85.70 %", "43.21 %"] in rows
     assert ["small", "81.59 %", "-", "81.59 %", "40.00 %"] in rows
     assert ["rule: copy the source", "37.50 %", "-", "-", "25.00 %"] in rows
-    flat = quality(generations={}, figures={"consistency": figure(None, reason="it is flat")})
-    text = page_of(quality={"ours": flat}).text
-    assert "not computed - it is flat" in text
 
 
 def test_predictions_stand_beside_the_target_and_provenance_names_what_made_them(usual: Page):
@@ -196,11 +194,8 @@ def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[
     test = held_out(metrics().best.validation, rules=RULES, chosen_on=True)
     models = {"champion": metrics().model_copy(update={"test": test})}
     chosen = "Figures are on the test tasks, which also chose the epoch"
-    # The list of skipped files ends early; their count does not.
-    tree = quality(files=FileCounts(read=9, skipped=5000))
-    notes = content(config=config, quality={"ours": tree}, models=models).notes
-    expected = [*expected, chosen, "5,000 files of ours could not be used"]
-    assert all(part in note for part, note in zip(expected, notes, strict=True))
+    notes = content(config=config, models=models).notes
+    assert all(part in note for part, note in zip([*expected, chosen], notes, strict=True))
 
 
 def test_a_fine_tuning_leads_with_before_and_after_and_sorts_tasks_by_their_gain():
@@ -229,7 +224,7 @@ def test_a_fine_tuning_leads_with_before_and_after_and_sorts_tasks_by_their_gain
 def test_a_training_run_has_the_same_page_without_scores():
     config = TrainConfig(data=FULL.data)
     page = Page(
-        render(pipeline_page("/runs/t", run_record(name="t"), config, {"champion": metrics()}))
+        render(training_page("/runs/t", run_record(name="t"), config, {"champion": metrics()}))
     )
     assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
     assert "1 model trained for 2 epochs: champion." in page.text
