@@ -96,6 +96,7 @@ def pipeline_page(
         for name, figure in quality.figures.items()
         if figure.value is not None
     ]
+    figures = figures or ["no figure could be computed"]
     lead = [*_summarize_models(models), f"Quality of {tree}: {join_names(figures)}."]
     return Page(record.job, record.name, uri, lead, sections, list(_caveats(config, models)))
 
