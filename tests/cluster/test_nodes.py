@@ -16,11 +16,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from jobs.evaluate import run as run_evaluate
+from raylab.benchmarks.quality import write_tree
 from raylab.config.compose import load_config
 from raylab.config.jobs import EvaluateConfig
 from raylab.files import Place
 from tests.cluster.nodes import Nodes, ray_nodes
-from tests.evaluation.trees import write_many_scores
 from tests.jobs.test_annotate import (
     Store,
     archived_calls,
@@ -65,7 +65,7 @@ def test_a_stranger_can_neither_submit_nor_look(nodes: Nodes) -> None:
 def test_a_job_started_directly_joins_the_cluster_that_it_is_given(
     nodes: Nodes, tmp_path: Path
 ) -> None:
-    write_many_scores(tmp_path / "scores", 2)
+    write_tree(tmp_path / "scores", 2, 100)
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
 
     def measure(name: str, **token: str) -> "subprocess.Popen[str]":

@@ -29,17 +29,3 @@ def write_scores(root: Path, scores: dict[str, dict[str, list[float]]]) -> Path:
                 path.write_text(json.dumps(log.content()))
                 os.utime(path, (YEAR_2020, YEAR_2020))
     return root
-
-
-def write_many_scores(root: Path, files: int) -> Path:
-    """Writes the scores of 50 models on five generations of so many files."""
-    return write_scores(
-        root,
-        {
-            f"m{m}": {
-                f"g{g}": [(7 * m + 3 * g + 11 * t) % 101 / 100 for t in range(files)]
-                for g in range(5)
-            }
-            for m in range(50)
-        },
-    )

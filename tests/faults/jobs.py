@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from raylab.archive.store import Archive
+from raylab.benchmarks.quality import write_tree
 from raylab.runs.run import Run
 from tests.evaluation.models import train_small
-from tests.evaluation.trees import write_many_scores
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
 from tests.jobs.test_tune import SPACE
@@ -26,7 +26,7 @@ def write_inputs(directory: Path) -> None:
     """Trained models to evaluate and a tree of scores to measure."""
     for seed, model in enumerate(MODELS):
         train_small(Run.at(f"{directory}/{model}"), seed=seed)
-    write_many_scores(directory / TREE, 100)
+    write_tree(directory / TREE, 100, 2_000)
     (directory / PRIOR).symlink_to(TREE)
 
 
