@@ -154,7 +154,7 @@ def _differences(differences: Differences) -> Iterator[Table]:
         pairs = {(pair.first, pair.second): pair for pair in differences.shown}
         yield Table(
             "Differences of pairs",
-            ["model", *(f"to {place}." for place in range(2, len(models) + 1))],
+            ["model", *(f"{place}." for place in range(2, len(models) + 1))],
             [
                 [
                     f"{place}. {row}",

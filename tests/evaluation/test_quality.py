@@ -77,7 +77,7 @@ def test_a_tree_that_is_slow_to_read_is_tried_again_and_its_progress_is_printed(
     trees, workers = find_trees(str(root), [], Layout.AUTO), WorkersHere(ClusterConfig())
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
         measure_trees(trees, QualityConfig(bootstrap=0), workers)
-    assert re.search(r"^  \d of 9 files after .*, ETA ", capsys.readouterr().out, re.M)
+    assert re.search(r"^  \d+ % of 9 files after .*, ETA ", capsys.readouterr().out, re.M)
     failures += [OSError("timed out")] * 4
     with pytest.raises(DataError, match=r"scores cannot be read, after retries: timed out"):
         measure_trees(trees, QualityConfig(bootstrap=0), workers)
