@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 from raylab.config.base import JobConfig, command_of, require_trackers
 from raylab.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
-from raylab.config.schema import ConfigKey, keys_of
+from raylab.config.schema import ConfigKey, list_keys
 from raylab.errors import ConfigError, RaylabError
 from raylab.live import bars
 from raylab.log import PrintableFormatter, details, json_lines, log_line, prints_json
@@ -129,7 +129,7 @@ def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> st
         doc: Module docstring of the job.
         every: True for all keys, as `--help=all` prints them; else those that matter most.
     """
-    keys, values = keys_of(kind), compose_values(kind)
+    keys, values = list_keys(kind), compose_values(kind)
     summary, _, rest = (doc or "").strip().partition("\n\n")
     groups = "".join(f"\n  {name}={' | '.join(o)}" for name, o in config_groups(kind).items())
     if every:

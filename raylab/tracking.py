@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from raylab.config.base import Tracking, require_trackers
-from raylab.config.schema import flat
+from raylab.config.schema import flatten
 from raylab.runs.run import TRIALS, Run
 from raylab.runs.run_record import RECORD
 
@@ -170,7 +170,7 @@ class _Lenient:
             LOGGER.warning("%s gets no more figures", self._name)
 
 
-def _whole(run: Run) -> Run | None:
+def _find_enclosing(run: Run) -> Run | None:
     """Returns the run that contains a run, such as the sweep of a trial; None if there is none."""
     above = run.parent.parent if run.parent.name == TRIALS else run.parent
     return Run.at(above) if (above / RECORD).exists() else None
@@ -185,8 +185,8 @@ class _Mlflow:
         # MLflow would retry for minutes while a training waits.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        whole = _whole(run)
-        beside = (whole or run).parent.path
+        enclosing = _find_enclosing(run)
+        beside = (enclosing or run).parent.path
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside}/mlflow.db"
         self._client = MlflowClient(place)
         experiment = self._client.get_experiment_by_name(PROJECT)
@@ -196,10 +196,10 @@ class _Mlflow:
             self._client.update_run(self._id, status="RUNNING")
             return
         tags = {RUN_TAG: str(run.id)}
-        if whole is not None and (parent := self._find_id(number, whole)):
+        if enclosing is not None and (parent := self._find_id(number, enclosing)):
             tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
-        self._describe(flat(run.record.config))
+        self._describe(flatten(run.record.config))
 
     def _find_id(self, experiment: str, run: Run) -> str | None:
         """Returns MLflow's id of a run; None if it has none."""
@@ -232,14 +232,14 @@ class _WeightsAndBiases:
         import wandb
 
         is_online = "WANDB_MODE" in os.environ or wandb.api.api_key
-        whole = _whole(run)
+        enclosing = _find_enclosing(run)
         self._run = wandb.init(
             project=PROJECT,
             id=run.id,
             name=run.name,
-            group=(whole or run).name,
+            group=(enclosing or run).name,
             resume="allow",
-            config=flat(run.record.config),
+            config=flatten(run.record.config),
             dir=run.path if run.is_local else None,
             mode=None if is_online else "offline",
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),

@@ -11,7 +11,7 @@ import pytest
 
 from raylab.config.base import JobConfig
 from raylab.config.jobs import TrainConfig
-from raylab.config.schema import keys_of
+from raylab.config.schema import list_keys
 from raylab.entrypoint import help_text, main, run_job
 from raylab.errors import ConfigError, DataError, RaylabError
 from raylab.log import log_line, prints_json
@@ -66,7 +66,7 @@ def test_help_opens_with_the_main_keys_and_all_lists_every_key(kind: type[JobCon
     keys = [line[2:].partition("=")[0] for line in lines if not line.startswith("   ")]
     assert keys == [*kind.main, "storage", "name", "resume"] and len(keys) <= 10
     assert max(map(len, lines)) <= 80
-    for key in keys_of(kind):
+    for key in list_keys(kind):
         if key.type:
             assert f"\n  {key.path}: {key.type} = " in text
         for word in key.doc.split():

@@ -15,11 +15,11 @@ from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReportConfig
-from raylab.config.schema import problems_of
+from raylab.config.schema import explain_errors
 from raylab.errors import ArchiveError, ConfigError, RunError
 from raylab.files import Place
 from raylab.printable import redact
-from raylab.runs.run import Run, runs_in
+from raylab.runs.run import Run, list_runs
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
 
 ARCHIVE = "archive.db"
@@ -87,12 +87,12 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
     run = Run.at(Place.at(storage) / name)
     record = run.read_record(RunRecord)
     if record is None or record.job != AnnotateConfig.job:
-        raise RunError(f"{run} is no annotation run: {runs_in(storage)}")
+        raise RunError(f"{run} is no annotation run: {list_runs(storage)}")
     try:
         moved = {"storage": storage, "archive": archive or _recorded_file(record)}
         return run, AnnotateConfig.of_record(record.config, **moved)
     except ValidationError as error:
-        problem = problems_of(AnnotateConfig, error)[0]
+        problem = explain_errors(AnnotateConfig, error)[0]
         raise RunError(
             f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
             "use the version of raylab that made it"

@@ -11,7 +11,7 @@ from pydantic import Field
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.schema import flat
+from raylab.config.schema import flatten
 from raylab.config.search import SearchSpace
 from raylab.grid_metrics import VALIDATION, RuleMetrics, merit
 from raylab.runs.records import Part, Record
@@ -188,7 +188,7 @@ def _summarize(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
 
 def _read_drawn(space: SearchSpace, record: RunRecord) -> Drawn:
     """Returns the searched values of a trial, as recorded in its configuration."""
-    config = flat(TrainConfig.model_validate(record.config).model_dump(mode="json"))
+    config = flatten(TrainConfig.model_validate(record.config).model_dump(mode="json"))
     architecture = config["model.architecture"]
     drawn = {
         ARCHITECTURE: architecture,

@@ -29,7 +29,7 @@ from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import find_models
 from raylab.cluster.session import session
 from raylab.cluster.train import fit
-from raylab.cluster.workers import RayWorkers, workers_of
+from raylab.cluster.workers import RayWorkers, session_workers
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
@@ -102,7 +102,7 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
-    workers = workers_of(config.cluster, run.name)
+    workers = session_workers(config.cluster, run.name)
     shared = workers.put(sides)
     for name, model in _name_models(config.models).items():
         training = TrainConfig(

@@ -20,7 +20,7 @@ SCORE = "score"
 """Key of the best monitored value so far, by which trials are stopped, drawn and ranked."""
 
 
-class DrawsOfTune(Searcher):
+class TuneSearcher(Searcher):
     """The draws of a sweep as a searcher of Ray Tune."""
 
     def __init__(self, config: TuneConfig) -> None:
@@ -48,7 +48,7 @@ class DrawsOfTune(Searcher):
         self._draws = pickle.loads(Path(checkpoint_path).read_bytes())
 
 
-def scheduler_of(config: TuneConfig) -> TrialScheduler:
+def build_scheduler(config: TuneConfig) -> TrialScheduler:
     """Returns the scheduler that the search of `config` needs."""
     epochs = config.training.epochs
     stops = rungs(config) if config.stop_early else ()

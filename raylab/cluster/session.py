@@ -50,7 +50,7 @@ def _suits(node: Node, config: ClusterConfig) -> bool:
     return config.label_selector.items() <= node["Labels"].items()
 
 
-def placement(config: ClusterConfig) -> dict[str, Any]:
+def placement_options(config: ClusterConfig) -> dict[str, Any]:
     """Returns the options of Ray's tasks and of Ray Train that choose the configured nodes."""
     selector = {"label_selector": config.label_selector} if config.label_selector else {}
     accelerator = config.accelerator_type

@@ -21,7 +21,7 @@ from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, M
 from raylab.cluster.session import (
     cpus_here,
     cpus_per_worker,
-    placement,
+    placement_options,
     session,
     this_node,
     uses_gpu,
@@ -133,7 +133,7 @@ def _trainer(settings: WorkerSettings) -> TorchTrainer:
             num_workers=cluster.workers,
             use_gpu=gpu,
             resources_per_worker={"CPU": cpus_per_worker(cluster), "GPU": int(gpu)},
-            **placement(cluster),
+            **placement_options(cluster),
         ),
         run_config=RunConfig(
             # Ray Train notes there that all nodes see the storage.

@@ -28,7 +28,7 @@ from raylab.arc.sweep import (
     sweep_figures,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIALS_ENDED, Meters
-from raylab.cluster.schedulers import DRAWN, SCORE, DrawsOfTune, scheduler_of
+from raylab.cluster.schedulers import DRAWN, SCORE, TuneSearcher, build_scheduler
 from raylab.cluster.session import (
     count_trainings,
     cpus_per_worker,
@@ -37,7 +37,7 @@ from raylab.cluster.session import (
     uses_gpu,
 )
 from raylab.cluster.train import fit
-from raylab.cluster.workers import workers_of
+from raylab.cluster.workers import session_workers
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
@@ -129,8 +129,8 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             mode=mode_of(config.training.monitor),
             num_samples=config.trial_count,
             max_concurrent_trials=places,
-            search_alg=DrawsOfTune(config),
-            scheduler=scheduler_of(config),
+            search_alg=TuneSearcher(config),
+            scheduler=build_scheduler(config),
             # Imports take longer than a small trial.
             reuse_actors=True,
         ),
@@ -298,7 +298,7 @@ def _conclude(
     chosen = TrainConfig.of_record(own.record.config)
     shared = ray.get(sides) if chosen.cluster.is_this_process else sides
     tested = with_test(
-        chosen, own, trained[best.trial], shared, workers_of(chosen.cluster, run.name)
+        chosen, own, trained[best.trial], shared, session_workers(chosen.cluster, run.name)
     )
     metrics = metrics.model_copy(update={"test": tested.test})
     yaml = best_yaml(chosen)

@@ -8,7 +8,13 @@ from typing import Any, cast
 import ray
 
 from raylab.cluster.metrics import COUNTERS, Meters
-from raylab.cluster.session import count_places, cpus_per_worker, placement, result_of, uses_gpu
+from raylab.cluster.session import (
+    count_places,
+    cpus_per_worker,
+    placement_options,
+    result_of,
+    uses_gpu,
+)
 from raylab.config.base import ClusterConfig
 from raylab.workers import Key, R, Workers, WorkersHere
 
@@ -45,7 +51,7 @@ class RayWorkers:
         task = cast("Any", ray.remote(function)).options(
             num_cpus=cpus_per_worker(self.share),
             num_gpus=int(bool(self.share.use_gpu)),
-            **placement(self.share),
+            **placement_options(self.share),
             max_retries=self.share.max_failures,
             retry_exceptions=[OSError],
         )
@@ -72,6 +78,6 @@ class RayWorkers:
         return None if self._at_once is None else self._at_once - len(pending)
 
 
-def workers_of(cluster: ClusterConfig, run: str) -> Workers:
+def session_workers(cluster: ClusterConfig, run: str) -> Workers:
     """Returns the workers of a Ray session; this process if the configuration asks for no more."""
     return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster, run)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from raylab.bounded import read_all
 from raylab.config.base import Location, RunName, Strict
-from raylab.config.schema import problems_of
+from raylab.config.schema import explain_errors
 from raylab.errors import ConfigError, DataError
 
 LARGEST = 1 << 20
@@ -243,4 +243,4 @@ def _problem(error: ValidationError, lines: Lines) -> tuple[int, str]:
     if first["type"] == "string_pattern_mismatch":
         name = str(first["input"])[:60]
         return line, f"{name!r} is no name: a name has letters, digits, blanks and . ' + - _"
-    return line, str(problems_of(CodebookConfig, error)[0])
+    return line, str(explain_errors(CodebookConfig, error)[0])

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 import raylab
 from raylab.bounded import read_all
 from raylab.config.base import JobConfig, command_of
-from raylab.config.schema import ConfigProblem, problems_of
+from raylab.config.schema import ConfigProblem, explain_errors
 from raylab.errors import ConfigError, DataError
 
 YAML_BYTES = 1 << 18
@@ -75,7 +75,7 @@ def load_config(
         config = kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         unchosen = {problem.path for problem in problems} & groups.keys()
-        invalid = problems_of(kind, error)
+        invalid = explain_errors(kind, error)
         problems += [p for p in invalid if p.path.split(".")[0] not in unchosen]
     except (ConfigError, *UNUSABLE) as error:
         problems.append(ConfigProblem("", _reason(error, overrides)))

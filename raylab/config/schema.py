@@ -66,12 +66,12 @@ class ConfigProblem:
         return f"{path}: {self.text}" if path else self.text
 
 
-def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
+def list_keys(kind: type[BaseModel]) -> list[ConfigKey]:
     """Returns every key of the model and its sections, in the order of definition."""
     return list(_Schema(kind).keys())
 
 
-def problems_of(kind: type[BaseModel], error: ValidationError) -> list[ConfigProblem]:
+def explain_errors(kind: type[BaseModel], error: ValidationError) -> list[ConfigProblem]:
     """Translates pydantic's error of `kind` into problems of its keys, the first ones of many."""
     schema, errors = _Schema(kind), error.errors(include_url=False)
     problems = [
@@ -221,12 +221,12 @@ def _unknown_key(schema: _Schema, place: _Location) -> str:
     return f"unknown key; did you mean {' or '.join(paths)}?" if paths else f"unknown key; {listed}"
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns the values of a configuration by their dotted keys."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, dict):
-            values |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+            values |= flatten(cast("dict[str, Any]", value), f"{prefix}{key}.")
         else:
             values[f"{prefix}{key}"] = value
     return values
@@ -234,7 +234,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Returns a line for each key with another value in the run than now."""
-    had, has = flat(before), flat(now)
+    had, has = flatten(before), flatten(now)
     return "".join(
         f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"
         for key in sorted(had.keys() | has.keys())

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PositiveFloat, ValidationError, model_val
 from raylab.config.arc import TrainingConfig
 from raylab.config.base import Scalar, Strict
 from raylab.config.models import MODEL_CONFIGS, Architecture, CustomConfig
-from raylab.config.schema import problems_of
+from raylab.config.schema import explain_errors
 
 
 class Domain(Strict):
@@ -134,7 +134,7 @@ def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
         try:
             kind.model_validate_json(json.dumps(drawn), strict=True)
         except ValidationError as error:
-            problem = problems_of(kind, error)[0]
+            problem = explain_errors(kind, error)[0]
             raise ValueError(f"{where} allows {json.dumps(drawn)}, but {problem}") from error
 
 

@@ -38,7 +38,7 @@ from raylab.report.table import (
     share_cell,
     shorten,
 )
-from raylab.runs.records import Measure, Part, meaning_of, measures_of
+from raylab.runs.records import Measure, Part, explain_field, list_measures
 from raylab.runs.run_record import RunRecord
 
 SHOWN_CODES = 10
@@ -282,7 +282,7 @@ def _gold(report: AnnotationReport) -> Iterator[Block]:
 def _agreement(report: AnnotationReport) -> Iterator[Block]:
     agreement, pairs = report.agreement, report.agreement.pairs
     single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
-    rows = [_explain(agreement, name) for name in single or measures_of(AgreementReport)]
+    rows = [_explain(agreement, name) for name in single or list_measures(AgreementReport)]
     if len(pairs) == 1:
         rows += [_explain(pair, "kappa") for pair in pairs.values()]
     yield Table(
@@ -464,7 +464,7 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
     shares have the number that they are of.
     """
     parts = list(parts)
-    measures = [measures_of(type(each)) for each in parts if each is not None][:1]
+    measures = [list_measures(type(each)) for each in parts if each is not None][:1]
     for name, measure in (item for each in measures for item in each.items()):
         values = [getattr(each, name, None) for each in parts]
         if fields and name not in fields:
@@ -487,8 +487,8 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
 def _explain(figures: Part, name: str) -> Row:
     """Returns the label, the figure and the meaning of a field."""
     kind = type(figures)
-    measure = measures_of(kind)[name]
-    return [measure.label, figure_cell(measure, getattr(figures, name)), meaning_of(kind, name)]
+    measure = list_measures(kind)[name]
+    return [measure.label, figure_cell(measure, getattr(figures, name)), explain_field(kind, name)]
 
 
 def _has_single_labels(report: AnnotationReport) -> bool:

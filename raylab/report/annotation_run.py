@@ -27,7 +27,7 @@ from raylab.report.diagnosis import verdict_sections, write_diagnosis
 from raylab.report.drift import archived_run
 from raylab.report.page import PAGE, Page, write_page
 from raylab.report.table import print_tables
-from raylab.runs.records import measures_of
+from raylab.runs.records import list_measures
 from raylab.runs.run import SCORES, Run
 from raylab.tracking import track
 
@@ -67,7 +67,7 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
 
 def figures_of(report: AnnotationReport) -> dict[str, float]:
     """Returns the main figures of a run by name, for trackers, without undefined ones."""
-    agreement = {name: getattr(report.agreement, name) for name in measures_of(AgreementReport)}
+    agreement = {name: getattr(report.agreement, name) for name in list_measures(AgreementReport)}
     kappas = {f"kappa/{names}": pair.kappa for names, pair in report.agreement.pairs.items()}
     shares = {
         **{f"cases/{status}": share for status, share in report.cases.status.items()},

@@ -15,7 +15,7 @@ from raylab.annotation.statistics.report import AnnotationReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import ReportConfig
-from raylab.config.schema import flat
+from raylab.config.schema import flatten
 from raylab.errors import DataError, RunError
 from raylab.grid_metrics import RuleMetrics, label_of
 from raylab.log import log_line
@@ -65,7 +65,7 @@ class Comparison:
     def configs(self, *jobs: str) -> dict[str, dict[str, Any]]:
         """Returns the configuration values of compared runs of jobs, by run and dotted key."""
         return {
-            label: flat({k: v for k, v in record.config.items() if k not in SHELL_KEYS})
+            label: flatten({k: v for k, v in record.config.items() if k not in SHELL_KEYS})
             for label, record in self.records.items()
             if record.job in jobs and label not in self.problems
         }

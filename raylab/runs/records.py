@@ -88,7 +88,7 @@ class Measure:
     better: Literal["higher", "lower"] | None = "higher"
 
 
-def measures_of(kind: type[Part]) -> dict[str, Measure]:
+def list_measures(kind: type[Part]) -> dict[str, Measure]:
     """Returns the measures of a part by the names of their fields, in the order of the fields."""
     return {
         name: mark
@@ -98,6 +98,6 @@ def measures_of(kind: type[Part]) -> dict[str, Measure]:
     }
 
 
-def meaning_of(kind: type[Part], name: str) -> str:
+def explain_field(kind: type[Part], name: str) -> str:
     """Returns the docstring of a field on one line."""
     return " ".join((kind.model_fields[name].description or "").split())

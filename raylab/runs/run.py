@@ -40,8 +40,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 R = TypeVar("R", bound=Record)
 
 
-def runs_in(storage: str) -> str:
-    """Returns which runs a storage has, and where else a run may be: the end of an error."""
+def list_runs(storage: str) -> str:
+    """Returns the end of an error: the runs of a storage, and where else a run may be."""
     place = Place.at(storage)
     runs = (name for name in place.names() if (place / name / RECORD).exists())
     names = list(islice(runs, LISTED_RUNS + 1))
@@ -70,7 +70,9 @@ def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
     for place, file in zip(places, files, strict=True):
         if file.exists():
             return place
-    raise RunError(f"no run {text}: there is no {' or '.join(map(str, files))}; {runs_in(storage)}")
+    raise RunError(
+        f"no run {text}: there is no {' or '.join(map(str, files))}; {list_runs(storage)}"
+    )
 
 
 class Run(Place):

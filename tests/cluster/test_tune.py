@@ -9,7 +9,7 @@ import pytest
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
-from raylab.cluster.schedulers import DrawsOfTune
+from raylab.cluster.schedulers import TuneSearcher
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
@@ -89,7 +89,7 @@ def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
     domains = {"demonstrations": {"choice": [1, 2]}, "heads": {"choice": [2, 4]}}
     space = {"model": {"champion": domains}}
     config = TuneConfig.model_validate({"space": space, "search": "random", "trials": 4})
-    before, after = DrawsOfTune(config), DrawsOfTune(config)
+    before, after = TuneSearcher(config), TuneSearcher(config)
     drawn = [before.suggest("a"), before.suggest("b")]
     before.on_trial_complete("a", {"score": 0.5})
     before.save(str(tmp_path / "draws"))
@@ -99,7 +99,7 @@ def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
     # One that died and is tried again has been told before.
     after.on_trial_complete("b", {"score": 0.5})
     assert len({str(each) for each in drawn}) == 4
-    assert after.suggest("e") == DrawsOfTune.FINISHED
+    assert after.suggest("e") == TuneSearcher.FINISHED
 
 
 def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):

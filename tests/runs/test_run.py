@@ -16,7 +16,7 @@ from raylab.config.jobs import AnnotateConfig, PipelineConfig, TrainConfig
 from raylab.config.llm import Endpoint, Limits
 from raylab.errors import RunError
 from raylab.runs.records import Record
-from raylab.runs.run import LISTED_RUNS, Run, runs_in
+from raylab.runs.run import LISTED_RUNS, Run, list_runs
 from raylab.runs.run_record import RECORD, config_hash
 from tests.object_storage import ObjectStorage
 
@@ -198,11 +198,11 @@ def test_storage_that_ray_will_delete_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_run_is_told_with_those_that_are_there(tmp_path: Path) -> None:
-    assert f"{tmp_path} has no runs; give storage=" in runs_in(str(tmp_path))
+    assert f"{tmp_path} has no runs; give storage=" in list_runs(str(tmp_path))
     (tmp_path / "archive.db").touch()
     for number in range(LISTED_RUNS + 2):
         (tmp_path / f"r{number}").mkdir()
         (tmp_path / f"r{number}" / "record.json").touch()
-    listed = runs_in(str(tmp_path))
+    listed = list_runs(str(tmp_path))
     assert "has the runs r0, r1, " in listed and ", r7, ...; give storage=" in listed
-    assert runs_in(str(tmp_path / "nowhere")).startswith(f"{tmp_path}/nowhere has no runs")
+    assert list_runs(str(tmp_path / "nowhere")).startswith(f"{tmp_path}/nowhere has no runs")
