@@ -130,10 +130,10 @@ def test_a_sign_of_life_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     lines: list[tuple[str, Mapping[str, Any]]] = []
     trainer: Any = SimpleNamespace(global_rank=0, current_epoch=0, num_training_batches=100)
+    module: Any = SimpleNamespace(course=Course(1_002))
     heartbeat = loop.Heartbeat(lambda *line: lines.append(line))
     for step, now in enumerate((60.0, 60.1, 69.0), 1):
         trainer.global_step, clock[0] = step, now
-        module: Any = SimpleNamespace(course=Course(1_002))
         heartbeat.on_train_batch_end(trainer, module, {"loss": 1.5}, None, step - 1)
     # The first step does not count; two steps took 9 s, and 999 are left.
     fields = {"epoch": 1, "done": 3, "total": 1_002, "loss": 1.5, "eta_seconds": 4495.5}
