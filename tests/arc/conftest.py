@@ -1,7 +1,7 @@
 """Fixtures of the ARC tests."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +23,6 @@ from raylab.config.models import (
     ModelConfig,
     RecursiveConfig,
 )
-
-RandomTasks = Callable[..., tuple[Task, ...]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,12 +79,6 @@ def least_form(pair: Pair) -> bytes:
         cells = [numbers.setdefault(int(c), len(numbers)) for grid in grids for c in grid.flat]
         forms.append(bytes([*grids[0].shape, *grids[1].shape, *cells]))
     return min(forms)
-
-
-@pytest.fixture(scope="session")
-def random_tasks() -> RandomTasks:
-    """`make_tasks`, for tests that take it as a fixture."""
-    return make_tasks
 
 
 SMALL_MODELS: dict[str, ModelConfig] = {

@@ -12,14 +12,14 @@ from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, exact_matches
 from raylab.arc.scoring.batch import predict
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import RandomTasks, batch_of, limit_sides, size_head, small_model
+from tests.arc.conftest import batch_of, limit_sides, make_tasks, size_head, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]
 
 
 @pytest.fixture(scope="module")
-def store(random_tasks: RandomTasks) -> PairStore:
-    return store_pairs(random_tasks(8))
+def store() -> PairStore:
+    return store_pairs(make_tasks(8))
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from raylab.config.models import (
     ALL_MODELS,
     ModelConfig,
 )
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 TOLERANCE = 1e-5
 """For float32 sums taken in another order."""
@@ -28,9 +28,9 @@ QUERIES = [0, 7, 13, 21, 24, 36]
 
 
 @pytest.fixture(scope="module")
-def store(random_tasks: RandomTasks) -> PairStore:
+def store() -> PairStore:
     """Five pairs a task, sides 1 to 7, so that the queries differ in size."""
-    return store_pairs(random_tasks(8))
+    return store_pairs(make_tasks(8))
 
 
 @pytest.fixture
@@ -161,11 +161,9 @@ def test_a_sample_alone_is_predicted_as_in_a_batch(
 
 
 @pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
-def test_a_query_without_demonstrations_is_predicted_alone_and_beside_others(
-    random_tasks: RandomTasks, name: str
-) -> None:
-    (lonely,) = random_tasks(1, demonstrations=1, questions=0, seed=5)
-    few = random_tasks(2, demonstrations=2, questions=0)
+def test_a_query_without_demonstrations_is_predicted_alone_and_beside_others(name: str) -> None:
+    (lonely,) = make_tasks(1, demonstrations=1, questions=0, seed=5)
+    few = make_tasks(2, demonstrations=2, questions=0)
     # Pair 0 has no demonstration, pairs 1 to 4 one each, where two are asked for.
     store = store_pairs([Task("lonely", lonely.demonstrations), *few])
     model = small_model(SMALL_MODELS[name])
@@ -216,9 +214,9 @@ def test_the_gradient_reaches_every_weight(model: GridModel, batch: Batch) -> No
 
 
 def test_every_parameter_has_a_gradient_without_any_demonstration(
-    random_tasks: RandomTasks, small_config: ModelConfig
+    small_config: ModelConfig,
 ) -> None:
-    store = store_pairs(random_tasks(3, demonstrations=1, questions=0))
+    store = store_pairs(make_tasks(3, demonstrations=1, questions=0))
     batch = batch_of(store, range(3), small_config.context_pairs)
     assert len(batch.demo_inputs.cells) == 0
     reached = gradients(small_model(small_config), batch)

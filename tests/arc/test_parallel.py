@@ -34,7 +34,7 @@ from raylab.config.models import CustomConfig, RecursiveConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.runs.run import Run
 from raylab.training.local import train
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 QUERIES = [0, 7, 13, 21]
 GUIDE = (Path(__file__).parents[2] / "jobs/guide/train.md").read_text()
@@ -63,8 +63,8 @@ class Certain(ParallelModel):
 
 
 @pytest.fixture(scope="module")
-def store(random_tasks: RandomTasks) -> PairStore:
-    return store_pairs(random_tasks(6))
+def store() -> PairStore:
+    return store_pairs(make_tasks(6))
 
 
 @pytest.fixture

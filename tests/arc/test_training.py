@@ -33,7 +33,7 @@ from raylab.config.models import (
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.grid_metrics import SCORED
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 Fit = tuple[pl.Trainer, ArcModule]
 
@@ -70,8 +70,8 @@ def values_of(trainer: pl.Trainer) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
-    return random_tasks(5, longest_side=4)
+def tasks() -> tuple[Task, ...]:
+    return make_tasks(5, longest_side=4)
 
 
 # Overfitting real tasks
@@ -137,8 +137,8 @@ def mean_loss(model: GridModel, store: PairStore, context_pairs: int, weight: fl
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, world: int) -> None:
-    store = store_pairs(random_tasks(9, longest_side=9))
+def test_every_cell_and_every_grid_weighs_the_same(world: int) -> None:
+    store = store_pairs(make_tasks(9, longest_side=9))
     model = small_model(SMALL_MODELS["encoder_decoder"])
     losses: list[float] = []
     for rank in range(world):
@@ -219,10 +219,8 @@ def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) 
     assert poison.validated_epochs == [0, 1]
 
 
-def test_a_nan_loss_stops_a_long_epoch_and_that_of_a_validation_is_told_with_its_epoch(
-    random_tasks: RandomTasks,
-) -> None:
-    tasks = random_tasks(2 * LOSS_CHECK_STEPS, demonstrations=1, longest_side=2)
+def test_a_nan_loss_stops_a_long_epoch_and_that_of_a_validation_is_told_with_its_epoch() -> None:
+    tasks = make_tasks(2 * LOSS_CHECK_STEPS, demonstrations=1, longest_side=2)
     config, poison = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1), Poison(2)
     assert "at step 2 " in failure(config, tasks, poison)
     assert len(poison.tasks) <= LOSS_CHECK_STEPS and poison.validated_epochs == []
@@ -374,11 +372,9 @@ def test_every_model_trains_and_validates_in_bfloat16(
     assert all(p.dtype == torch.float32 for p in module.parameters())
 
 
-def test_training_from_a_checkpoint_adds_its_tasks(
-    saved: Path, random_tasks: RandomTasks, tmp_path: Path
-) -> None:
+def test_training_from_a_checkpoint_adds_its_tasks(saved: Path, tmp_path: Path) -> None:
     parent = read_checkpoint(saved)
-    others = tuple(replace(task, id=f"other-{task.id}") for task in random_tasks(2))
+    others = tuple(replace(task, id=f"other-{task.id}") for task in make_tasks(2))
     config, sides = settings(parent.model, epochs=1), sides_of(others)
     experiment = build_experiment(config, sides, parent)
     for name, tensor in experiment.module.model.state_dict().items():

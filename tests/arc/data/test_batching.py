@@ -9,7 +9,7 @@ from raylab.arc.data.batching import MISSING, BatchPlan, Grids, demonstration_ta
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.errors import ConfigError, DataError
-from tests.arc.conftest import RandomTasks
+from tests.arc.conftest import make_tasks
 
 
 def grid(*rows: list[int]) -> NDArray[np.uint8]:
@@ -44,15 +44,15 @@ def image(grids: Grids, index: int) -> NDArray[np.int64]:
 
 
 @pytest.fixture(scope="module")
-def store(random_tasks: RandomTasks) -> PairStore:
-    return store_pairs(random_tasks(40, longest_side=12))
+def store() -> PairStore:
+    return store_pairs(make_tasks(40, longest_side=12))
 
 
 # The store
 
 
-def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) -> None:
-    tasks = random_tasks()
+def test_every_grid_of_a_batch_is_that_of_its_pair() -> None:
+    tasks = make_tasks()
     pairs = [pair for task in tasks for pair in task.pairs]
     store = store_pairs(tasks)
     plan = plan_of(store)
@@ -85,8 +85,8 @@ def test_images_place_cells_and_pad() -> None:
     ]
 
 
-def test_selected_queries_keep_their_demonstrations(random_tasks: RandomTasks) -> None:
-    batch = max(plan_of(store_pairs(random_tasks())).batches(), key=lambda b: len(b.tasks))
+def test_selected_queries_keep_their_demonstrations() -> None:
+    batch = max(plan_of(store_pairs(make_tasks())).batches(), key=lambda b: len(b.tasks))
     chosen = torch.tensor([3, 1])
     part = batch.select(chosen)
     for place, query in enumerate(chosen.tolist()):
@@ -136,10 +136,8 @@ def task_with_twins() -> Task:
 
 
 @pytest.mark.parametrize("seed", [None, 0])
-def test_demonstrations_are_other_pairs_of_the_task(
-    random_tasks: RandomTasks, seed: int | None
-) -> None:
-    tasks = [task_with_twins(), *random_tasks(5, demonstrations=3, questions=2, longest_side=2)]
+def test_demonstrations_are_other_pairs_of_the_task(seed: int | None) -> None:
+    tasks = [task_with_twins(), *make_tasks(5, demonstrations=3, questions=2, longest_side=2)]
     store = store_pairs(tasks)
     pairs = [pair for task in tasks for pair in task.pairs]
     is_question = [

@@ -12,7 +12,7 @@ from raylab.arc.data.content import (
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig, Subset, TaskSource
-from tests.arc.conftest import RandomTasks, fingerprint, least_form
+from tests.arc.conftest import fingerprint, least_form
 
 SOURCE = np.array([[1, 0, 0], [0, 2, 0]], np.uint8)
 TARGET = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
@@ -28,7 +28,7 @@ def classes(contents: dict[str, tuple[int, ...]]) -> list[set[str]]:
     return [ids for _, ids in sorted(members.items()) if len(ids) > 1]
 
 
-def test_fingerprints_are_equal_where_the_least_forms_are(random_tasks: RandomTasks) -> None:
+def test_fingerprints_are_equal_where_the_least_forms_are() -> None:
     """Small grids of few colours, of which many are equal, and real ones."""
     rng = np.random.default_rng(0)
     small = [

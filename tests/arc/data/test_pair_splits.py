@@ -14,7 +14,7 @@ from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
-from tests.arc.conftest import RandomTasks, fingerprint
+from tests.arc.conftest import fingerprint, make_tasks
 
 Parts = list[tuple[Pair, ...]]
 
@@ -42,9 +42,9 @@ def prints(pairs: Sequence[Pair]) -> set[int]:
     ],
 )
 def test_every_task_gives_its_share_of_pairs(
-    random_tasks: RandomTasks, pairs: int, data: dict[str, object], counts: list[int]
+    pairs: int, data: dict[str, object], counts: list[int]
 ) -> None:
-    tasks = random_tasks(2, demonstrations=pairs - 1, questions=1, longest_side=7, seed=3)
+    tasks = make_tasks(2, demonstrations=pairs - 1, questions=1, longest_side=7, seed=3)
     for index, task in enumerate(tasks):
         parts = parts_of(tasks, index, **data)
         assert [len(part) for part in parts] == counts
@@ -53,22 +53,22 @@ def test_every_task_gives_its_share_of_pairs(
         )
 
 
-def test_the_split_depends_on_the_seed_and_not_on_the_order(random_tasks: RandomTasks) -> None:
-    (task,) = random_tasks(1, demonstrations=12, questions=0)
+def test_the_split_depends_on_the_seed_and_not_on_the_order() -> None:
+    (task,) = make_tasks(1, demonstrations=12, questions=0)
     turned = Task(task.id, task.demonstrations[::-1])
     tests = [prints(parts_of([task], split_seed=seed)[2]) for seed in range(8)]
     assert tests == [prints(parts_of([turned], split_seed=seed)[2]) for seed in range(8)]
     assert len({frozenset(test) for test in tests}) > 4
 
 
-def test_equal_pairs_stay_on_one_side(random_tasks: RandomTasks) -> None:
+def test_equal_pairs_stay_on_one_side() -> None:
     """Twelve pairs, each with a redrawn copy and one of the same input, in two tasks."""
-    (task,) = random_tasks(1, demonstrations=12, questions=0, longest_side=6, seed=1)
+    (task,) = make_tasks(1, demonstrations=12, questions=0, longest_side=6, seed=1)
     copies = redraw([task], 4)[0].demonstrations
     flipped = tuple(Pair(pair.input, 9 - pair.output) for pair in task.demonstrations)
     tasks = [
         Task("a", (*task.demonstrations, *flipped)),
-        Task("b", (*copies, *random_tasks(1, demonstrations=9, seed=9)[0].demonstrations)),
+        Task("b", (*copies, *make_tasks(1, demonstrations=9, seed=9)[0].demonstrations)),
     ]
     for seed in range(10):
         first, second = (parts_of(tasks, index, split_seed=seed) for index in range(2))

@@ -14,7 +14,7 @@ from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep, cheapest
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
-from tests.arc.conftest import RandomTasks
+from tests.arc.conftest import make_tasks
 
 RELABELLED = Augmentation(colours="all")
 
@@ -62,8 +62,8 @@ def line(colour: int) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def store(random_tasks: RandomTasks) -> PairStore:
-    return store_pairs(random_tasks(40, longest_side=12))
+def store() -> PairStore:
+    return store_pairs(make_tasks(40, longest_side=12))
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +183,8 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-def test_loader_processes_change_no_step(random_tasks: RandomTasks) -> None:
-    store = store_pairs(random_tasks())
+def test_loader_processes_change_no_step() -> None:
+    store = store_pairs(make_tasks())
 
     def loader(processes: int) -> Any:
         plan = plan_of(store, augmentation=RELABELLED)
@@ -202,9 +202,9 @@ def test_loader_processes_change_no_step(random_tasks: RandomTasks) -> None:
 
 
 @pytest.mark.parametrize("colours", ["none", "all", "all_but_0"])
-def test_a_batch_is_that_of_the_redrawn_tasks(random_tasks: RandomTasks, colours: Any) -> None:
+def test_a_batch_is_that_of_the_redrawn_tasks(colours: Any) -> None:
     """Demonstrations and queries, inputs and targets of a task are all redrawn alike."""
-    tasks = random_tasks()
+    tasks = make_tasks()
     store = store_pairs(tasks)
     kinds = set[int]()
     plan = plan_of(store, augmentation=Augmentation(colours, symmetries=True))
@@ -248,9 +248,9 @@ def test_augmentation_depends_on_seed_and_epoch_alone(
     assert samples(store, used) == alone
 
 
-def test_demonstrations_are_drawn_as_often_as_is_said(random_tasks: RandomTasks) -> None:
+def test_demonstrations_are_drawn_as_often_as_is_said() -> None:
     # Questions have no demonstration to leave out: they show what is preferred.
-    store = store_pairs(random_tasks(1, demonstrations=6, questions=40))
+    store = store_pairs(make_tasks(1, demonstrations=6, questions=40))
     questions = {"pairs": np.arange(6, 46), "batch_size": 8}
 
     def drawn(demonstrations: Any) -> list[set[tuple[int, ...]]]:

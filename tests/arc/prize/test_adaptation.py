@@ -23,7 +23,7 @@ from raylab.config.arc import TaskTrainingConfig, VotesConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.files import Place
-from tests.arc.conftest import RandomTasks, batch_of, small_model
+from tests.arc.conftest import batch_of, make_tasks, small_model
 
 CPU = torch.device("cpu")
 CONFIG = EncoderDecoderConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=1)
@@ -44,8 +44,8 @@ def same(one: GridModel, other: GridModel) -> bool:
 
 
 @pytest.fixture
-def task(random_tasks: RandomTasks) -> Task:
-    return random_tasks(1, longest_side=4)[0]
+def task() -> Task:
+    return make_tasks(1, longest_side=4)[0]
 
 
 @pytest.mark.parametrize("rank", [None, 2])
@@ -70,9 +70,9 @@ def rows(grids: Grids, at: int) -> GridRows:
 
 
 def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
-    random_tasks: RandomTasks, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    (task,) = random_tasks(1, longest_side=4, questions=2)
+    (task,) = make_tasks(1, longest_side=4, questions=2)
     drawn: list[TrainingStep] = []
 
     def take(model: GridModel, steps: Iterator[TrainingStep], *_: object) -> int:

@@ -23,7 +23,7 @@ from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_v
 from raylab.arc.records import Example, GridRows
 from raylab.config.arc import ScoringConfig, VotesConfig
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import RandomTasks, limit_sides, small_model
+from tests.arc.conftest import limit_sides, make_tasks, small_model
 
 CPU = torch.device("cpu")
 A: GridRows = ((1,),)
@@ -65,10 +65,8 @@ def test_candidates_rank_by_count_then_by_mean_likelihood_then_by_first_view(
     assert {count: question.attempts(count) for count in attempts} == attempts
 
 
-def test_views_of_fewer_are_the_first_of_more_with_all_symmetries_in_turn(
-    random_tasks: RandomTasks,
-):
-    (task,) = random_tasks(1)
+def test_views_of_fewer_are_the_first_of_more_with_all_symmetries_in_turn():
+    (task,) = make_tasks(1)
     few, many = (draw_views(task, count, VotesConfig()) for count in (5, 24))
     assert all(
         (a.colours == b.colours).all() and (a.symmetry, a.order) == (b.symmetry, b.order)
@@ -81,8 +79,8 @@ def test_views_of_fewer_are_the_first_of_more_with_all_symmetries_in_turn(
 
 
 @pytest.mark.parametrize("kind", ["symmetries", "colours", "orders"])
-def test_a_kind_of_view_can_be_left_out(kind: str, random_tasks: RandomTasks):
-    (task,) = random_tasks(1)
+def test_a_kind_of_view_can_be_left_out(kind: str):
+    (task,) = make_tasks(1)
     views = draw_views(task, 8, VotesConfig(**{kind: False}))
     assert {view.symmetry for view in views} == ({0} if kind == "symmetries" else set(range(8)))
     assert (len({tuple(view.colours) for view in views}) == 1) == (kind == "colours")
@@ -90,10 +88,8 @@ def test_a_kind_of_view_can_be_left_out(kind: str, random_tasks: RandomTasks):
 
 
 @pytest.mark.parametrize(("views", "answers"), [(1, 2), (16, 16)])
-def test_every_view_of_an_identity_votes_for_the_input(
-    views: int, answers: int, random_tasks: RandomTasks
-):
-    tasks = random_tasks(3, questions=2)
+def test_every_view_of_an_identity_votes_for_the_input(views: int, answers: int):
+    tasks = make_tasks(3, questions=2)
     for task, own in zip(tasks, answered(tasks, views=views), strict=True):
         assert own.task == task.id
         for pair, question in zip(task.questions, own.questions, strict=True):
@@ -123,9 +119,9 @@ def test_a_model_that_is_right_in_one_view_has_one_vote():
 
 
 def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihood(
-    random_tasks: RandomTasks, small_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+    small_config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ):
-    tasks = random_tasks(3, longest_side=4, questions=2)
+    tasks = make_tasks(3, longest_side=4, questions=2)
     model = limit_sides(small_model(small_config, noise=0.3), 6)
     batches: list[tuple[Batch, Answers]] = []
 

@@ -15,16 +15,16 @@ from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.runs.eval_logs import is_estimated
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, limit_sides, small_model
+from tests.arc.conftest import SMALL_MODELS, limit_sides, make_tasks, small_model
 
 CPU = torch.device("cpu")
 SCORING = ScoringConfig(batch_size=4)
 
 
 @pytest.fixture(scope="module")
-def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
+def tasks() -> tuple[Task, ...]:
     """Five tasks, each of four demonstrations and one question."""
-    return random_tasks(5, longest_side=5)
+    return make_tasks(5, longest_side=5)
 
 
 def checkpoint_of(config: ModelConfig) -> Checkpoint:
@@ -101,9 +101,9 @@ def test_a_group_is_the_sum_of_its_tasks_and_a_task_is_scored_alone_alike(
     assert alone == {tasks[1].id: by_task[tasks[1].id]}
 
 
-def test_errors_of_few_grids_are_left_out(random_tasks: RandomTasks) -> None:
+def test_errors_of_few_grids_are_left_out() -> None:
     checkpoint = checkpoint_of(SMALL_MODELS["champion"])
-    tasks = random_tasks(12, longest_side=4)
+    tasks = make_tasks(12, longest_side=4)
     units = {task.id: "few" if task is tasks[0] else "many" for task in tasks}
     scores = score_tasks(checkpoint, tasks, units, SCORING, CPU)
     assert scores["few"].standard_errors == {}
