@@ -85,8 +85,8 @@ def change_table(changes: Sequence[DriftChange]) -> Table:
         "Changes on shared cases",
         ["measure", *labels, Column("also changed", text=True)],
         [[change.label, *_change_cells(change)] for change in changes],
-        "Cases that were right in the run before and the run after, of those that both answered "
-        "anew. Lost: right only before; gained: right only after. The p values are those of "
+        "Cases that were right, passed or had the same codes, of those that both runs answered "
+        "anew. Lost: only before; gained: only after. The p values are those of "
         f"Fisher's and McNemar's exact tests; * is significant at {LEVEL:g} after Holm's "
         "correction for all measures of the run.",
     )

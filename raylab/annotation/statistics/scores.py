@@ -23,14 +23,14 @@ from raylab.printable import pluralize
 from raylab.runs.eval_logs import EvalLog, is_estimated
 from raylab.runs.records import Part
 
-ALL, HALF, FILE = "all cases", "random half", "case file"
-NOTES = {
-    HALF: "Generations that are random halves of the published cases, so that their consistency "
-    "measures subsampling alone: {}.",
-    FILE: "Generations that are case files of their own, so that their consistency measures how "
-    "accuracy changes between sets of cases: {}.",
-}
-"""Sentences by kind of generation."""
+HALVES = (
+    "Generations that are random halves of the published cases, so that their consistency measures "
+    "subsampling alone: {}."
+)
+FILES = (
+    "Generations that are case files of their own, so that their consistency measures how accuracy "
+    "changes between sets of cases: {}."
+)
 CANDIDATES: Mapping[Annotator, str] = {CANDIDATE_ANNOTATOR: "candidates"}
 """The name in the tree of the rows' candidates."""
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
@@ -85,8 +85,8 @@ def score_tree(
         ConfigError: Two generations have the same name.
     """
     scored = _scored_cases(tables, names)
-    groups = list(_groups(scored, generations))
-    counts = {name: Counter(rows.task) for name, _, rows in groups}
+    groups = dict(_groups(scored, generations))
+    counts = {name: Counter(rows.task) for name, rows in groups.items()}
     kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
     logs = [
         EvalLog(
@@ -95,17 +95,20 @@ def score_tree(
             created=created,
             **_score([*rows[annotator][rows.task == task]]),
             dataset=f"{tables.codebook.name}/{name}",
-            metadata={"annotator": annotator, "generation": name, "generation_kind": kind},
+            metadata={"annotator": annotator, "generation": name},
         )
-        for annotator, (name, kind, rows), task in product(names, groups, kept)
+        for annotator, (name, rows), task in product(names, groups.items(), kept)
     ]
     report = ScoreTreeReport(
         files=len(logs),
         left_out=tuple(_left_out(tables, scored, counts)),
         notes=tuple(
             note.format(", ".join(members))
-            for kind, note in NOTES.items()
-            if (members := [name for name, other, _ in groups if other == kind])
+            for note, members in (
+                (HALVES, [f"seed-{seed}" for seed in generations if isinstance(seed, int)]),
+                (FILES, [*generation_files(generations)]),
+            )
+            if members
         ),
     )
     files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
@@ -142,17 +145,17 @@ def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
     return rows.assign(task=[gold.primary for gold in scored.labels("gold_code")], **right)
 
 
-def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, str, Frame]]:
-    """Yields the name, the kind and the cases of each generation."""
+def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, Frame]]:
+    """Yields the name and the cases of each generation."""
     published = cases[cases.generation.eq(AS_PUBLISHED)]
     if AS_PUBLISHED in generations:
-        yield AS_PUBLISHED, ALL, published
+        yield AS_PUBLISHED, published
     for seed in generations:
         if isinstance(seed, int):
             half = np.array([in_generation(case, seed) for case in published.case], bool)
-            yield f"seed-{seed}", HALF, published[half]
+            yield f"seed-{seed}", published[half]
     for name in generation_files(generations):
-        yield name, FILE, cases[cases.generation.eq(name)]
+        yield name, cases[cases.generation.eq(name)]
 
 
 def _score(right: Sequence[bool]) -> dict[str, Any]:
