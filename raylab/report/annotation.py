@@ -265,7 +265,7 @@ def _gold(report: AnnotationReport) -> Iterator[Block]:
         f"{pluralize(cases.with_gold, 'case has', 'cases have')} a gold code"
         f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong.",
         ("cases", "labels") if single else ("cases", "labels", "exact", "primary"),
-    )
+    ).upright
     labels = _part_table(
         "By label",
         report.gold,
@@ -289,9 +289,9 @@ def _agreement(report: AnnotationReport) -> Iterator[Block]:
         f"Agreement of {_join([*report.annotators])}",
         ["measure", "figure", Column("meaning", text=True, page_only=True)],
         rows,
-        f"Over the {agreement.compared:,} of {pluralize(agreement.cases, 'case')} with two codes "
-        "or more, with 95 % intervals. By convention an alpha of 0.8 or more is reliable, and one "
-        "from 0.667 good for tentative conclusions.",
+        f"Over {agreement.compared:,} of {pluralize(agreement.cases, 'case')}, those with at least "
+        "two codes, with 95 % intervals. By convention an alpha of 0.8 or more is reliable, and "
+        "one from 0.667 good for tentative conclusions.",
     )
     if agreement.rest:
         rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
