@@ -72,8 +72,8 @@ def write_example(directory: str | Path, seed: int = 0) -> Planted:
             place = Path(directory) / model / f"generation-{generation}"
             place.mkdir(parents=True, exist_ok=True)
             for start in range(0, ITEMS, TOPIC_ITEMS):
-                part = slice(start, start + TOPIC_ITEMS)
-                log = _log(_topic(start), model, items[part], answers[part])
+                places = slice(start, start + TOPIC_ITEMS)
+                log = _log(_topic(start), model, items[places], answers[places])
                 (place / f"{_topic(start)}.json").write_text(json.dumps(log), "utf-8")
     return planted
 

@@ -177,15 +177,15 @@ def join_rows(parts: Sequence[Rows]) -> Responses:
         DataError: There is no response.
     """
     rows, frames = Rows(), list[Table]()
-    for part in parts:
-        rows.left_out.update(part.left_out)
-        rows.examples = part.examples | rows.examples
-        if part.columns[0]:
+    for more in parts:
+        rows.left_out.update(more.left_out)
+        rows.examples = more.examples | rows.examples
+        if more.columns[0]:
             first = len(rows.origins)
-            frame = pd.DataFrame(dict(zip(FIELDS, part.columns, strict=True)))
+            frame = pd.DataFrame(dict(zip(FIELDS, more.columns, strict=True)))
             frames.append(frame.assign(origin=frame["origin"] + first))
-            rows.origins += part.origins
-            rows.said += [(said[0] + first, *said[1:]) for said in part.said]
+            rows.origins += more.origins
+            rows.said += [(said[0] + first, *said[1:]) for said in more.said]
     if not frames:
         return make_responses((), {}, rows.left_out)
     origins = _resolve(rows.origins)
