@@ -101,7 +101,7 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
     [
         ("evaluate", ["models=[some.ckpt]"], 1, "some.ckpt"),
         ("quality", ["quality_eval_cfg.scores_root_dir=gone"], 1, "gone"),
-        ("quality", ["quality_eval_cfg.scores_root_dir=trees"], 1, "model empty.*no score file"),
+        ("quality", ["quality_eval_cfg.scores_root_dir=trees"], 1, "model empty .*no usable score file"),
         ("annotate", ["cases.path=broken.jsonl"], 1, "line 1: description is missing"),
         ("annotate", [*MODELS], 2, "variable OPENAI_API_KEY, which is not set"),
         (
@@ -119,7 +119,6 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
         ("train", ["storage=some.ckpt"], 1, "some.ckpt is no directory"),
         ("train", ["name=a", "data.split=gone.json"], 1, "gone.json cannot be read"),
         ("train", ["name=a", "init_from=gone.ckpt"], 1, "gone.ckpt; .* has no runs; give storage="),
-        ("train", ["name=a", "init_from=."], 1, r"is a checkpoint \(\*\.ckpt\) or a run"),
         ("review", ["name=gone"], 1, "runs/gone is no annotation run"),
         ("report", ["runs=[absent]"], 1, r"no run absent: .*/runs/absent/\S+ or \S+/absent/\S+"),
     ],
@@ -135,7 +134,7 @@ def test_mistake_is_told(
     assert ended.status == status and re.search(problem, ended.error, re.DOTALL), ended
     assert "Traceback" not in ended.error
     needed = {"evaluate": ["torch"], "annotate": ["openai"]}.get(job, [])
-    assert ended.imported == (["torch"] if "init_from=." in arguments else needed)
+    assert ended.imported == (["torch"] if "init_from=gone.ckpt" in arguments else needed)
     assert sorted(tmp_path.rglob("*")) == before
 
 
