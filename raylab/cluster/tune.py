@@ -245,7 +245,7 @@ class _Progress(ray.tune.Callback):
         others = [other.last_result or {} for other in trials if other is not trial]
         best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
         self.meters.record(BEST_SCORE, best)
-        figures = f"best {label_of(self.monitor)} {best:.4f}  trial {name} {score:.4f}"
+        figures = f"best {label_of(self.monitor)} {best:.4f}  trial {trial.trial_id} {score:.4f}"
         line, done = f" {epoch_line(epoch)}", _count_ended(trials)
         self._log(done, trial, line, figures, epoch=epoch.epoch, score=score)
 
@@ -261,14 +261,14 @@ class _Progress(ray.tune.Callback):
         log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
 
     def _log(self, done: int, trial: Any, end: str, figures: str = "", **fields: Any) -> None:
-        name = self._name(trial)
+        # The name of its run has the values too, which the line of its start tells.
         log_progress(
-            f"trial {name}{end}",
+            f"trial {trial.trial_id}{end}",
             done=done,
             total=self.trials,
             unit="trials",
             figures=figures,
-            trial=name,
+            trial=self._name(trial),
             **fields,
         )
 

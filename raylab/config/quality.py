@@ -46,8 +46,8 @@ class QualityEvalConfig(Strict):
     """The locations of the scores, and what is read of them."""
 
     scores_root_dir: Location | None = None
-    """Directory with one subdirectory per model; null takes that of `target_data`, else
-    BASE_ARTIFACTS_DIR and `run_id`."""
+    """Directory with one subdirectory per model, or a run with scores; null takes that of
+    `target_data`, else BASE_ARTIFACTS_DIR and `run_id`."""
     scores_subdir: Text = "scores"
     """Directory of scores within BASE_ARTIFACTS_DIR, above `run_id`."""
     prior_datasets: tuple[Location, ...] = ()

@@ -13,7 +13,7 @@ the estimate, with the error of a two-way jackknife over models and items (Owen,
 2007; blocks of cells stand for what both share, as in Cameron, Gelbach and Miller 2011).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -40,6 +40,8 @@ NAMES = {
     "epochs": "chance in single answers",
 }
 """The components and their names in sentences."""
+MERGED = "chance and items that suit some models, which single answers cannot tell apart"
+"""The name of the residual where no model answers an item twice."""
 AXES: dict[str, tuple[int, ...]] = {
     "models": (1,),
     "items": (2,),
@@ -108,7 +110,7 @@ class Noise(Part):
             return self.components[0].variance.sentence
         name = max(shares, key=shares.__getitem__)
         most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
-        return f"{self.signal_to_noise.sentence} {most} {NAMES[name]}."
+        return f"{self.signal_to_noise.sentence} {most} {_describe(name, self.noise)}."
 
 
 @dataclass(frozen=True)
@@ -356,12 +358,18 @@ def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
         return Component(name=name, variance=figure, share=None)
     values = fit.values[:, fit.names.index(name)]
     share = float(values[0] / fit.values[0].sum())
-    sentence = f"{100 * share:.0f} % of the variance of a score comes from {NAMES[name]}."
+    source = _describe(name, fit.sources)
+    sentence = f"{100 * share:.0f} % of the variance of a score comes from {source}."
     figure = fit.figure(values, sentence)
     if name == RESIDUAL and cells[0].shape[1] < RESIDUAL_MODELS:
         why = f"an interval needs {RESIDUAL_MODELS} models"
         figure = make_figure(float(values[0]), None, sentence, why)
     return Component(name=name, variance=figure, share=share)
+
+
+def _describe(name: str, sources: Sequence[str]) -> str:
+    """Returns a component's name in sentences, given the sources of noise that are told apart."""
+    return MERGED if name == RESIDUAL and RESIDUAL not in sources else NAMES[name]
 
 
 def _signal_to_noise(fit: _Fit | None, cells: Cells) -> BenchmarkFigure:

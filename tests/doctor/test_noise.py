@@ -98,6 +98,18 @@ def test_a_component_that_cannot_be_computed_has_a_reason(
     assert Noise.model_validate_json(noise.model_dump_json()) == noise
 
 
+def test_single_answers_do_not_tell_chance_from_items_that_suit_some_models() -> None:
+    once, twice = (
+        measure_noise(as_responses(np.broadcast_to(np.eye(4)[:, :, None, None], (4, 4, 1, epochs))))
+        for epochs in (1, 2)
+    )
+    assert once.sentence.endswith(
+        "(100 %) comes from chance and items that suit some models, which single answers cannot "
+        "tell apart."
+    )
+    assert twice.sentence.endswith("(100 %) comes from items that suit some models.")
+
+
 def test_items_of_each_generation_alone_are_no_fault() -> None:
     draw = np.random.default_rng(3)
     scores = logistic(draw, (6, 60, 3, 1), (1, 1, 0, 0))
