@@ -138,9 +138,11 @@ def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:
         usable.setdefault(model, set()).add(generation)
     for model in tree.models:
         if model not in usable:
+            skipped = scores.skipped[model]
+            why = f": {_explain_skipped(skipped)}" if skipped else ""
             raise DataError(
-                f"model {model} of {tree.location} has no usable score file: "
-                f"{_explain_skipped(scores.skipped[model])}; add its scores or remove the directory"
+                f"model {model} of {tree.location} has no usable score file{why}; add its scores "
+                "or remove the directory"
             )
     every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
     if common != every and (config.on_missing_generation == "error" or not common):
