@@ -101,7 +101,12 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
     [
         ("evaluate", ["models=[some.ckpt]"], 1, "some.ckpt"),
         ("quality", ["quality_eval_cfg.scores_root_dir=gone"], 1, "gone"),
-        ("quality", ["quality_eval_cfg.scores_root_dir=trees"], 1, "model empty .*no usable score file"),
+        (
+            "quality",
+            ["quality_eval_cfg.scores_root_dir=trees"],
+            1,
+            "model empty .*no usable score file",
+        ),
         ("annotate", ["cases.path=broken.jsonl"], 1, "line 1: description is missing"),
         ("annotate", [*MODELS], 2, "variable OPENAI_API_KEY, which is not set"),
         (
