@@ -13,7 +13,7 @@ the estimate, with the error of a two-way jackknife over models and items (Owen,
 2007; blocks of cells stand for what both share, as in Cameron, Gelbach and Miller 2011).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -110,7 +110,7 @@ class Noise(Part):
             return self.components[0].variance.sentence
         name = max(shares, key=shares.__getitem__)
         most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
-        return f"{self.signal_to_noise.sentence} {most} {_describe(name, self.noise)}."
+        return f"{self.signal_to_noise.sentence} {most} {_describe(name, shares)}."
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,7 @@ def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
         return Component(name=name, variance=figure, share=None)
     values = fit.values[:, fit.names.index(name)]
     share = float(values[0] / fit.values[0].sum())
-    source = _describe(name, fit.sources)
+    source = _describe(name, fit.names)
     sentence = f"{100 * share:.0f} % of the variance of a score comes from {source}."
     figure = fit.figure(values, sentence)
     if name == RESIDUAL and cells[0].shape[1] < RESIDUAL_MODELS:
@@ -367,9 +367,9 @@ def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
     return Component(name=name, variance=figure, share=share)
 
 
-def _describe(name: str, sources: Sequence[str]) -> str:
-    """Returns a component's name in sentences, given the sources of noise that are told apart."""
-    return MERGED if name == RESIDUAL and RESIDUAL not in sources else NAMES[name]
+def _describe(name: str, estimated: Collection[str]) -> str:
+    """Returns a component's name in sentences, given the components that the data can separate."""
+    return MERGED if name == RESIDUAL and "model x item" not in estimated else NAMES[name]
 
 
 def _signal_to_noise(fit: _Fit | None, cells: Cells) -> BenchmarkFigure:
