@@ -53,7 +53,7 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
     page = DIAGNOSIS_PAGE if quality is None else PAGE
     run.write_record(diagnosed.diagnosis)
     (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
-    write_page(run, _page(run, diagnosed, quality), page)
+    write_page(run, diagnosis_page(run, diagnosed, quality), page)
     _log(diagnosed.diagnosis)
     for name in (ITEMS, page):
         log_line(f"{run / name}", uri=str(run / name))
@@ -108,7 +108,8 @@ def _log(diagnosis: Diagnosis) -> None:
         log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
 
 
-def _page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
+def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
+    """Returns the page of a diagnosis, with the four figures if there are any."""
     diagnosis, items = diagnosed
     figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
     differences = list(_differences(diagnosis.differences))

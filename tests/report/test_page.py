@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
@@ -19,10 +20,13 @@ from raylab.arc.records import (
     VotesScore,
 )
 from raylab.arc.sweep import SweepMetrics, Trial
-from raylab.config.jobs import EvaluateConfig, PipelineConfig, TrainConfig
+from raylab.config.jobs import EvaluateConfig, PipelineConfig, QualityConfig, TrainConfig
+from raylab.doctor.diagnosis import diagnose
+from raylab.doctor.responses import Item, make_responses
 from raylab.report import page as content_of
 from raylab.report.annotation import annotation_page
 from raylab.report.comparison import compare, comparison_page, find_runs
+from raylab.report.diagnosis import diagnosis_page
 from raylab.report.page import Section, render
 from raylab.report.pipeline import pipeline_page
 from raylab.report.prize import prize_page
@@ -114,6 +118,18 @@ def prize(storage: Path) -> content_of.Page:
     return prize_page(run, metrics, [attempt(HOSTILE, HOSTILE)])
 
 
+def diagnosis(storage: Path) -> content_of.Page:
+    run = left(QualityConfig(storage=str(storage), name="measured"))
+    solved = np.random.default_rng(0).integers(2, size=(13, 40))
+    rows = [
+        (f"model-{model:02}", item, "", "", 1, float(solved[model, place]) * (place > 0), 1.0)
+        for model in range(13)
+        for place, item in enumerate([HOSTILE, *(f"item-{n}" for n in range(1, 40))])
+    ]
+    items = {HOSTILE: Item("What? " * 40, HOSTILE, {"model-00": HOSTILE})}
+    return diagnosis_page(run, diagnose(make_responses(rows, items, {HOSTILE: 1})), quality())
+
+
 def attempt(task: str, *models: str) -> Example:
     wrong = PredictedGrid(grid=((1,),), solved=False)
     predictions = {f"{model}, attempt {place}": wrong for model in models for place in (1, 2)}
@@ -132,7 +148,7 @@ def comparison(storage: Path) -> content_of.Page:
     return comparison_page(HOSTILE, HOSTILE, compare(runs))
 
 
-PAGES = (pipeline, annotation, sweep, prize, comparison)
+PAGES = (pipeline, annotation, sweep, prize, comparison, diagnosis)
 
 
 @pytest.fixture(params=PAGES, ids=lambda made: made.__name__, scope="module")
@@ -204,7 +220,7 @@ def test_nothing_keeps_people_out_and_all_fits_the_window(
 ):
     page = browser.new_page(color_scheme=scheme)
     page.set_content(html)
-    for width in (400, 1200):
+    for width in (400, 800, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
