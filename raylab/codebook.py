@@ -423,9 +423,15 @@ class PromptSet:
         def read(name: str, schema: Schema) -> PromptFile:
             return read_prompt(folder, name, schema, *limits, made=made)
 
-        kinds = (LabelReply, ReportReply, ChoiceReply)
-        asking = (read(name, form.schema(kind)) for name, kind in zip(names, kinds, strict=True))
-        return cls(*asking, read("repair", {}), form, open_book)
+        classify, evaluate, adjudicate = names
+        return cls(
+            read(classify, form.schema(LabelReply)),
+            read(evaluate, form.schema(ReportReply)),
+            read(adjudicate, form.schema(ChoiceReply)),
+            read("repair", {}),
+            form,
+            open_book,
+        )
 
     @property
     def warning(self) -> str | None:

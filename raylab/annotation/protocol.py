@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -136,7 +136,7 @@ def _count_needed(annotators: int, rules: ProtocolConfig) -> int:
 
 
 def _next_step(
-    codes: Counter[Hashable], votes: Counter[Hashable], needed: int, rules: ProtocolConfig
+    codes: Counter[str], votes: Counter[str], needed: int, rules: ProtocolConfig
 ) -> Literal["accept", "adjudicate", "human"]:
     """Returns the next step.
 

@@ -110,10 +110,11 @@ def settle(
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
     if reply.label is None:
-        if reply.choice not in shown:
+        label = shown.get(reply.choice or SYNTHESIS)
+        if label is None:
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
-        return reply.model_copy(update={"label": shown[reply.choice]}), [*repairs, note]
+        return reply.model_copy(update={"label": label}), [*repairs, note]
     equal = [place for place, label in shown.items() if _restates(reply.label, label)]
     choice = reply.choice if reply.choice in equal else next(iter(equal), SYNTHESIS)
     if equal and reply.choice in shown.keys() - equal:

@@ -5,6 +5,7 @@ description alone. Where two people judge each case, both queues wait for two su
 and then for a third person where they differ.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from functools import partial
 from typing import Any, Literal
 
 from raylab.annotation.decisions import agree, decision_row
-from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
 from raylab.annotation.statistics.accuracy import DECIDED
 from raylab.archive.records import (
@@ -460,9 +460,14 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     Raises:
         ArchiveError: The archive fails.
     """
-    decided = (row.case for row in run.cases() if row.case.status in DECIDED)
-    drawn = [row.case for row in decided if in_generation(f"audit/{row.case}", seed, share)]
+    decided = (row.case.case for row in run.cases() if row.case.status in DECIDED)
+    drawn = [case for case in decided if _is_drawn(case, seed, share)]
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
+
+
+def _is_drawn(case: str, seed: int, share: float) -> bool:
+    digest = hashlib.sha256(f"{seed}:audit/{case}".encode()).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
 
 
 def kind_of(path: Sequence[str]) -> str:

@@ -308,9 +308,8 @@ class AnnotateConfig(JobConfig):
     cases: CasesConfig = CasesConfig()
     protocol: ProtocolConfig = ProtocolConfig()
     review: PeopleConfig = PeopleConfig()
-    generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
-    """Generations of the score tree: `published` (all gold cases), seeds of halves, whose
-    consistency measures subsampling alone, or case files."""
+    generations: tuple[Location, ...] = ()
+    """Case files that are further generations of the score tree, such as other wordings."""
     fresh: bool = False
     """Repeat calls that other runs in the archive have answered, to measure drift."""
     archive: Location | None = None

@@ -274,7 +274,6 @@ def _gold(report: AnnotationReport) -> Iterator[Block]:
         ("recall", "precision"),
     )
     yield block("fold", "Recall and precision by label", [labels])
-    yield from tree.notes
     if tree.left_out:
         yield block("fold", "Not in the score tree", tree.left_out)
 

@@ -113,7 +113,7 @@ def _write_scores(annotation: AnnotationRun, head: RunRow, tables: Tables) -> Sc
     if len(names) > 1 and answers and not uses_embedded(config.llm):
         write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
     created = head.started.isoformat()
-    logs, tree = score_tree(tables, config.generations, names, created)
+    logs, tree = score_tree(tables, names, created)
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
     return tree

@@ -73,10 +73,7 @@ def test_codebooks_of_files_share_an_archive_and_are_not_mixed_up(
 ) -> None:
     for name in EXAMPLES:
         for run in (name, f"{name}-again"):
-            run_annotate(
-                config(tmp_path, chat, f"codebook={name}", f"name={run}", "fresh=true",
-                       "generations=[published]")
-            )  # fmt: skip
+            run_annotate(config(tmp_path, chat, f"codebook={name}", f"name={run}", "fresh=true"))
             report = json.loads((tmp_path / run / "report.json").read_text())
             assert report["cases"]["total"] == report["cases"]["with_gold"] >= 20
             assert 0.3 < report["agreement"]["exact"]["value"] < 1

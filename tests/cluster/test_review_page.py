@@ -84,7 +84,7 @@ def test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command(
     source = tmp_path / "cases.jsonl"
     texts = {"one": f"It is bred. {ONE}", "two": f"It feeds back. {NEITHER}", "set": AGREED}
     source.write_text("".join(f'{{"id": "{k}", "description": "{v}"}}\n' for k, v in texts.items()))
-    overrides = (f"cases.path={source}", "generations=[published]", "resume=true")
+    overrides = (f"cases.path={source}", "resume=true")
     run_annotate(annotation(tmp_path, chat, *overrides))
     assert statuses(tmp_path) == []
     with open_reviews(review(tmp_path, 0)) as (reviews, *_):

@@ -229,7 +229,7 @@ def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], Ann
         gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
         outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
     tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
-    logs, tree = score_tree(tables, ["published"], {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
+    logs, tree = score_tree(tables, {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
     assert tree.files == len(logs) and all(
         0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
     )

@@ -56,7 +56,7 @@ def content(
         run="systems",
         archive="/runs/archive.db",
         records=4,
-        score_tree=ScoreTreeReport(files=1, notes=("Halves.",), left_out=("3 without gold",)),
+        score_tree=ScoreTreeReport(files=1, left_out=("3 without gold",)),
     )
 
 

@@ -100,7 +100,6 @@ class Storage:
                     "annotators": MODELS,
                     **self.endpoints,
                 },
-                "generations": ["published"],
                 "protocol": self.protocol,
                 "review": self.review,
                 "export": self.export,

@@ -124,7 +124,7 @@ class CandidateCode(Strict):
 
 
 class _Meta(Strict, extra="allow"):
-    __pydantic_extra__: dict[str, JsonValue]
+    __pydantic_extra__: dict[str, JsonValue]  # pyright: ignore[reportIncompatibleVariableOverride]
     trap: StrictBool = False
     reviewed: StrictBool = True
     open_book: StrictBool = False
@@ -271,8 +271,7 @@ def _parquet_rows(file: Place) -> Iterator[tuple[str, object]]:
 def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[str, Case]]:
     """Yields every case of a run with its generation.
 
-    Files among the generations add cases, whose ids are prefixed with the generation's name; seeds
-    draw from the cases of `published`.
+    The ids of further generations are prefixed with the generation's name.
 
     Args:
         config: Configuration of the run.
@@ -283,9 +282,8 @@ def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[s
         DataError: A source cannot be used, or the run judges candidates and a case has none.
     """
     taken: set[str] = set()
-    sources = {
-        AS_PUBLISHED: islice(_published_cases(config.cases, codebook, taken), config.cases.take)
-    }
+    published = _published_cases(config.cases, codebook, taken)
+    sources: dict[str, Iterator[Case]] = {AS_PUBLISHED: islice(published, config.cases.take)}
     for name, location in generation_files(config.generations).items():
         sources[name] = read_cases(location, codebook, name, taken)
     for name, cases in sources.items():
@@ -299,42 +297,24 @@ def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[s
             yield name, case
 
 
-def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
-    """Returns the case files among the generations, by file name without extensions.
+def generation_files(locations: Sequence[str]) -> dict[str, str]:
+    """Returns the case files of further generations, by file name without extensions.
 
     Raises:
         ConfigError: Two generations have the same name.
     """
-    files: dict[str, str] = {}
-    others = {f"seed-{generation}" for generation in generations} | {AS_PUBLISHED}
-    for location in generations:
-        if isinstance(location, int) or location == AS_PUBLISHED:
-            continue
-        name = Place.at(location).name.partition(".")[0]
-        if name in files or name in others:
-            raise ConfigError(f"generations: two are called {name}; rename the file {location}")
-        files[name] = location
+    files = {Place.at(location).name.partition(".")[0]: location for location in locations}
+    if len(files) < len(locations) or AS_PUBLISHED in files:
+        raise ConfigError("generations: two are called the same, or one published: rename it")
     return files
 
 
-def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
-    """Returns True if a case belongs to the share of a case set, in (0, 1], that a seed draws.
-
-    The first eight bytes of SHA-256 of `<seed>:<id>` decide, so membership depends on the seed and
-    the id alone, and a larger fraction draws a superset.
-    """
-    digest = hashlib.sha256(f"{seed}:{case_id}".encode()).digest()
-    return int.from_bytes(digest[:8]) < fraction * 2**64
-
-
 def _published_cases(config: CasesConfig, codebook: Codebook, taken: set[str]) -> Iterator[Case]:
-    files, sets = (config.path,), codebook.case_sets
-    if config.path is None:
-        name = config.packaged or next(iter(sets), "")
-        if name not in sets:
-            way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
-            missing = f"case set {name}" if name else "cases of its own"
-            raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
-        files = sets[name]
-    for file in files:
+    sets = codebook.case_sets
+    name = config.packaged or next(iter(sets), "")
+    if config.path is None and name not in sets:
+        way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
+        missing = f"case set {name}" if name else "cases of its own"
+        raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
+    for file in sets[name] if config.path is None else [config.path]:
         yield from read_cases(file, codebook, taken=taken)

@@ -93,7 +93,7 @@ class AnnotationReport(Record):
     """The judgements of two people a case, of the queues `decision` and `audit`."""
     substitutes: dict[str, SubstituteReport] = Field(default={})
     """Whether each annotator and the `final` code may stand in for people, on the audited cases."""
-    score_tree: ScoreTreeReport = ScoreTreeReport(files=0, left_out=(), notes=())
+    score_tree: ScoreTreeReport = ScoreTreeReport(files=0, left_out=())
     changes: tuple[DriftChange, ...] = ()
     """The run against earlier runs of the archive, on the cases that they share."""
 

@@ -14,23 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from raylab.annotation.input.cases import generation_files, in_generation
 from raylab.annotation.outcome import ANNOTATORS, CANDIDATE_ANNOTATOR, Annotator
 from raylab.annotation.statistics.frame import Frame, Tables, code_columns
-from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.printable import pluralize
 from raylab.runs.eval_logs import EvalLog, is_estimated
 from raylab.runs.records import Part
 
-HALVES = (
-    "Generations that are random halves of the published cases, so that their consistency measures "
-    "subsampling alone: {}."
-)
-FILES = (
-    "Generations that are case files of their own, so that their consistency measures how accuracy "
-    "changes between sets of cases: {}."
-)
 CANDIDATES: Mapping[Annotator, str] = {CANDIDATE_ANNOTATOR: "candidates"}
 """The name in the tree of the rows' candidates."""
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
@@ -42,8 +32,6 @@ class ScoreTreeReport(Part):
     files: int
     left_out: tuple[str, ...]
     """Sentences on the labels and cases that the tree leaves out."""
-    notes: tuple[str, ...]
-    """Sentences on what the consistency of its generations measures."""
 
 
 def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
@@ -60,10 +48,7 @@ def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
 
 
 def score_tree(
-    tables: Tables,
-    generations: Sequence[Generation],
-    names: Mapping[Annotator, str],
-    created: str,
+    tables: Tables, names: Mapping[Annotator, str], created: str
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
     """Returns the score tree of a run.
 
@@ -73,19 +58,15 @@ def score_tree(
 
     Args:
         tables: The run.
-        generations: `published` stands for all cases except those of files; a seed for the half of
-            these that `in_generation` draws, in a directory `seed-<n>`; a file for its own cases.
         names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
         created: Time in ISO 8601 with its zone.
 
     Returns:
         The files by their paths below the tree's directory, and their report.
-
-    Raises:
-        ConfigError: Two generations have the same name.
     """
     scored = _scored_cases(tables, names)
-    groups = dict(_groups(scored, generations))
+    generations = dict.fromkeys(tables.cases.generation)
+    groups = {name: scored[scored.generation.eq(name)] for name in generations}
     counts = {name: Counter(rows.task) for name, rows in groups.items()}
     kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
     logs = [
@@ -99,18 +80,7 @@ def score_tree(
         )
         for annotator, (name, rows), task in product(names, groups.items(), kept)
     ]
-    report = ScoreTreeReport(
-        files=len(logs),
-        left_out=tuple(_left_out(tables, scored, counts)),
-        notes=tuple(
-            note.format(", ".join(members))
-            for note, members in (
-                (HALVES, [f"seed-{seed}" for seed in generations if isinstance(seed, int)]),
-                (FILES, [*generation_files(generations)]),
-            )
-            if members
-        ),
-    )
+    report = ScoreTreeReport(files=len(logs), left_out=tuple(_left_out(tables, scored, counts)))
     files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
     return files, report
 
@@ -143,19 +113,6 @@ def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
         for name, column in zip(annotators, code_columns(annotators), strict=True)
     }
     return rows.assign(task=[gold.primary for gold in scored.labels("gold_code")], **right)
-
-
-def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, Frame]]:
-    """Yields the name and the cases of each generation."""
-    published = cases[cases.generation.eq(AS_PUBLISHED)]
-    if AS_PUBLISHED in generations:
-        yield AS_PUBLISHED, published
-    for seed in generations:
-        if isinstance(seed, int):
-            half = np.array([in_generation(case, seed) for case in published.case], bool)
-            yield f"seed-{seed}", published[half]
-    for name in generation_files(generations):
-        yield name, cases[cases.generation.eq(name)]
 
 
 def _score(right: Sequence[bool]) -> dict[str, Any]:

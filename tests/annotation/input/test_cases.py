@@ -9,14 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import (
     LONGEST_ID,
     CandidateCode,
     Case,
-    in_generation,
     read_cases,
     select_cases,
 )
@@ -47,8 +44,7 @@ def parquet(folder: Path, **columns: Any) -> Path:
 
 
 def configured(cases: CasesConfig, *generations: str) -> AnnotateConfig:
-    chosen = generations or ("published",)
-    return AnnotateConfig.model_construct(cases=cases, generations=chosen)
+    return AnnotateConfig.model_construct(cases=cases, generations=generations)
 
 
 def read(path: Path | str) -> list[Case]:
@@ -219,7 +215,7 @@ def test_ids_that_look_like_others_or_move_the_screen_are_refused(tmp_path: Path
 def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> None:
     def select(*drawn: str) -> list[str]:
         path = jsonl(tmp_path, *(PID | {"id": name} for name in drawn), name="g")
-        chosen = configured(CasesConfig(path=str(published)), "published", str(path))
+        chosen = configured(CasesConfig(path=str(published)), str(path))
         return [case.id for _, case in select_cases(chosen, CODEBOOK)]
 
     published = jsonl(tmp_path, PID | {"id": "g/1"}, PID | {"id": "1"})
@@ -228,6 +224,11 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
     with pytest.raises(DataError, match=rf"line 1: id is 'x+.*at most {LONGEST_ID} bytes"):
         select("x" * (LONGEST_ID - 1))
     assert select("2", "3") == ["g/1", "1", "g/2", "g/3"]
+    for name in ("published", "g"):
+        twice = jsonl(tmp_path, PID, name=name)
+        chosen = configured(CasesConfig(path=str(published)), str(twice), f"{tmp_path}/g.parquet")
+        with pytest.raises(ConfigError, match="rename it"):
+            list(select_cases(chosen, CODEBOOK))
 
 
 # Packaged cases
@@ -260,12 +261,3 @@ def test_a_codebook_without_such_cases_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         next(select_cases(configured(CasesConfig(packaged=packaged)), codebook))
-
-
-# Generations
-
-
-@given(st.text(), st.integers(), st.floats(0.01, 1.0))
-def test_membership_of_a_generation_is_the_documented_hash(name: str, seed: int, fraction: float):
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
-    assert in_generation(name, seed, fraction) == (int(digest[:16], 16) / 2**64 < fraction)

@@ -62,7 +62,6 @@ def annotated(tmp_path: Path) -> Annotated:
             "name": "r",
             "llm": LLM,
             "cases": {"path": str(tmp_path / "cases.jsonl")},
-            "generations": ["published"],
         }
     )
     run = Run.open(config)
@@ -130,9 +129,7 @@ def test_the_input_of_a_finished_run_may_be_gone(
 def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_path: Path):
     drawn = tmp_path / "drawn.jsonl"
     drawn.write_text('{"id": "a", "description": "Searches another tree."}\n')
-    annotated.config = annotated.config.model_copy(
-        update={"generations": ("published", str(drawn))}
-    )
+    annotated.config = annotated.config.model_copy(update={"generations": (str(drawn),)})
     assert annotated.take() == (1, 3)
     annotated.finish()
     assert annotated.ids[-1] == "drawn/a"

@@ -1,10 +1,9 @@
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Annotator, Outcome
 from raylab.annotation.statistics.scores import ScoreTreeReport, annotator_names, score_tree
 from raylab.config.jobs import QualityConfig
@@ -25,11 +24,9 @@ GOLD = [
 
 
 def tree(
-    cases: Iterable[Outcome],
-    generations: Sequence[int | str] = ("published",),
-    names: Mapping[Annotator, str] = NAMES,
+    cases: Iterable[Outcome], names: Mapping[Annotator, str] = NAMES
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
-    return score_tree(tables(cases), generations, names, "2026-03-01T12:00:00+00:00")
+    return score_tree(tables(cases), names, "2026-03-01T12:00:00+00:00")
 
 
 @pytest.mark.parametrize(
@@ -46,8 +43,8 @@ def test_annotators_of_one_model_are_told_apart(models: tuple[str, ...], expecte
 
 
 def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
-    logs, report = tree(GOLD, ("published", 1, 2), {"A": "good", "B": "poor"})
-    assert (report.left_out, report.files, len(logs)) == ((), 42, 42)
+    logs, report = tree(GOLD, {"A": "good", "B": "poor"})
+    assert (report.left_out, report.files, len(logs)) == ((), 14, 14)
     for name, log in logs.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +52,6 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
     found = find_tree(str(tmp_path))
     scores = collect_scores(found, read_accuracies(found.logs))
     measured = measure([scores], QualityConfig(bootstrap=200))
-    assert set(measured.generations["good"]) == {"published", "seed-1", "seed-2"}
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
     assert measured.models["good"] == 1.0
     assert measured.generations["poor"]["published"] == pytest.approx(4 / 7)
@@ -81,18 +77,13 @@ def test_score_files_hold_accuracy():
     assert (a.metrics, b.metrics) == ({"accuracy": pytest.approx(2 / 3)}, {"accuracy": 0.0})
 
 
-def test_generations_are_told_for_what_they_are_and_a_root_that_one_lacks_is_in_none():
+def test_a_root_that_a_generation_lacks_is_in_none():
     file = [
         outcome(f"new/{n}", root, root, gold=root, generation="new")
         for n, root in enumerate(["Lrn", "Lrn", "Evo"])
     ]
-    logs, report = tree([*GOLD, *file], ("published", 1, "/data/new.jsonl"))
-    halves, files = report.notes
-    assert "seed-1" in halves and "measures subsampling alone" in halves
-    assert "case files of their own" in files and files.endswith(": new.")
+    logs, report = tree([*GOLD, *file])
     assert {log.task for log in logs.values()} == {"Lrn", "Evo"}
     assert report.left_out[0] == "Sym: no case with this first label in gold in new"
     samples = {path: log.samples for path, log in logs.items()}
     assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
-    half = [one for one in GOLD if one.case.startswith("Lrn") and in_generation(one.case, 1)]
-    assert samples["x/seed-1/Lrn.json"] == len(half) < 12
