@@ -179,8 +179,6 @@ class RecursiveConfig(DemonstratedConfig):
     """Updates of the latent state before each update of the answer."""
     steps: Steps = 2
     """Refinements of the answer in training; each is compared with the target."""
-    supervise_last: Annotated[bool, TRAINING_ONLY] = False
-    """Compare only the last refinement with the target, and train through all of them."""
     encoder_dropout: Dropout = 0.0
     embedding_dropout: Dropout = 0.0
     """Share of the embedded tokens' activations, positions included, dropped in training."""

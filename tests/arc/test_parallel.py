@@ -30,7 +30,7 @@ from raylab.arc.sweep import best_yaml
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
-from raylab.config.models import CustomConfig, RecursiveConfig
+from raylab.config.models import CustomConfig
 from raylab.errors import CheckpointError, ConfigError
 from raylab.runs.run import Run
 from raylab.training.local import train
@@ -72,12 +72,6 @@ def batch(store: PairStore) -> Batch:
     return batch_of(store, QUERIES, 2)
 
 
-def recursive(**changes: Any) -> tuple[Any, RecursiveConfig]:
-    config = SMALL_MODELS["recursive"].model_copy(update=changes)
-    assert isinstance(config, RecursiveConfig)
-    return small_model(config), config
-
-
 def test_an_answer_and_its_likelihood(batch: Batch) -> None:
     answers = Certain().answers(batch)
     assert answers.grids.cells[0].tolist() == [0, 2, 4, 1, 3, 5]
@@ -90,7 +84,7 @@ def test_an_answer_and_its_likelihood(batch: Batch) -> None:
 
 def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
     """A model that is given its own answers as targets has solved them all."""
-    model, _ = recursive()
+    model = small_model(SMALL_MODELS["recursive"])
     answers = model.answers(batch).grids
     prediction = predict(model, batch._replace(target=answers))
     assert prediction.right_size.all() and prediction.solved.all()
@@ -132,13 +126,12 @@ def test_an_answer_of_another_size_is_not_exact_and_unpainted_cells_are_no_chang
     assert larger["grid_accuracy"] == 0.0 and larger["cell_accuracy"] == 1.0
 
 
-def test_gradients_stay_within_a_refinement_unless_the_last_is_supervised(batch: Batch) -> None:
-    for last_alone in (False, True):
-        model, _ = recursive(steps=3, supervise_last=last_alone)
-        assert len(model.train().training_logits(batch)) == (1 if last_alone else 3)
-        model(batch).cells.sum().backward()
-        # The initial answer is read in the first of three refinements alone.
-        assert (model.answer.grad is not None) == last_alone
+def test_gradients_stay_within_a_refinement(batch: Batch) -> None:
+    model: Any = small_model(SMALL_MODELS["recursive"])
+    assert len(model.train().training_logits(batch)) == 3
+    model(batch).cells.sum().backward()
+    # Only the first of three refinements reads the initial answer.
+    assert model.answer.grad is None
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The recursive architecture: all cells at once, refined in a loop by one small block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +50,7 @@ class Recursive(ParallelModel):
 
     Each token has a latent state; each cell of the canvas also has an answer state. A step updates
     the latent states `latent_steps` times, from the embedded tokens, the answer and themselves, and
-    then the answer states. Gradients stay within a step, unless only the last is supervised.
+    then the answer states. Gradients stay within a step.
     """
 
     def __init__(self, config: RecursiveConfig) -> None:
@@ -80,26 +80,21 @@ class Recursive(ParallelModel):
         return self.size_head(summary, batch.source.sizes), context
 
     def paint(self, batch: Batch, blank: Grids, encoded: Tensor) -> Sequence[Tensor]:
-        """Returns the logits after each refinement, or only after the last."""
-        states = list(self._refine(batch.source, blank, encoded))
-        return [self.output(y) for y in (states[-1:] if self.config.supervise_last else states)]
-
-    def _refine(self, source: Grids, target: Grids, context: Tensor) -> Iterator[Tensor]:
-        """Yields the (B, T, D) answer states after each refinement."""
-        parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
-        base, first = torch.cat(parts, dim=1), source.cells.shape[1]
+        """Returns the logits after each refinement."""
+        source, canvas = self._embed(batch.source, 0, encoded), self._embed(blank, 1, encoded)
+        base, first = torch.cat((source, canvas), dim=1), source.shape[1]
         mask, room = None, (0, 0, first, 0)
-        if source.padded or target.padded:
-            mask = torch.cat((inside(source), inside(target)), dim=1)[:, None, None]
-        z = self.latent.expand_as(base)
-        y = self.answer.expand_as(parts[1])
+        if batch.source.padded or blank.padded:
+            mask = torch.cat((inside(batch.source), inside(blank)), dim=1)[:, None, None]
+        z, y = self.latent.expand_as(base), self.answer.expand_as(canvas)
+        logits: list[Tensor] = []
         for _ in range(self.config.steps):
             for _ in range(self.config.latent_steps):
                 z = self._block(z + base + F.pad(y, room), mask)
             y = self._block(z + F.pad(y, room), mask)[:, first:]
-            yield y
-            if not self.config.supervise_last:
-                z, y = z.detach(), y.detach()
+            logits.append(self.output(y))
+            z, y = z.detach(), y.detach()
+        return logits
 
     def _block(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for layer in self.block:
