@@ -39,7 +39,7 @@ lock: $(TESTING)
 demo: venv
 	$(BIN)/python jobs/quality.py example=true name=example resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
-	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=4 resume=true
+	$(BIN)/python jobs/annotate.py cases.take=4 resume=true
 
 # Waiting threads give their core to the other test processes.
 test: $(TESTING)
