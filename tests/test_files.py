@@ -25,7 +25,7 @@ from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.sources import load_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import ConfigError, DataError, RaylabError, RunError
+from raylab.errors import ConfigError, DataError, RunError
 from raylab.files import Place
 from raylab.quality.reading import read_accuracies
 from raylab.quality.trees import find_tree
@@ -209,15 +209,6 @@ def test_input_is_read_from_object_storage_as_from_disk(
     write_inputs(tmp_path)
     remote = READERS[name](uploaded(s3, tmp_path / name))
     assert remote and remote == READERS[name](str(tmp_path / name))
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_missing_input_is_named(name: str, s3: ObjectStorage) -> None:
-    location = f"{s3.uri}/absent/{name}"
-    reason = r"No such file|does not exist|is missing|holds no"
-    with pytest.raises(RaylabError, match=reason) as caught:
-        READERS[name](location)
-    assert location in str(caught.value)
 
 
 def test_refused_input_is_named_without_the_key(

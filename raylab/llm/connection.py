@@ -216,7 +216,7 @@ class Connection:
         if isinstance(result, Failure):
             self._reached |= result.was_sent
             result = replace(result, message=self.redact(result.message))
-            return await self._slow_down(result, started)
+            return self._slow_down(result, started)
         self.slots.count_answer()
         self._has_answered = self._reached = True
         self._failed.clear()
@@ -236,7 +236,7 @@ class Connection:
                 self.name,
             )
 
-    async def _slow_down(self, failure: Failure, started: float) -> Failure:
+    def _slow_down(self, failure: Failure, started: float) -> Failure:
         """Makes all calls of the endpoint wait if it refused one because of their number."""
         if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
             self.slots.count_failure()
@@ -245,8 +245,6 @@ class Connection:
         fell = self.slots.count_refusal(started, now)
         pause = PAUSE * fell if failure.pause is None else failure.pause
         self._not_before = max(self._not_before, now + pause)
-        if self.limiter is not None and pause > 0:
-            await self.limiter.penalise(self.name, pause)
         return replace(failure, pause=pause)
 
     async def _post(self, content: bytes, most: Reservation) -> Reply | Failure:

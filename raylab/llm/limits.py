@@ -120,9 +120,6 @@ class RateLimiterClient:
     async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
         await self._send("settle", endpoint, tokens, calls)
 
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        await self._send("penalise", endpoint, seconds)
-
 
 class _Rate:
     """A rate by the generic cell rate algorithm, without bursts: uses come one after the other."""
@@ -157,7 +154,6 @@ class RateLimiter:
         self._clock = clock
         self._calls = {name: _Rate(limit.requests_per_minute) for name, limit in limits.items()}
         self._tokens = {name: _Rate(limit.tokens_per_minute) for name, limit in limits.items()}
-        self._not_before = dict.fromkeys(limits, float("-inf"))
 
     def reserve(self, endpoint: str, tokens: int) -> float:
         """Grants an attempt of at most this many tokens, or refuses it for now.
@@ -167,7 +163,7 @@ class RateLimiter:
         """
         now = self._clock()
         calls, used = self._calls[endpoint], self._tokens[endpoint]
-        start = max(self._not_before[endpoint], calls.free, min(used.free, now + RECHECK))
+        start = max(calls.free, min(used.free, now + RECHECK))
         if start > now:
             return start - now
         calls.take(now, 1)
@@ -178,8 +174,3 @@ class RateLimiter:
         """Gives back tokens that an attempt did not use, and the call if it was not sent."""
         self._tokens[endpoint].give_back(tokens)
         self._calls[endpoint].give_back(calls)
-
-    def penalise(self, endpoint: str, seconds: float) -> None:
-        """Grants nothing for this many seconds, at the request of the endpoint's server."""
-        until = self._clock() + seconds
-        self._not_before[endpoint] = max(self._not_before[endpoint], until)

@@ -45,7 +45,9 @@ class PostgresServer:
             nobody = pwd.getpwnam("nobody")
             self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(directory, nobody.pw_uid, nobody.pw_gid)
-            self._programs = self._reachable(self._programs)
+            # That account may not reach the package, as below /root.
+            install = shutil.copytree(self._programs.parent, directory / "install", symlinks=True)
+            self._programs = install / "bin"
         self._process: subprocess.Popen[Any] | None = None
         self._initialise()
 
@@ -152,17 +154,6 @@ class PostgresServer:
         done = subprocess.run(command, capture_output=True, text=True, **self._account)
         if done.returncode:
             raise RuntimeError(f"PostgreSQL cannot be set up: {done.stdout}{done.stderr}")
-
-    def _reachable(self, programs: Path) -> Path:
-        """The programs, copied where the server's account cannot run them, as below /root."""
-        command = [str(programs / "postgres"), "--version"]
-        try:
-            subprocess.run(command, check=True, capture_output=True, **self._account)
-        except (OSError, subprocess.CalledProcessError):
-            copy = self.directory / "install"
-            shutil.copytree(programs.parent, copy, symlinks=True)
-            return copy / "bin"
-        return programs
 
 
 @contextmanager

@@ -305,16 +305,12 @@ async def test_nobody_sends_before_the_end_of_a_rate_limit() -> None:
         assert {(await first).attempts, (await second).attempts} == {1, 2}
 
 
-LEFT: dict[str, tuple[int, type[LlmError], int]] = {
-    "refused": (400, CallError, REFUSED_CALLS),
-    "silent": (503, DeadlineError, SILENT_CALLS),
-    "unusable": (404, EndpointError, 1),
-}
-
-
-@pytest.mark.parametrize(("status", "kind", "most"), LEFT.values(), ids=LEFT)
+@pytest.mark.parametrize(
+    ("status", "kind", "most"),
+    [(400, CallError, REFUSED_CALLS), (503, DeadlineError, SILENT_CALLS), (404, EndpointError, 1)],
+)
 @awaited
-async def test_endpoint_is_left_after_so_many_failures_without_an_answer_between(
+async def test_endpoint_is_left_after_so_many_failures_in_a_row(
     status: int, kind: type[LlmError], most: int
 ) -> None:
     fails = [failure(status, "as scripted")] * most
@@ -410,7 +406,6 @@ async def test_limiter_is_asked_before_each_attempt_and_told_after_it(
         mock_call("main", most - 15, 0),
         mock_call("main", most, 1),
     ]
-    assert limiter.penalise.await_args_list == [mock_call("main", 9)]
 
 
 @awaited

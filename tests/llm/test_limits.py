@@ -137,15 +137,6 @@ def test_what_was_not_used_is_given_back() -> None:
     assert (held.ask(50), held.ask(50)) == (0, 60)
 
 
-def test_penalty_stops_one_endpoint_for_its_time() -> None:
-    held = Minutes()
-    held.limiter.penalise("main", 9)
-    held.limiter.penalise("main", 4)
-    assert (held.ask(), held.limiter.reserve("other", 1)) == (9, 0)
-    held.time += 9
-    assert held.ask() == 0
-
-
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.integers(1, 400)),
