@@ -142,5 +142,6 @@ def _warnings(settings: Settings) -> Iterator[str]:
         judges = chair | judges
     for role, (model, consequence) in judges.items():
         if names := annotators.get(model.identity):
+            noun = "annotator" if len(names) == 1 else "annotators"
             same = join_names(names, MOST_ANNOTATORS)
-            yield f"the {role} is the model of annotator {same}: {consequence}"
+            yield f"the {role} is the model of {noun} {same}: {consequence}"

@@ -202,6 +202,9 @@ def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> It
 
 
 def _codes(report: AnnotationReport) -> Iterator[Block]:
+    if not report.codes:
+        yield "No case has a final code."
+        return
     look = hues(report.labels)
     codes = [
         [Cell(code, look=look[code]), *_count_cells(share)] for code, share in report.codes.items()

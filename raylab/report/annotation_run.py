@@ -195,7 +195,7 @@ def _log_waiting(annotation: AnnotationRun, counts: Mapping[str, int]) -> None:
     if unconfirmed := counts.get(UNCONFIRMED, 0):
         decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
         log_line(
-            f"{decisions} for the evaluator: repeat the command with resume=true",
+            f"{decisions} for the evaluator: repeat the annotation with resume=true",
             unconfirmed=unconfirmed,
         )
 
