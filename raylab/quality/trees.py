@@ -161,7 +161,7 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
         layout: Layout of the tree; `AUTO` decides.
 
     Raises:
-        DataError: The root is missing or holds no models, or a model holds no generations.
+        DataError: The root is missing or holds no models.
         ConfigError: No filesystem opens a URI.
     """
     root = Place.at(location)
@@ -190,8 +190,6 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
         chosen, reason = _decide(models, files)
     else:
         chosen, reason = layout, "as configured"
-    if chosen is Layout.GENERATIONS:
-        _require_generations(location, models)
     beside = {file for file in files if chosen is Layout.GENERATIONS and file.count("/") == 1}
     sources = (_locate(root, file, chosen) for file in files if file not in beside)
     return ScoreTree(
@@ -301,15 +299,6 @@ def _decide(models: Mapping[str, Sequence[str]], files: Sequence[str]) -> tuple[
     if all((first, *others)):
         return Layout.GENERATIONS, "no score file lies directly under a model"
     return Layout.FLAT, "a model has no subdirectories"
-
-
-def _require_generations(location: str, models: Mapping[str, Sequence[str]]) -> None:
-    for model, generations in models.items():
-        if not generations:
-            raise DataError(
-                f"model {model} of {location} has no generation directories: add them, remove "
-                "the model, or set layout=flat for a tree without generations"
-            )
 
 
 def _locate(root: Place, path: str, layout: Layout) -> Source:

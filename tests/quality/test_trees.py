@@ -61,9 +61,6 @@ def test_the_layout_is_told_from_the_directories(
     assert auto.reason.startswith(reason)
     assert auto.ignored == ("m1" in files.split())
     assert (units(flat), flat.reason) == (["m1/", "m2/"], "as configured")
-    if auto.layout is Layout.FLAT:
-        with pytest.raises(DataError, match=r"model m2 .* no generation directories"):
-            find_tree(str(tmp_path), layout=Layout.GENERATIONS)
 
 
 def test_a_run_stands_for_its_scores(tmp_path: Path):
