@@ -49,7 +49,7 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
 class Listeners(Generic[T]):
     """Named functions that get the state of some work, even if some of them fail.
 
-    A state includes all earlier ones, so the next state makes up for a failure.
+    A state includes all earlier ones, so the next call makes up for a failed one.
     """
 
     def __init__(self, listeners: Mapping[str, Callable[[T], object]]) -> None:
@@ -72,7 +72,7 @@ class Listeners(Generic[T]):
                 self._failed.pop(name, None)
 
     def finish(self) -> None:
-        """Repeats the calls that failed last, all of them; raises what one of them raises."""
+        """Repeats each listener's last call if it failed; raises an error of these calls."""
         with ExitStack() as repeated:
             for name, state in self._failed.items():
                 repeated.callback(self._listeners[name], state)

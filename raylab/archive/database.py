@@ -56,16 +56,16 @@ class Sqlite:
         url: URL for SQLAlchemy.
         place: The file or URL, without secrets.
         settings: Statements that make a new connection durable; they may name `lock_ms`.
-        reading: Statement that begins a transaction which reads one snapshot.
-        writing: Statement that begins a transaction which writes.
-        schema_lock: Statements that lock the schema until the transaction ends.
+        reading: Statement that begins a transaction that reads one snapshot.
+        writing: Statement that begins a transaction that writes.
+        schema_lock: Statement that locks the schema until the transaction ends, if it is needed.
         insert: Returns an insert statement that supports conflict clauses.
         way_out: Advice to users when it fails.
     """
 
     settings: Sequence[str] = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL")
     reading, writing = "BEGIN", "BEGIN IMMEDIATE"
-    schema_lock: Sequence[str] = ()
+    schema_lock = ""
     insert = staticmethod(sqlite.insert)
     way_out = (
         "free it if it is locked, make room on a full disk, restore a damaged file from a copy, "
@@ -129,10 +129,7 @@ class Postgres:
         "SET idle_in_transaction_session_timeout = '30s'",
     )
     reading, writing = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", ""
-    schema_lock = (
-        "SET LOCAL statement_timeout = 0",
-        "SELECT pg_advisory_xact_lock(125779767484770)",
-    )
+    schema_lock = "SELECT pg_advisory_xact_lock(125779767484770)"
     insert = staticmethod(postgresql.insert)
     way_out = (
         "check that the server runs and lets you in, with the password in PGPASSWORD or ~/.pgpass, "

@@ -61,7 +61,7 @@ _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim, of a name unique in an archive, to send an attempt that costs at most `most`."""
+    """A claim to send an attempt that costs at most `most`; its name is unique in an archive."""
 
     key: str
     claim: str
@@ -70,7 +70,7 @@ class ClaimRow:
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """An answered call, which ends its claim; without tokens it may cost what its claim holds."""
+    """An answered call, which ends its claim; without tokens, it may cost all that was held."""
 
     call: CallRow
     claim: str
@@ -89,7 +89,7 @@ class AnswerRow:
 
 @dataclass(frozen=True)
 class EndRow:
-    """The end of a claim without an answer; if it may be `paid`, what it holds is uncertain."""
+    """The end of a claim without an answer; if it may be `paid`, its cost is uncertain."""
 
     key: str
     claim: str
@@ -174,7 +174,7 @@ class Ledger:
         claims: Sequence[ClaimRow],
         claimant: str,
     ) -> CallResults:
-        """Ends claims, makes others if the owner still has the run, and counts what they cost."""
+        """Ends claims, makes others if the owner still has the run, and updates the run's cost."""
         run = _lock_run(connection, self._run_id)
         before = cost_of(run)
         cost, lost = self._end(connection, before, endings)
@@ -198,7 +198,7 @@ class Ledger:
                 cost = _settle(cost, Cost(**row.held), ending)
         answers = [ending for ending in endings if isinstance(ending, AnswerRow)]
         if answers:
-            # Where the claim is gone, whoever ended it has counted what it held.
+            # If the claim is gone, its cost was counted when it ended.
             stored = [self._row(ANSWERED, row.claim, **seal(row.call)) for row in answers]
             connection.execute(self._answer, sorted(stored, key=lambda row: row["key"]))
         ends = [ending for ending in endings if isinstance(ending, EndRow)]

@@ -132,9 +132,9 @@ class DecisionRow(ArchivedRow):
         case: id of the case.
         action: `DRAW`, `JUDGE`, `DECIDE` or `UNDO`.
         reviewer: name of the reviewer; empty for a draw.
-        status: status of the case from then on, or that of its audit: human while it waits for a
-            person, unconfirmed, accepted or unclear.
-        body: the decision, or what the case was drawn by, as JSON values.
+        status: new status of the case or of its audit: human while it waits for a person,
+            unconfirmed, accepted or unclear.
+        body: the decision, or the parameters of the draw, as JSON values.
         kind: `DECISION` or `AUDIT`.
     """
 
@@ -150,12 +150,12 @@ A = TypeVar("A", bound=Any)
 
 
 def person(reviewer: str) -> str:
-    """Returns what identifies a reviewer: the name without differences in case and white space."""
+    """Returns the identity of a reviewer: the name without differences in case and white space."""
     return unicodedata.normalize("NFKC", " ".join(reviewer.split())).casefold()
 
 
 def standing_judgements(rows: Iterable[A]) -> dict[str, A]:
-    """Returns the judgements on a case that nobody withdrew, by person.
+    """Returns the judgements on a case that were not withdrawn, by person.
 
     Args:
         rows: The actions on the case in order, each with `action` and `reviewer`.
@@ -193,7 +193,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class CurrentCase:
-    """A case with what people have done on it.
+    """A case with the decisions of people on it.
 
     Attributes:
         case: the case at the end of the run.
@@ -243,7 +243,7 @@ class Cost:
 
     def __sub__(self, other: "Cost") -> "Cost":
         rest = Cost(*map(operator.sub, vars(self).values(), vars(other).values()))
-        # What is left of sums of floating-point prices is no money.
+        # Without attempts, only rounding errors of prices are left.
         return rest if rest.attempts else Cost()
 
 
@@ -253,9 +253,9 @@ class RunCost:
 
     Attributes:
         billed: answered attempts, as billed.
-        uncertain: attempts that may have been billed, at the most that they may have cost: the
-            server did not say, or its answer was lost.
-        held: attempts in flight, likewise.
+        uncertain: attempts that may have been billed, at the most that they may have cost, because
+            the server did not report it or its answer was lost.
+        held: attempts in flight, at the most that they may cost.
     """
 
     billed: Cost

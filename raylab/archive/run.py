@@ -1,4 +1,4 @@
-"""One run in an archive: its cases, the decisions on them, and what it cost."""
+"""One run in an archive: its cases, the decisions on them, and its cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -173,7 +173,7 @@ class RunArchive:
         return RunReviews(self._database, self._row())
 
     def cost(self) -> RunCost:
-        """Returns what the run has paid, and what it may have paid, which calls in flight add to.
+        """Returns the cost of the run; calls in flight count as uncertain.
 
         Calls answered from the archive were paid by the run that sent them.
         """
@@ -187,7 +187,7 @@ class RunArchive:
         wanted: ColumnElement[bool],
         complete: Callable[[Connection, Sequence[AnyRow]], list[T]],
     ) -> Iterator[T]:
-        """Yields what `complete` makes of the rows of a run, one snapshot a batch."""
+        """Yields the results of `complete` for the rows of a run; a batch is one snapshot."""
         ordered = select(table).where(table.c.run_id == run.id, wanted).order_by(table.c.sequence)
         after = 0
         while True:

@@ -113,8 +113,8 @@ class Archive:
 
         Args:
             name: Name of the run; unique in an archive.
-            config: Configuration as JSON values, without its placement and speed.
-            versions: Versions of what it runs with. Those of the first start are kept.
+            config: Configuration as JSON values, without the keys of placement and speed.
+            versions: Versions of its software and protocol; those of the first start are kept.
             uid: Id of the run in its record; None if it has none.
 
         Raises:
@@ -201,8 +201,8 @@ def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
 
 def _create(connection: Connection, dialect: Sqlite | Postgres) -> None:
     """Makes the tables in one transaction, one process at a time."""
-    for statement in dialect.schema_lock:
-        connection.execute(text(statement))
+    if dialect.schema_lock:
+        connection.execute(text(dialect.schema_lock))
     if not _is_archive(connection, dialect):
         METADATA.create_all(connection)
         connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})

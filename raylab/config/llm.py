@@ -30,9 +30,9 @@ class Price(Strict):
     input: NonNegativeFloat
     """Per million tokens of the request."""
     cached_input: NonNegativeFloat | None = None
-    """Per million tokens of the request that the server had cached; null is the price of input."""
+    """Per million tokens of the request that the server had cached; null: the price of input."""
     cache_write: NonNegativeFloat | None = None
-    """Per million tokens of the request that the server newly cached; null likewise."""
+    """Per million tokens of the request that the server newly cached; null: the price of input."""
     output: NonNegativeFloat
     """Per million tokens of the reply, reasoning included."""
 

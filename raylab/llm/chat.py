@@ -29,7 +29,7 @@ class ChatRequest:
         parameters: sampling parameters and extra fields of the body, as JSON values.
         seed: seed of the call; None sends none.
         schema: JSON schema of the reply; None asks for free text.
-        salt: makes the key differ from that of an equal request; it is not sent.
+        salt: text that gives an equal request another key; it is not sent.
     """
 
     endpoint: str
@@ -62,7 +62,7 @@ class Reply:
         response_model: model and version as the server names them.
         finish_reason: stop, length or content_filter, as the server says.
         prompt_tokens: tokens of the request as billed; 0 if the server does not say.
-        completion_tokens: tokens of the reply, reasoning included; likewise.
+        completion_tokens: tokens of the reply as billed, with reasoning; 0 likewise.
         cost: price in the currency of `llm.prices`; None for a model without a price.
         seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
@@ -157,7 +157,7 @@ class Journal(Protocol):
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> Awaitable[object]:
-        """Queues a reply to be stored, which ends its claim; returns what waits for the disk.
+        """Queues a reply, which ends its claim; awaiting the result waits for the disk.
 
         A claim requested later is granted after the reply is durable.
         """

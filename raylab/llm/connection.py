@@ -207,7 +207,7 @@ class Connection:
         return deadline if self._reached else min(deadline, UNREACHED_DEADLINE)
 
     async def send(self, content: bytes, most: Reservation) -> Reply | Failure:
-        """Makes one attempt, which may take `most`; removes keys from what the server says.
+        """Makes one attempt, which may take `most`; removes API keys from the server's text.
 
         The reply has no key, cost and time yet.
         """

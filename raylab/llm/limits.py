@@ -105,10 +105,10 @@ class Slots(asyncio.Semaphore):
 
 
 class RateLimiterClient:
-    """Access to the `RateLimiter` of a run from any process; its methods are those of the limiter.
+    """Access to the `RateLimiter` of a run from any process, by methods of the same names.
 
     Args:
-        send: Calls the method of the limiter that has this name, with these arguments.
+        send: Calls a method of the limiter, by its name and arguments.
     """
 
     def __init__(self, send: Callable[..., Awaitable[Any]]) -> None:

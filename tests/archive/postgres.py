@@ -45,9 +45,6 @@ class PostgresServer:
             nobody = pwd.getpwnam("nobody")
             self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(directory, nobody.pw_uid, nobody.pw_gid)
-            # That account may not reach the package, as below /root.
-            install = shutil.copytree(self._programs.parent, directory / "install", symlinks=True)
-            self._programs = install / "bin"
         self._process: subprocess.Popen[Any] | None = None
         self._initialise()
 
