@@ -109,16 +109,24 @@ def settle(
         raise UnreadableError(f"choice is {quote(reply.choice)}: Input should be {expected}")
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
+    named = shown.get(reply.choice or SYNTHESIS)
     if reply.label is None:
-        label = shown.get(reply.choice or SYNTHESIS)
-        if label is None:
+        if named is None:
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
-        return reply.model_copy(update={"label": label}), [*repairs, note]
-    equal = [place for place, label in shown.items() if _restates(reply.label, label)]
+        return reply.model_copy(update={"label": named}), [*repairs, note]
+    compositions = {candidate.composition for candidate in shown.values()}
+    if named is not None and reply.label.composition in compositions - {named.composition}:
+        raise UnreadableError(
+            f"choice is {reply.choice}, and its line is that of another candidate"
+        )
+    equal = [
+        place
+        for place, candidate in shown.items()
+        if reply.label == candidate
+        or (reply.choice in (None, place) and _restates(reply.label, candidate))
+    ]
     choice = reply.choice if reply.choice in equal else next(iter(equal), SYNTHESIS)
-    if equal and reply.choice in shown.keys() - equal:
-        raise UnreadableError(f"choice is {reply.choice}, and its line is that of {choice}")
     if "choice" in form.keys(ChoiceReply) and reply.choice != choice:
         repairs = [*repairs, f"choice {reply.choice or 'missing'}: its line makes it {choice}"]
     label = shown.get(choice, reply.label)

@@ -185,7 +185,7 @@ read_withheld = partial(read_code, finish_reason="content_filter")
         (
             read_choice,
             settled("first", "Lrn"),
-            "choice is first, and its line is that of second",
+            "choice is first, and its line is that of another candidate",
         ),
         (read_choice, settled("first", "Ctl", rationale=" "), "it gives no reason for the choice"),
         (
