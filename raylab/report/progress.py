@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from raylab.annotation.dry_run import RoleForecast
+from raylab.annotation.dry_run import Amounts, RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
 from raylab.live import log_progress
@@ -93,25 +93,25 @@ def describe(figures: Mapping[str, Any]) -> str:
 def print_forecast(rows: Sequence[RoleForecast]) -> None:
     """Prints the calls, tokens and cost that a run would take, by role and in total."""
     missing = {"calls": "", "prompt_tokens": "", "reply_tokens": "no limit", "cost": "no price"}
-    shown: list[Row] = []
-    for row in rows:
+    total, shown = _sum_up(rows), list[Row]()
+    for row in (*rows, total):
         ends = (row.least, row.most)
         spans = (_span((getattr(end, key) for end in ends), no) for key, no in missing.items())
         shown.append([row.role, row.model, *spans])
-    calls, costs = _sum_up(rows)
-    shown += [RULE, ["all", "", _span(calls), "", "", _span(costs, "no price")]]
     table = Table(
         "Estimated calls; nothing was sent. From: no second turn, no adjudication, short replies. "
         "To: all of them, and the longest replies",
         ["role", Column("model", text=True), "calls", "tokens sent", "tokens of replies", "cost"],
-        shown,
+        [*shown[:-1], RULE, shown[-1]],
     )
+    costs = [total.least.cost, total.most.cost]
     print_tables(table, roles=[asdict(row) for row in rows], cost=costs)
 
 
 def log_forecast(rows: Sequence[RoleForecast]) -> None:
     """Prints the calls and cost that a run would take, on one line."""
-    calls, costs = _sum_up(rows)
+    total = _sum_up(rows)
+    calls, costs = [total.least.calls, total.most.calls], [total.least.cost, total.most.cost]
     price = "" if None in costs else f", cost {_span(costs)}"
     log_line(
         f"estimate: {_span(calls)} calls{price}; dry_run=true shows it by role and stops",
@@ -120,12 +120,19 @@ def log_forecast(rows: Sequence[RoleForecast]) -> None:
     )
 
 
-def _sum_up(rows: Sequence[RoleForecast]) -> tuple[list[int], list[float | None]]:
-    """Returns the calls and the cost of all roles, each at both ends; None without a price."""
-    ends = [row.least for row in rows], [row.most for row in rows]
-    prices = ([amounts.cost for amounts in end] for end in ends)
-    costs = [None if None in end else math.fsum(filter(None, end)) for end in prices]
-    return [sum(amounts.calls for amounts in end) for end in ends], costs
+def _sum_up(rows: Sequence[RoleForecast]) -> RoleForecast:
+    """Returns the forecast of all roles together."""
+    return RoleForecast("all", "", _add([r.least for r in rows]), _add([r.most for r in rows]))
+
+
+def _add(amounts: Sequence[Amounts]) -> Amounts:
+    replies, costs = [each.reply_tokens for each in amounts], [each.cost for each in amounts]
+    return Amounts(
+        sum(each.calls for each in amounts),
+        sum(each.prompt_tokens for each in amounts),
+        None if None in replies else sum(filter(None, replies)),
+        None if None in costs else math.fsum(filter(None, costs)),
+    )
 
 
 def _span(ends: Iterable[float | None], missing: str = "") -> str:

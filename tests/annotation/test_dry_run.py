@@ -16,7 +16,7 @@ from raylab.annotation.settings import protocol_settings
 from raylab.cluster.annotate import run_annotate
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
-from raylab.report.progress import log_forecast
+from raylab.report.progress import log_forecast, print_forecast
 from tests.annotation.outcomes import CODEBOOK
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
 from tests.llm.test_client import Notebook, awaited
@@ -145,5 +145,10 @@ def test_the_totals_fit_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     log_forecast(rows)
     log_forecast([replace(rows[0], most=Amounts(10, 200, None, None))])
     priced, unpriced = capsys.readouterr().out.splitlines()
+    print_forecast(rows)
+    *_, total, _ = capsys.readouterr().out.splitlines()
+    assert total.replace("│", " ").split() == (
+        "all 10 to 40 200 to 400 100 to 1,800 1.25 to 2.5".split()
+    )
     assert priced.startswith("estimate: 10 to 40 calls, cost 1.25 to 2.5; dry_run=true shows")
     assert unpriced.startswith("estimate: 5 to 10 calls; dry_run=true")
