@@ -29,6 +29,8 @@ CHUNK = 1 << 16
 LIST_CHUNK = 1 << 20
 """Bytes per read of a long JSON list."""
 JSON_BYTES = 1 << 26
+JSON_DEPTH = 100
+"""Deepest nesting of lists and objects: pickle and others recurse into values."""
 LINE_BYTES = 1 << 24
 ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
@@ -92,6 +94,8 @@ def parse_json(content: bytes | str, where: str) -> object:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON: {error}") from None
+    if _is_deep(value):
+        raise over(where, "lists and objects within each other", JSON_DEPTH)
     return value
 
 
@@ -150,6 +154,15 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
             text, place = text[place:] + decoder.decode(chunk), 0
             continue
         yield value
+
+
+def _is_deep(value: object) -> bool:
+    """Returns True if lists and objects are nested deeper than `JSON_DEPTH`."""
+    level = [value]
+    for _ in range(JSON_DEPTH):
+        nested = (each for each in level if isinstance(each, list | dict))
+        level = [v for each in nested for v in (each.values() if isinstance(each, dict) else each)]
+    return any(isinstance(each, list | dict) for each in level)
 
 
 def _finite(text: str) -> float:

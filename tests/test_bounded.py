@@ -47,6 +47,16 @@ def test_invalid_json_is_refused_with_the_reason(content: bytes, reason: str) ->
         parse_json(content, "file.json")
 
 
+@pytest.mark.parametrize("around", ['{"a": %s}', "[%s]"])
+def test_json_is_nested_at_most_a_hundred_deep(around: str) -> None:
+    deep = "1"
+    for _ in range(100):
+        deep = around % deep
+    assert json.dumps(parse_json(deep, "x")) == deep
+    with pytest.raises(DataError, match="^x: more than 100 lists and objects within each other"):
+        parse_json(around % deep, "x")
+
+
 def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates() -> None:
     assert parse_json(b'\xef\xbb\xbf["\\ud83d\\ude00"]', "x") == ["😀"]
 
