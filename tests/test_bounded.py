@@ -53,7 +53,7 @@ def test_json_is_nested_at_most_a_hundred_deep(around: str) -> None:
     for _ in range(100):
         deep = around % deep
     assert json.dumps(parse_json(deep, "x")) == deep
-    with pytest.raises(DataError, match="^x: more than 100 lists and objects within each other"):
+    with pytest.raises(DataError, match="x: more than 100 lists and objects"):
         parse_json(around % deep, "x")
 
 
