@@ -259,8 +259,6 @@ class TaskTrainingConfig(Strict):
     """Most seconds of training on each task."""
     lr: PositiveFloat = 0.0003
     """Learning rate of Adam."""
-    rank: PositiveInt | None = None
-    """Rank of the adapters of all linear layers; null trains all weights."""
     augmentations: Annotated[PositiveInt, Field(le=MOST_VIEWS)] = 16
     """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
     batch_size: PositiveInt = 16
@@ -268,7 +266,7 @@ class TaskTrainingConfig(Strict):
     before: bool = False
     """Also answer each task before the training, to show what it changed."""
     keep: bool = False
-    """Store the weights that each task changed, its specialist, as a file of the run."""
+    """Store the model trained on each task, its specialist, as a file of the run."""
     specialists: Location | None = None
     """A run with stored specialists, which answer; tasks without one are trained."""
 

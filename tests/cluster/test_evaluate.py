@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cl
 
 def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(tmp_path: Path):
     train_small(Run.at(f"{tmp_path}/one"))
-    adapted = TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True)
+    adapted = TaskTrainingConfig(steps=2, augmentations=2, keep=True)
     scoring = ScoringConfig(protocol="arc", metric="two_attempts", test_time_training=adapted)
 
     def answers(name: str, **cluster: Any) -> dict[str, Any]:

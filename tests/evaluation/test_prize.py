@@ -162,7 +162,7 @@ def test_tasks_without_test_inputs_are_refused_before_a_run(storage: Path, tmp_p
 
 
 def test_training_on_tasks_keeps_specialists_that_answer_without_training(storage: Path):
-    training = TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True, before=True)
+    training = TaskTrainingConfig(steps=2, augmentations=2, keep=True, before=True)
     data = SMALL.model_copy(update={"tasks": TASKS[:1]})
 
     def run_with(name: str, **changes: Any) -> Any:
