@@ -9,7 +9,6 @@ import io
 import time
 from collections.abc import Iterator
 from itertools import count
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -29,15 +28,6 @@ from raylab.files import Place
 SPECIALIST_BYTES = 1 << 30
 
 
-class Specialist(NamedTuple):
-    """A model trained on a task, and the number of its steps."""
-
-    file: bytes
-    """The weights, as a file that torch loads with `weights_only`."""
-    steps: int
-    """Optimiser steps."""
-
-
 def train_on_task(
     model: GridModel,
     task: Task,
@@ -46,8 +36,8 @@ def train_on_task(
     *,
     demonstrations: int,
     device: torch.device,
-) -> Specialist:
-    """Trains a model on the demonstrations of a task; its questions are not read.
+) -> int:
+    """Trains a model on the demonstrations of a task, not its questions; returns the steps made.
 
     Afterwards the model is in evaluation mode. Random draws depend only on the task and
     `votes.seed`.
@@ -69,10 +59,14 @@ def train_on_task(
         drawn = _steps(task, training, votes, demonstrations)
         steps = _fit(model, drawn, training, task.id, device)
     model.eval()
-    weights = {name: weight.cpu().contiguous() for name, weight in model.state_dict().items()}
+    return steps
+
+
+def specialist_file(model: GridModel) -> bytes:
+    """Returns the weights of a model as a file that torch loads with `weights_only`."""
     buffer = io.BytesIO()
-    torch.save(weights, buffer)
-    return Specialist(buffer.getvalue(), steps)
+    torch.save({name: weight.cpu() for name, weight in model.state_dict().items()}, buffer)
+    return buffer.getvalue()
 
 
 def become_specialist(model: GridModel, file: Place) -> None:

@@ -16,7 +16,7 @@ from raylab.arc.data.tasks import Task
 from raylab.arc.device import use_share
 from raylab.arc.models.base import Answers
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.prize.adaptation import become_specialist, train_on_task
+from raylab.arc.prize.adaptation import become_specialist, specialist_file, train_on_task
 from raylab.arc.prize.votes import (
     ATTEMPTS,
     QuestionAnswers,
@@ -101,13 +101,14 @@ def _specialise(
     if file is not None and file.exists():
         become_specialist(model, file)
     elif task.demonstrations:
-        kept, steps = train_on_task(
+        steps = train_on_task(
             model, task, training, scoring.votes, demonstrations=shown, device=device
         )
+        kept = specialist_file(model) if training.keep else None
     seconds = time.monotonic() - start
     (after,) = answer_tasks(model.answers, [task], scoring, shown, device)
     trained = TaskTraining(steps=steps, seconds=seconds, before=before)
-    return after.model_copy(update={"trained": trained}), kept if training.keep else None
+    return after.model_copy(update={"trained": trained}), kept
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize import adaptation
-from raylab.arc.prize.adaptation import become_specialist, train_on_task
+from raylab.arc.prize.adaptation import become_specialist, specialist_file, train_on_task
 from raylab.arc.prize.votes import as_rows, draw_views
 from raylab.arc.records import GridRows
 from raylab.config.arc import TaskTrainingConfig, VotesConfig
@@ -33,9 +33,9 @@ BRIEF = TaskTrainingConfig(steps=3, lr=0.01, augmentations=2, batch_size=4)
 
 def trained(task: Task, training: TaskTrainingConfig = BRIEF) -> tuple[GridModel, bytes]:
     model = small_model(CONFIG)
-    specialist = train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
-    assert specialist.steps == training.steps
-    return model, specialist.file
+    steps = train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
+    assert steps == training.steps
+    return model, specialist_file(model)
 
 
 def same(one: GridModel, other: GridModel) -> bool:
@@ -117,7 +117,7 @@ def test_the_seconds_of_a_task_end_its_training(task: Task, monkeypatch: pytest.
     def steps(**budget: float | None) -> int:
         training = TaskTrainingConfig(augmentations=2, **budget)
         model = small_model(CONFIG)
-        return train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU).steps
+        return train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
 
     # A second a step: the eighth is the first that is over.
     assert steps(steps=None, seconds=7) == 8
