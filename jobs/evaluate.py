@@ -27,7 +27,7 @@ def run(config: EvaluateConfig) -> None:
             if config.scoring.protocol == "arc":
                 run_prize(planned, workers)
             else:
-                run_evaluate(config, planned, workers)
+                run_evaluate(planned, workers)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,6 @@ class EvaluateConfig(JobConfig):
     data: DataConfig = DataConfig()
     scoring: ScoringConfig = ScoringConfig()
     cluster: ClusterConfig = ClusterConfig()
-    tracking: Trackers = ()
 
     @classmethod
     def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:

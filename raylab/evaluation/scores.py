@@ -15,7 +15,6 @@ from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
 from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, write_scores
 from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
 from raylab.config.base import ClusterConfig
-from raylab.config.jobs import EvaluateConfig
 from raylab.evaluation.diagnosis import diagnose_scores
 from raylab.grid_metrics import RULES
 from raylab.log import log_line
@@ -23,7 +22,6 @@ from raylab.printable import pluralize
 from raylab.report.prize import accuracy_table
 from raylab.report.table import percent, print_tables
 from raylab.report.work import watch
-from raylab.tracking import track
 from raylab.workers import Workers
 
 PAIRS = "pairs of model and generation"
@@ -31,11 +29,10 @@ Keep = Callable[[ModelOnGeneration, Any], str]
 """Writes the files of a result; returns a message."""
 
 
-def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> None:
-    """Computes the missing scores of the models of `config`; writes and prints the metrics.
+def run_evaluate(planned: Scoring, workers: Workers) -> None:
+    """Computes the missing scores of a plan; writes and prints the metrics.
 
     Args:
-        config: Configuration of the job.
         planned: As `plan_evaluation` plans it.
         workers: Where models are scored.
 
@@ -44,14 +41,8 @@ def run_evaluate(config: EvaluateConfig, planned: Scoring, workers: Workers) -> 
     """
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
-    figures = {
-        f"{model}/{generation}": mean
-        for model, means in metrics.models.items()
-        for generation, mean in means.items()
-    }
-    track(config.tracking, run, 0, figures)
     print_tables(
-        accuracy_table(metrics, config.scoring),
+        accuracy_table(metrics, planned.plan.scoring),
         metric=metrics.metric,
         models=metrics.models,
         rules=metrics.rules,
