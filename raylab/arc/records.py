@@ -119,7 +119,7 @@ class HeldOut(Part):
     by_task: Mapping[str, TaskFigures] = Field(default={})
     """Main figures by id of the task; empty on the validation side."""
     trained_pairs: int = 0
-    """Of the pairs, those that the model was trained on all the same, as the model that a
+    """Number of the pairs that the model was trained on nevertheless, as the model that a
     fine-tuning starts from may be."""
 
     @property

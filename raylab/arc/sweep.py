@@ -20,7 +20,7 @@ from raylab.runs.run_record import RunRecord
 
 ARCHITECTURE = "architecture"
 NAME_CHARACTERS = 100
-"""Most characters of what was searched in the name of a run."""
+"""Most characters of the searched values in the name of a run."""
 
 Drawn = dict[str, Scalar]
 """The drawn values: `architecture`, `<architecture>.<key>` and `training.<key>`."""

@@ -238,7 +238,7 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
 
 
 def _findings(comparison: Comparison) -> Iterator[str]:
-    """Yields what each kind of result says, in a sentence."""
+    """Yields a sentence on each kind of result."""
     models = comparison.models
     if "models" in comparison.caveats:
         solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}

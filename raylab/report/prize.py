@@ -86,7 +86,7 @@ def _attempts(metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Iterat
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:
-    """Returns the scores as ARC Prize counts them, with what training on the tasks changed."""
+    """Returns the scores as ARC Prize counts them, with and without training on the tasks."""
     scores = _flatten(metrics.prize)
     trained = [score.trained for *_, score in scores if score.trained]
     before = any(training.before for training in trained)

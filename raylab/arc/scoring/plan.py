@@ -289,6 +289,6 @@ def _refuse_other_models(tree: Run, before: Mapping[str, str], files: Mapping[st
         had, has = (own.get(model, "not among the models") for own in (before, files))
         if had != has:
             raise RunError(
-                f"{tree} was begun when {model} was {had}, and now it is {has}: their scores would "
-                "mix, and what one model has seen is scored for none, so choose another name="
+                f"{tree} was begun when {model} was {had}, and now it is {has}. Scores would mix, "
+                "and a further model may have seen the scored tasks: choose another name="
             )
