@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 import httpx2
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai import DefaultAioHttpClient
 
 from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
@@ -58,7 +58,7 @@ class Timing:
 
 
 class Transport:
-    """A sender of chat requests to one address, with the SDK's headers and HTTP client.
+    """A sender of chat requests to one address, by the HTTP client of the openai SDK.
 
     The SDK's own methods cost more than sending does. Redirects are not followed: they could lead
     to any host, and the archive would name another one.
@@ -79,11 +79,7 @@ class Transport:
         self._http = DefaultAioHttpClient(
             limits=limits, trust_env=trust_env, follow_redirects=False
         )
-        sdk = AsyncOpenAI(api_key="not sent", base_url=access.base_url, http_client=self._http)
-        headers = {k: value for k, value in sdk.default_headers.items() if isinstance(value, str)}
-        self._headers = httpx2.Headers(headers)
-        # The environment may set another key for the SDK.
-        self._headers.pop("Authorization", None)
+        self._headers = {"Content-Type": "application/json", "User-Agent": "raylab"}
         if access.api_key:
             self._headers["Authorization"] = f"Bearer {access.api_key.get_secret_value()}"
         self._url = httpx2.URL(f"{access.base_url.rstrip('/')}/chat/completions")

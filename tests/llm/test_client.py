@@ -439,8 +439,6 @@ async def test_key_is_sent_and_shown_nowhere(
 async def test_no_key_is_sent_but_that_of_the_endpoint(
     monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "of the SDK")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer of the SDK")
     monkeypatch.setenv("RAYLAB_TEST_KEY", f" {KEY}\n")
     async with serving(says("x"), key_env=key and "RAYLAB_TEST_KEY") as (server, client):
         await ask(client)

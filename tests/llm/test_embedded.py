@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,7 +11,6 @@ from pydantic import SecretStr
 
 from raylab.config.annotation import LlmConfig
 from raylab.errors import ConfigError, EndpointError, LlmError
-from raylab.llm import embedded
 from raylab.llm.chat import ChatRequest, Message, Reply
 from raylab.llm.client import Client
 from raylab.llm.embedded import EMBEDDED, embedded_server
@@ -64,15 +62,6 @@ def test_a_reply_is_of_the_schema_and_nobody_else_gets_any() -> None:
     assert free[0].finish_reason == "length"
     with pytest.raises(LlmError, match="the connection failed"):
         asyncio.run(answers(served, request("hello")))
-
-
-@pytest.mark.slow
-def test_weights_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF but no more")
-    monkeypatch.setattr(embedded, "find_weights", lambda: broken)
-    with pytest.raises(EndpointError, match=r"from .*broken\.gguf"), embedded_server():
-        pass
 
 
 @pytest.mark.parametrize(
