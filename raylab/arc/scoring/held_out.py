@@ -1,4 +1,4 @@
-"""The figures of a trained model on the test side of its split, measured once, after the choice."""
+"""The figures of a trained model on the test side of its split."""
 
 import torch
 
@@ -7,7 +7,7 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.records import HeldOut, TaskFigures
+from raylab.arc.records import GroupMetrics, HeldOut, TaskFigures
 from raylab.arc.rules import count_rules
 from raylab.arc.scoring.evaluation import count_pairs
 from raylab.config.arc import ScoringConfig
@@ -18,7 +18,7 @@ from raylab.grid_metrics import LOSS
 def measure_test(
     config: TrainConfig, sides: Sides, checkpoint: Checkpoint, device: torch.device
 ) -> HeldOut:
-    """Returns loss and metrics of a checkpoint on the test side, exactly as validation computes it.
+    """Returns the figures of a checkpoint on the test side, computed exactly as in validation.
 
     A GPU uses the precision that training would choose there, a CPU float32.
 
@@ -44,6 +44,7 @@ def measure_test(
     }
     groups = sides.groups, torch.tensor(sides.group_of_task), weights
     by_group = group_metrics(counts, *groups)
+    by_task = group_metrics(counts, ids, torch.arange(len(ids)), weights)
     rules_by_group = {rule: group_metrics(own, *groups) for rule, own in rules.items()}
     return HeldOut(
         by=config.data.split_by,
@@ -58,14 +59,13 @@ def measure_test(
             for group in by_group
         },
         rules={rule: as_floats(task_metrics(own, weights)) for rule, own in rules.items()},
-        by_task={
-            task: TaskFigures(
-                pairs=own.grids,
-                **{name: own.metrics[name] for name in TaskFigures.model_fields if name != "pairs"},
-            )
-            for task, own in group_metrics(counts, ids, torch.arange(len(ids)), weights).items()
-        },
+        by_task={task: _select_figures(own) for task, own in by_task.items()},
         trained_pairs=sum(
             pair in checkpoint.seen.trained_on.pairs for pair in sides.contents[sides.test].tolist()
         ),
     )
+
+
+def _select_figures(task: GroupMetrics) -> TaskFigures:
+    names = TaskFigures.model_fields.keys() - {"pairs"}
+    return TaskFigures(pairs=task.grids, **{name: task.metrics[name] for name in names})
