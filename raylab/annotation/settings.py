@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from raylab.annotation.outcome import (
@@ -74,7 +74,6 @@ class Settings:
         codebook: Codebook of the classification.
         rules: The rules of the protocol.
         salt: Distinguishes the calls from equal ones in the journal.
-        warnings: Weaknesses of the chosen models and prompts.
     """
 
     annotators: Mapping[Annotator, RoleModel]
@@ -84,7 +83,11 @@ class Settings:
     codebook: Codebook
     rules: ProtocolConfig
     salt: str = ""
-    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The weaknesses of the chosen models and prompts."""
+        return (*_warnings(self), *filter(None, [self.prompts.warning]))
 
     @property
     def answerers(self) -> tuple[Annotator, ...]:
@@ -106,7 +109,7 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
     def role_model(chat: ChatModel) -> RoleModel:
         return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
 
-    settings = Settings(
+    return Settings(
         annotators=dict(zip(ANNOTATORS, map(role_model, llm.annotators), strict=False)),
         evaluator=role_model(llm.evaluator),
         adjudicator=llm.adjudicator and role_model(llm.adjudicator),
@@ -115,7 +118,6 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         rules=rules,
         salt=run if config.fresh else "",
     )
-    return replace(settings, warnings=tuple(filter(None, (*_warnings(settings), prompts.warning))))
 
 
 def _warnings(settings: Settings) -> Iterator[str]:
