@@ -280,4 +280,4 @@ def test_the_embedded_model_gives_valid_codes(
         assert str(choose_codebook(config).read(code)) == code and 0 <= answer["score"] <= 1
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
-    assert "Which labels are mistaken for which" in (run / "report.html").read_text()
+    assert "Which labels are confused" in (run / "report.html").read_text()
