@@ -310,7 +310,7 @@ class RunReviews:
 
     @cached_property
     def _waits(self) -> dict[str, ColumnElement[bool]]:
-        """Whether a case waits for people, by kind; each condition reads few cases by an index."""
+        """The condition that a case waits for people, by kind; each reads few cases by an index."""
         decided = func.coalesce(latest_status(DECISION), HUMAN)
         drawn = CASES.c.case.in_(self._drawn())
         return {
