@@ -91,7 +91,7 @@ def _calls_per_second(config: AnnotateConfig, total: int) -> float:
         location = archive_location(config)
         opened = stack.enter_context(open_annotation(config, codebook, run, location))
         annotation, cases = stack.enter_context(opened.own()), opened.cases()
-        pool = stack.enter_context(Pool(annotation))
+        pool = stack.enter_context(Pool(annotation, total))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         pool.run(warm_up, AnnotationProgress(WARM_UP_CASES))
         progress = AnnotationProgress(total)

@@ -17,7 +17,7 @@ from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
-from raylab.printable import pluralize
+from raylab.printable import join_names, pluralize
 from raylab.report.progress import log_forecast, print_forecast
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
@@ -89,8 +89,9 @@ def _annotate(annotation: AnnotationRun) -> str:
     if config.cluster.address_to_join is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm)
-    for model in Prices(config.llm).find_unpriced():
-        log_line(f"note: {model} has no known price: give llm.prices to see its cost")
+    if unpriced := [*Prices(config.llm).find_unpriced()]:
+        names = join_names(unpriced)
+        log_line(f"note: no known price for {names}: give llm.prices to see the cost")
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
     # Ray takes seconds to import; the checks above need none of it.
@@ -99,7 +100,7 @@ def _annotate(annotation: AnnotationRun) -> str:
 
     fresh = open_cases(annotation.cases(), archived) if new else ()
     cases = chain(unconfirmed_cases(archived, annotation.codebook), fresh)
-    return annotate_on_ray(annotation, cases, done + new + unconfirmed)
+    return annotate_on_ray(annotation, cases, done + new)
 
 
 def _count_unconfirmed(run: RunArchive) -> int:

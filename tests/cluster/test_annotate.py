@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from raylab.annotation.worker import Chunk, Tally
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
 from raylab.cluster.annotation.actors import Annotator
+from raylab.cluster.annotation.driver import Pool, Work
 from raylab.config.codebook import EXAMPLES
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReportConfig
@@ -154,6 +156,22 @@ def test_a_case_whose_process_dies_each_time_stays_open(
     monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 1)
     cases = write_cases(tmp_path / "cases.jsonl", AGREED)
     with pytest.raises(LlmError, match=r"^1 case is open, first c0: its process died 2 times: "):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
+    assert statuses(tmp_path) == {}
+
+
+def test_a_stopped_run_does_not_wait_for_actors_that_have_not_started(
+    tmp_path: Path, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(pool: Pool, work: Work) -> None:
+        submit_work(pool, work)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    submit_work = Pool._submit
+    monkeypatch.setattr(Pool, "_submit", submit)
+    monkeypatch.setattr("raylab.cluster.annotation.driver.CPUS_OF_AN_ACTOR", 1000.0)
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED)
+    with pytest.raises(KeyboardInterrupt):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
     assert statuses(tmp_path) == {}
 

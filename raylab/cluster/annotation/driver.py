@@ -19,6 +19,7 @@ from raylab import live
 from raylab.annotation.input.cases import Case
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import Chunk, Tally, chunks_of
+from raylab.archive.records import UNCONFIRMED
 from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import result_of, session, this_node
@@ -50,22 +51,25 @@ def annotate_on_ray(
     Args:
         annotation: The run, which this process owns.
         cases: The cases, each with its generation; one with a decision has that judged.
-        total: Number of cases, archived ones included.
+        total: Number of cases of the run, archived ones included.
 
     Raises:
         RaylabError: The run must stop for a reason that the user can act on.
         KeyboardInterrupt: The user stopped the run, which can be resumed.
     """
-    before, config = annotation.archived.counts(), annotation.config
+    before, config = annotation.archived.counts(now=True), annotation.config
+    before.pop(UNCONFIRMED, None)
+    left = total - sum(before.values())
     with ExitStack() as stack:
+        # Ray and its actors take seconds to start.
+        stack.enter_context(live.progress())
         uses = uses_embedded(config.llm)
         embedded = stack.enter_context(embedded_server()) if uses else None
         stack.enter_context(session(config.cluster))
         stop = stack.enter_context(_stop_signals())
-        stack.enter_context(live.progress())
         progress = AnnotationProgress(total, before)
         stack.callback(progress.show, every=0.0)
-        pool = stack.enter_context(Pool(annotation, embedded))
+        pool = stack.enter_context(Pool(annotation, left, embedded))
         pool.run(chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
@@ -93,18 +97,22 @@ class Work:
 class Pool:
     """The actors of a run, and the cases that each of them has."""
 
-    def __init__(self, annotation: AnnotationRun, embedded: EndpointAccess | None = None) -> None:
+    def __init__(
+        self, annotation: AnnotationRun, left: int, embedded: EndpointAccess | None = None
+    ) -> None:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
             annotation: the run, which this process owns; the actors share its calls in flight.
+            left: number of cases to annotate; all actors get some of them.
             embedded: address of the embedded model on this machine, if it is used.
         """
         config = annotation.config
         fewest, most = calls_at_once(config.llm)
         count = min(config.actors or max(int(ray.cluster_resources().get("CPU", 1)), 1), fewest)
         cases = max(CASES_AHEAD * most // count, 1)
-        self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
+        few = min(cases, left // count) // CHUNKS_AHEAD
+        self.chunk = min(max(few, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._meters = Meters(annotation.run.name)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
@@ -139,6 +147,9 @@ class Pool:
             )
             for number in range(count)
         ]
+        self._starting: dict[ObjectRef[Any], int] = {
+            actor.__ray_ready__.remote(): number for number, actor in enumerate(self._actors)
+        }
 
     def __enter__(self) -> "Pool":
         return self
@@ -202,9 +213,17 @@ class Pool:
         self._record_in_flight()
 
     def _stop(self) -> None:
-        """Tells all actors to send no further call; those in flight are finished and archived."""
+        """Tells all actors to send no further call; those in flight are finished and archived.
+
+        Actors that have not started are not waited for.
+        """
         for actor in self._actors:
             actor.stop.remote()
+        _, waiting = ray.wait([*self._starting], num_returns=len(self._starting), timeout=0)
+        absent = {self._starting[ref] for ref in waiting}
+        for actor in absent:
+            ray.kill(self._actors[actor])
+        self._pending = {ref: has for ref, has in self._pending.items() if has[0] not in absent}
 
     def _mark_lost(self, actor: int) -> None:
         """Sends an actor no more work until it answers again, from another process or node.
