@@ -176,7 +176,7 @@ def _score_rules(planned: Scoring) -> RuleScores:
         for generation in plan.generations:
             tasks = plan.tasks_in(generation)
             measured[generation] = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
-            progress.end(1)
+            progress.end(1, f"rules on {generation} scored")
     rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
     scores = RuleScores(metric=metric, rules=rules)
     tree.write_record(scores, name)
