@@ -150,6 +150,11 @@ class Archive:
             lambda connection: [unseal(CallRow, row) for row in connection.execute(about)]
         )
 
+    def has_answers_from(self, base_url: str) -> bool:
+        """Returns True if a call that the endpoint at an address answered is stored."""
+        answered = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
+        return bool(self._database.rows(answered))
+
 
 def _prepare(database: Database, create: bool, wait: float) -> None:
     """Makes sure that a database is an archive.

@@ -9,9 +9,11 @@ from raylab.annotation.input.state import open_cases, take_input
 from raylab.annotation.run import AnnotationRun, archive_location, open_annotation
 from raylab.archive.records import UNCONFIRMED
 from raylab.archive.run import RunArchive
+from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.base import URI
 from raylab.config.jobs import AnnotateConfig
+from raylab.errors import ArchiveError
 from raylab.files import require_writable
 from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
@@ -59,8 +61,16 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
     if not URI.match(location):
         require_writable(Path(location).parent)
 
+    def has_answered(base_url: str) -> bool:
+        try:
+            with Archive.open(location, create=False) as archive:
+                return archive.has_answers_from(base_url)
+        except ArchiveError:
+            # A new run may make its archive.
+            return False
+
     if config.cluster.address_to_join is None:
-        require_endpoints(config.llm)
+        require_endpoints(config.llm, has_answered)
     log_forecast(rows)
 
 
@@ -88,7 +98,7 @@ def _annotate(annotation: AnnotationRun) -> str:
         return ""
     if config.cluster.address_to_join is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
-        require_endpoints(config.llm)
+        require_endpoints(config.llm, annotation.archive.has_answers_from)
     if unpriced := [*Prices(config.llm).find_unpriced()]:
         names = join_names(unpriced)
         log_line(f"note: no known price for {names}: give llm.prices to see the cost")

@@ -3,7 +3,7 @@
 import os
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
@@ -32,10 +32,15 @@ class EndpointAccess:
     api_key: SecretStr
 
 
-def require_endpoints(llm: LlmConfig) -> None:
+def require_endpoints(llm: LlmConfig, has_answered: Callable[[str], bool]) -> None:
     """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
 
     It tries a connection and sends nothing. With a proxy in the environment it does not try.
+
+    Args:
+        llm: The roles and their endpoints.
+        has_answered: Tells whether the archive has answers from an address. Such an address may be
+            out of reach, because the archive may answer all calls.
 
     Raises:
         ConfigError: A key is not in the environment, or no header can hold it.
@@ -47,7 +52,8 @@ def require_endpoints(llm: LlmConfig) -> None:
         address = endpoint.base_url
         if address is None or getproxies():
             continue
-        if reason := _try_connection(address):
+        reason = _try_connection(address)
+        if reason is not None and not has_answered(address):
             raise EndpointError(
                 f"endpoint {name} ({address}) cannot be reached from here: {reason}; "
                 f"start it, or correct llm.endpoints.{name}.base_url"

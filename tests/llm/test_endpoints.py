@@ -24,18 +24,25 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_an_address_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def never(base_url: str) -> bool:
+    return False
+
+
+def test_an_address_that_refuses_is_named_unless_its_answers_are_archived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(EndpointError, match=r"endpoint main .* cannot be reached .*base_url"):
-        require_endpoints(config(CLOSED))
+        require_endpoints(config(CLOSED), never)
+    require_endpoints(config(CLOSED), {CLOSED}.__contains__)
     # With a proxy no connection is tried.
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
-    require_endpoints(config(CLOSED))
+    require_endpoints(config(CLOSED), never)
 
 
 def test_an_address_that_listens_is_sent_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        require_endpoints(config(url))
+        require_endpoints(config(url), never)
         connection, _ = server.accept()
         with connection:
             assert connection.recv(1) == b""
@@ -45,7 +52,7 @@ def test_key_that_cannot_be_used_is_refused_unseen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MAIN_KEY", "sk-geheim\nschlüssel")
     llm, words = config(CLOSED, "MAIN_KEY"), "MAIN_KEY holds characters that no HTTP header"
     with pytest.raises(ConfigError, match=words) as raised:
-        require_endpoints(llm)
+        require_endpoints(llm, never)
     assert "geheim" not in str(raised.value)
     with pytest.raises(ConfigError, match=words):
         Client(llm, Notebook())
