@@ -36,25 +36,25 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         ArchiveError: The archive fails.
         RunError: The record cannot be written.
     """
-    run, archived, new = annotation.run, annotation.archived, 0
+    run, archived, new, done = annotation.run, annotation.archived, 0, 0
     vanished = dict.fromkeys(archived.ids())
-    count = len(vanished)
     if run.is_finished and not all(file.exists() for file in _files(annotation.config)):
         _warn(f"the input of run {run.name} is gone: the report counts the archived cases")
-        return 0, count
+        return 0, len(vanished)
     whole = annotation.cases()
     while cases := {case.id: case for _, case in islice(whole, CASES_PER_LOOKUP)}:
         heads = archived.find_heads(list(cases))
-        new += len(cases) - len(heads)
+        new, done = new + len(cases) - len(heads), done + len(heads)
         _refuse_changed(archived, cases, heads)
         for name in heads:
-            del vanished[name]
+            # A worker of a killed job may still add cases.
+            vanished.pop(name, None)
     if vanished:
         lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
         _warn(f"the input lacks {lost}, which the archive and the report keep")
     if new and run.is_finished:
         run.write_record(run.record.model_copy(update={"finished": None}))
-    return new, count
+    return new, done + len(vanished)
 
 
 def open_cases(
