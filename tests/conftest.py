@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,9 @@ KEY_VARIABLE, KEY = "RAYLAB_TEST_KEY", "sk-raylab-0123456789abcdef"
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("raylab", deadline=None)
 settings.load_profile("raylab")
+
+# A shell starts a background job with SIGINT ignored, which the jobs that tests stop would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
 
