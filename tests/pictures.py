@@ -26,9 +26,10 @@ WIDTH = 1280
 HEIGHT = 800
 SAME = "Both give the same code."
 REPORTS = {
-    "report": ("pipeline", "name=pictures", "scale=demo"),
-    "diagnosis": ("quality", "name=pictures-quality", "example=true"),
+    "report": ("h3:has-text('Task') >> nth=1", "pipeline", "name=pictures", "scale=demo"),
+    "diagnosis": ("h1", "quality", "name=pictures-quality", "example=true"),
 }
+"""What a picture begins with, and the job and keys that make its page."""
 ANNOTATION = (
     "annotate",
     "name=pictures-review",
@@ -43,15 +44,14 @@ def take_pictures() -> None:
     Raises:
         subprocess.CalledProcessError: A job failed; its message is on stderr.
     """
-    for job, *arguments in (*REPORTS.values(), ANNOTATION):
+    for job, *arguments in (*(made for _, *made in REPORTS.values()), ANNOTATION):
         subprocess.run(command(job, *arguments, "resume=true"), cwd=ROOT, check=True)
     with sync_playwright() as playwright, review_page() as address:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        for picture, (_, name, _) in REPORTS.items():
-            run = f"runs/{name.removeprefix('name=')}"
-            page.goto((ROOT / run / "report.html").as_uri())
-            page.locator(".kicker code").evaluate(f"place => place.textContent = '{run}'")
+        for picture, (first, _, name, _) in REPORTS.items():
+            page.goto((ROOT / "runs" / name.removeprefix("name=") / "report.html").as_uri())
+            page.locator(first).evaluate("element => element.scrollIntoView({behavior: 'instant'})")
             page.screenshot(path=PICTURES / f"{picture}.png")
         open_case(page, address)
         page.screenshot(path=PICTURES / "review.png")
