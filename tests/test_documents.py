@@ -192,6 +192,6 @@ def test_llms_txt_has_the_form_of_llmstxt_org_and_names_every_document() -> None
 def test_the_readme_is_short_and_its_pictures_small() -> None:
     assert len(TEXTS["README.md"].split()) <= WORDS
     pictures = re.findall(r"!\[.+?\]\((.+?)\)", TEXTS["README.md"])
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     for picture in pictures:
         assert (ROOT / picture).stat().st_size < PICTURE_BYTES
