@@ -173,5 +173,6 @@ def _as_prose(text: str) -> Markup:
 
 
 def _as_breakable(text: str) -> Markup:
-    """Returns a name that may break after underscores and slashes."""
-    return Markup(re.sub(r"(?<=[_/])(?=\w)", "<wbr>", str(escape(printable(text)))))
+    """Returns text that may break after underscores and slashes, but not before a percent sign."""
+    shown = str(escape(printable(text))).replace(" %", "&nbsp;%")
+    return Markup(re.sub(r"(?<=[_/])(?=\w)", "<wbr>", shown))

@@ -41,7 +41,7 @@ def test_models_and_configurations_stand_side_by_side_with_the_best_marked(tmp_p
     assert ["a", "50.00 %", "25.00 %", "85.00 %", "25.00 %"] in page.rows
     assert ["b", "2", "-", "0.5000", "12.3", "1,234,567"] in page.rows
     # Not the copy rate, which has no good end, nor what is equal.
-    assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00 %"]
+    assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00&nbsp;%"]
     assert comparison.differences == {
         "train": {
             "training.epochs": {"a": 100, "b": 3},

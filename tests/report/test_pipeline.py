@@ -96,7 +96,7 @@ def test_models_stand_above_the_rules_with_free_running_scores_first(usual: Page
     assert ["champion", "2", "-", "0.5000", "12.3", "1,234,567"] in usual.rows
     # Of the best, and not of what is equal.
     html = render(content())
-    assert re.findall(r'class="best">([^<]*)<', html) == ["3.10 %"]
+    assert re.findall(r'class="best">([^<]*)<', html) == ["3.10&nbsp;%"]
 
 
 def test_each_model_is_measured_by_the_rules_on_its_own_tasks():
