@@ -46,6 +46,7 @@ JUDGED = {
     "description": "It mutates designs and keeps the better half.",
     "candidate": {"code": "OPT=Evo", "rationale": "Selection among variants."},
 }
+COMPLAINT = {"id": "1", "description": "Nobody rang.", "gold": "handling"}
 PRICE = "{input: 1, output: 1}"
 SMALL = {
     r"(train|tune|pipeline)\b": ["training.epochs=1"],
@@ -122,6 +123,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[Path]
     files |= {
         "models.yaml": re.sub(r"default: {.*}", endpoint, files["models.yaml"]),
         "judged.jsonl": json.dumps(JUDGED),
+        "complaints.jsonl": json.dumps(COMPLAINT),
     }
     for name, text in files.items():
         (place / name).write_text(text)
