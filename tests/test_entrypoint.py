@@ -15,7 +15,7 @@ from raylab.config.schema import list_keys
 from raylab.entrypoint import help_text, main, run_job
 from raylab.errors import ConfigError, DataError, RaylabError
 from raylab.log import log_line, prints_json
-from tests.told import lines_of
+from tests.log_lines import lines_of
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}

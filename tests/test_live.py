@@ -11,7 +11,7 @@ import pytest
 
 from raylab.live import bars, log_progress, progress
 from raylab.log import json_lines
-from tests.told import lines_of
+from tests.log_lines import lines_of
 
 ROOT = Path(__file__).parents[1]
 CODE = """

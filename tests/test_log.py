@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from raylab.log import bind_run, json_lines, log_line, log_tables
-from tests.told import lines_of
+from tests.log_lines import lines_of
 
 
 def table(title: str) -> Table:

@@ -27,7 +27,7 @@ from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 

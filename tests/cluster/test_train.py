@@ -27,7 +27,7 @@ from raylab.runs.run import Run
 from raylab.training import local
 from raylab.training.listeners import EpochListener
 from tests.cluster.scrape import exported
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 

@@ -19,7 +19,7 @@ from raylab.quality.trees import configured_trees, find_trees
 from raylab.runs.run import Run
 from raylab.workers import WorkersHere
 from tests.evaluation.trees import SCORES, YEAR_2020, write_scores
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 
 def test_a_tree_is_measured_from_end_to_end(

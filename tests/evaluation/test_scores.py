@@ -14,7 +14,7 @@ from raylab.errors import DataError, RunError
 from raylab.log import json_lines
 from raylab.report import work
 from tests.evaluation.models import CHECKPOINT, evaluation
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 
 @pytest.fixture(scope="module")

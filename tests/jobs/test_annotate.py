@@ -22,7 +22,7 @@ from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import PostgresServer
 from tests.conftest import KEY, KEY_VARIABLE, RunScript
 from tests.llm.scripted_server import server_process
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")

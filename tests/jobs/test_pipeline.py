@@ -6,7 +6,7 @@ import torch
 
 from tests.cluster.scrape import exported
 from tests.conftest import RunScript
-from tests.told import lines_of
+from tests.log_lines import lines_of
 
 ARCHITECTURES = ("champion", "decoder_only")
 MODELS = ",".join(

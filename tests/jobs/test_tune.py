@@ -14,7 +14,7 @@ from raylab.arc.data.sides import load_sides
 from raylab.config.jobs import TrainConfig
 from raylab.runs.run import Run
 from raylab.training import local
-from tests.told import id_in, lines_of
+from tests.log_lines import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 SPACE = [

@@ -1,4 +1,4 @@
-"""What a job tells with `log=json`, read back."""
+"""The lines of a job with `log=json`, read back."""
 
 import json
 from pathlib import Path

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 import pytest
 from ray._private.runtime_env import packaging
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEYS = ("keys.env", ".envrc", "deploy/kuberay/secrets.yaml", "credentials", "jobs/.netrc", "a.key")
 DATA = (
     ".venv/bin/python",
