@@ -8,12 +8,12 @@ Examples:
     python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems resume=true
 """
 
-from raylab.config.jobs import AnnotateConfig
-from raylab.entrypoint import run_job
+from raylab.core.entrypoint import run_job
+from raylab.label.config.jobs import AnnotateConfig
 
 
 def run(config: AnnotateConfig) -> None:
-    from raylab.cluster.annotate import run_annotate
+    from raylab.label.on_ray.annotate import run_annotate
 
     run_annotate(config)
 

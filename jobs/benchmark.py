@@ -7,12 +7,12 @@ Examples:
     python jobs/benchmark.py part=quality
 """
 
-from raylab.config.jobs import BenchmarkConfig
-from raylab.entrypoint import run_job
+from raylab.core.entrypoint import run_job
+from raylab.together.config import BenchmarkConfig
 
 
 def run(config: BenchmarkConfig) -> None:
-    from raylab.runs.run import Run
+    from raylab.core.runs.run import Run
 
     # Benchmarks fail fast: tasks are read before the heavy imports.
     Run.check(config)
@@ -21,15 +21,15 @@ def run(config: BenchmarkConfig) -> None:
             from raylab.arc.data.sources import load_tasks
 
             tasks = load_tasks(config.data)
-            from raylab.benchmarks.train import benchmark_train
+            from raylab.together.speed.train import benchmark_train
 
             benchmark_train(config, tasks)
         case "annotate":
-            from raylab.benchmarks.annotate import benchmark_annotate
+            from raylab.together.speed.annotate import benchmark_annotate
 
             benchmark_annotate(config)
         case "quality":
-            from raylab.benchmarks.quality import benchmark_quality
+            from raylab.together.speed.quality import benchmark_quality
 
             benchmark_quality(config)
 

@@ -9,15 +9,15 @@ Examples:
     ray job submit --working-dir . -- python jobs/evaluate.py storage=/shared/runs models=[my-sweep]
 """
 
-from raylab.cluster import workers_for
-from raylab.config.jobs import EvaluateConfig
-from raylab.entrypoint import run_job
+from raylab.arc.config.jobs import EvaluateConfig
+from raylab.core.entrypoint import run_job
+from raylab.core.on_ray import workers_for
 
 
 def run(config: EvaluateConfig) -> None:
+    from raylab.arc.evaluation.prize import run_prize, run_submission
+    from raylab.arc.evaluation.scores import run_evaluate
     from raylab.arc.scoring.plan import plan_evaluation
-    from raylab.evaluation.prize import run_prize, run_submission
-    from raylab.evaluation.scores import run_evaluate
 
     if config.submission is not None:
         run_submission(config)

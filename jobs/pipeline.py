@@ -10,15 +10,16 @@ Examples:
     python jobs/pipeline.py 'take=[sweep]' 'prior={source: arc_agi_2, subset: evaluation}'
 """
 
-from raylab.config.jobs import PipelineConfig
-from raylab.entrypoint import run_job
+from raylab.core.entrypoint import run_job
+from raylab.together.config import PipelineConfig
 
 
 def run(config: PipelineConfig) -> None:
-    from raylab.arc.inputs import read_sides
+    from raylab.arc.inputs import check_classes, read_sides
 
-    sides = read_sides(config)
-    from raylab.cluster.pipeline import run_pipeline
+    check_classes(config.models, config.training)
+    sides = read_sides(config, config.data)
+    from raylab.together.pipeline import run_pipeline
 
     run_pipeline(config, sides)
 

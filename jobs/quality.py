@@ -14,19 +14,19 @@ Examples:
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
 """
 
-from raylab.cluster import workers_for
-from raylab.config.jobs import QualityConfig
-from raylab.entrypoint import run_job
+from raylab.benchmark.config import QualityConfig
+from raylab.core.entrypoint import run_job
+from raylab.core.on_ray import workers_for
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.evaluation.diagnosis import with_example
-    from raylab.evaluation.quality import (
+    from raylab.benchmark.run_diagnosis import with_example
+    from raylab.benchmark.run_quality import (
         find_configured_trees,
         measure_and_diagnose,
         write_quality,
     )
-    from raylab.runs.run import Run
+    from raylab.core.runs.run import Run
 
     if config.example:
         config = with_example(config)

@@ -10,17 +10,17 @@ Examples:
     python jobs/report.py drift=true
 """
 
-from raylab.config.jobs import ReportConfig
-from raylab.entrypoint import run_job
+from raylab.core.entrypoint import run_job
+from raylab.together.config import ReportConfig
 
 
 def run(config: ReportConfig) -> None:
     if config.drift:
-        from raylab.report.drift import report_drift
+        from raylab.label.pages.drift import report_drift
 
-        report_drift(config)
+        report_drift(config.storage, config.archive)
     else:
-        from raylab.report.comparison import report_runs
+        from raylab.together.comparison import report_runs
 
         report_runs(config)
 

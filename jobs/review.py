@@ -16,25 +16,25 @@ Examples:
     python jobs/review.py name=systems audit=0.05 export=audit.json
 """
 
-from raylab.config.jobs import ReviewConfig
-from raylab.entrypoint import run_job
+from raylab.core.entrypoint import run_job
+from raylab.label.config.jobs import ReviewConfig
 
 
 def run(config: ReviewConfig) -> None:
     if config.export is not None:
-        from raylab.review.server import export_cases
+        from raylab.label.review.server import export_cases
 
         export_cases(config, config.export)
     elif config.import_ is not None:
-        from raylab.review.server import import_decisions
+        from raylab.label.review.server import import_decisions
 
         import_decisions(config, config.import_)
     elif config.cluster.address_to_join:
-        from raylab.cluster.review_page import serve
+        from raylab.label.on_ray.review_page import serve
 
         serve(config)
     else:
-        from raylab.review.server import serve
+        from raylab.label.review.server import serve
 
         serve(config)
 

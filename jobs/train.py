@@ -9,8 +9,8 @@ Examples:
     ray job submit --working-dir . -- python jobs/train.py storage=/shared/runs
 """
 
-from raylab.config.jobs import TrainConfig
-from raylab.entrypoint import run_job
+from raylab.arc.config.jobs import TrainConfig
+from raylab.core.entrypoint import run_job
 
 
 def run(config: TrainConfig) -> None:
@@ -18,9 +18,9 @@ def run(config: TrainConfig) -> None:
 
     inputs = read_inputs(config)
     if config.cluster.is_this_process:
-        from raylab.training.local import train
+        from raylab.arc.training.local import train
     else:
-        from raylab.cluster.train import train
+        from raylab.arc.on_ray.train import train
     train(inputs)
 
 

@@ -9,15 +9,15 @@ Examples:
     python jobs/train.py --config runs/sweep/best.yaml training.epochs=100
 """
 
-from raylab.config.jobs import TuneConfig
-from raylab.entrypoint import run_job
+from raylab.arc.config.jobs import TuneConfig
+from raylab.core.entrypoint import run_job
 
 
 def run(config: TuneConfig) -> None:
     from raylab.arc.inputs import read_sides
 
-    sides = read_sides(config)
-    from raylab.cluster.tune import tune
+    sides = read_sides(config, config.data)
+    from raylab.arc.on_ray.tune import tune
 
     tune(config, sides)
 

@@ -14,7 +14,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.archive.postgres import PostgresServer, postgres_server
+from tests.label.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
 from tests.object_storage import ObjectStorage, s3_server
 
@@ -88,7 +88,7 @@ def ray_cluster(object_storage: ObjectStorage) -> Iterator[None]:
     """A local Ray of two CPUs, whose workers reach the object storage and have a key."""
     import ray
 
-    from raylab.cluster.session import SETTINGS
+    from raylab.core.on_ray.session import SETTINGS
 
     with pytest.MonkeyPatch.context() as patch:
         environment = object_storage.environment | {KEY_VARIABLE: KEY} | SETTINGS

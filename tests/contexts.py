@@ -15,6 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint
+from raylab.arc.config.models import RecursiveConfig
+from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.steps import Augmentation, StepPlan
@@ -22,8 +24,6 @@ from raylab.arc.data.tasks import Grid
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.models.recursive import Recursive
 from raylab.arc.scoring.evaluation import model_on
-from raylab.config.arc import DataConfig, TaskSource
-from raylab.config.models import RecursiveConfig
 
 SIZES = {"d_model": 128, "d_ff": 352, "steps": 1}
 PAIRS, VALIDATION = 1500, 0.005

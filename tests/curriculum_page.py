@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from raylab.arc.config.sections import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
@@ -24,8 +25,7 @@ from raylab.arc.data.store import group_indices, store_pairs
 from raylab.arc.data.tasks import Grid, Pair
 from raylab.arc.metrics import group_metrics, sum_by_task
 from raylab.arc.rules import count_rules
-from raylab.config.arc import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
-from raylab.report.charts import ARC_PALETTE, MUTED, drawing
+from raylab.core.page.charts import ARC_PALETTE, MUTED, drawing
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "raylab" / "arc" / "data" / "curriculum" / "README.md"

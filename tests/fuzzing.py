@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from raylab.errors import RaylabError
+from raylab.core.errors import RaylabError
 from tests.memory import MIB, memory
 
 T = TypeVar("T")

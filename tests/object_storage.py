@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from raylab.files import Place
+from raylab.core.files import Place
 
 WEED = Path(sys.executable).with_name("weed")
 REGION = "us-east-1"

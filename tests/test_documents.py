@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
-from raylab.config.compose import load_config
-from raylab.config.jobs import JobConfig, TrainConfig, TuneConfig
+from raylab.core.config.compose import load_config
+from raylab.together.config import JobConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path for path in sorted((ROOT / "jobs/guide").glob("*.md"))}

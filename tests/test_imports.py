@@ -1,9 +1,10 @@
-"""The import direction of the house, from the lowest layer to the highest."""
+"""The import direction of the house."""
 
 import ast
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -11,36 +12,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = [
-    {"errors", "printable"},
-    {"log", "background", "grid_metrics"},
-    {"live"},
-    {"bounded"},
-    {"files"},
-    {"config"},
-    {"llm", "archive", "runs", "entrypoint", "workers"},
-    {"codebook", "tracking"},
-    {"distances"},
-    {"arc", "annotation", "labels", "opt", "quality"},
-    {"doctor"},
-    {"taxonomies"},
-    {"frames"},
-    {"report"},
-    {"review", "training", "evaluation"},
-    {"cluster"},
-    {"benchmarks"},
-    {"jobs"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-WITHOUT_TORCH = {"annotation", "labels", "opt", "quality", "doctor", "llm", "review", "codebook"}
+BELOW = {
+    "core": set[str](),
+    "llm": {"core"},
+    "benchmark": {"core", "llm"},
+    "arc": {"core", "benchmark"},
+    "label": {"core", "llm", "benchmark"},
+    "together": {"core", "llm", "benchmark", "arc", "label"},
+    "jobs": {"core", "llm", "benchmark", "arc", "label", "together"},
+}
+"""The rooms, each with those that it may import."""
+OWNERS = {
+    "lightning": set[str](),
+    "torch": {"arc", "together"},
+    "pytorch_lightning": {"arc"},
+    "torchmetrics": {"arc"},
+    "openai": {"llm", "together"},
+    "sqlalchemy": {"label"},
+    "hydra": {"core"},
+    "omegaconf": {"core"},
+}
+"""Outside packages, each with the rooms that may import it."""
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
 
 
-def home(path: Path) -> str:
-    """The layer member that a file belongs to; empty for raylab/__init__.py."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    name = parts[0] if parts[0] == "jobs" else parts[1]
-    return "" if name == "__init__" else name
+def room(path: Path) -> str:
+    """The room of a file; empty for raylab/__init__.py."""
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if parts[0] == "jobs" else "" if len(parts) == 2 else parts[1]
 
 
 @cache
@@ -66,28 +65,30 @@ def module_name(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-def raylab_imports(path: Path) -> set[str]:
-    split = [name.split(".") for name in imports(path)]
-    return {parts[1] for parts in split if parts[0] == "raylab" and len(parts) > 1}
+def offenders(names: Callable[[Path], set[str]]) -> dict[str, set[str]]:
+    """The files for which there are names, with these."""
+    return {str(path.relative_to(ROOT)): bad for path in MODULES if (bad := names(path))}
 
 
-def modules_below(*names: str) -> list[str]:
-    return [module_name(path) for path in MODULES if home(path) in names]
+def modules_below(*folders: str) -> list[str]:
+    """The modules in folders of raylab/ that import no Ray."""
+    return [
+        module_name(path)
+        for folder in folders
+        for path in MODULES
+        if path.is_relative_to(ROOT / "raylab" / folder) and "on_ray" not in path.parts
+    ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_downward_only(path: Path) -> None:
-    place = home(path)
-    if not place:
-        assert not raylab_imports(path)
-        return
-    assert place in LEVEL, f"{place} has no layer: give it one in design and here"
-    wrong = {
-        name
-        for name in raylab_imports(path) - {place}
-        if LEVEL.get(name, len(LAYERS)) >= LEVEL[place]
-    }
-    assert not wrong
+def test_rooms_import_only_rooms_below() -> None:
+    def upward(path: Path) -> set[str]:
+        own = room(path)
+        allowed = BELOW[own] | {own} if own else set[str]()
+        split = [name.split(".") for name in imports(path)]
+        rooms = {parts[1] for parts in split if parts[0] == "raylab" and len(parts) > 2}
+        return rooms - allowed | ({"jobs"} & {parts[0] for parts in split})
+
+    assert offenders(upward) == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -115,30 +116,15 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_outside_packages_stay_where_they_belong(path: Path) -> None:
-    outside = {name.split(".")[0] for name in imports(path)}
-    assert "lightning" not in outside
-    if home(path) not in ("cluster", "benchmarks"):
-        assert "ray" not in outside
-    if home(path) in WITHOUT_TORCH | {"runs", "entrypoint", "config", "errors"}:
-        assert not outside & {"torch", "pytorch_lightning", "torchmetrics"}
-    if home(path) != "config":
-        assert not outside & {"hydra", "omegaconf"}
-    assert not any(name.startswith("ray.air") for name in imports(path))
+def test_outside_packages_stay_in_their_rooms() -> None:
+    def strangers(path: Path) -> set[str]:
+        outside = {name.split(".")[0] for name in imports(path)}
+        bad = {name for name in outside & OWNERS.keys() if room(path) not in OWNERS[name]}
+        if "on_ray" not in path.parts:
+            bad |= outside & {"ray"}
+        return bad | {name for name in imports(path) if name.startswith("ray.air")}
 
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_hydra_is_imported_by_command_lines_alone(path: Path) -> None:
-    """Those who read what runs left, and workers, have no use for it."""
-    first = {
-        f"{node.module}.{alias.name}"
-        for node in parsed(path).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    if home(path) not in ("config", "entrypoint"):
-        assert not any(name.startswith("raylab.config.compose") for name in first)
+    assert offenders(strangers) == {}
 
 
 Stage = tuple[list[str], set[str]]
@@ -146,15 +132,15 @@ Stage = tuple[list[str], set[str]]
 
 STAGES: list[Stage] = [
     (
-        modules_below("config", "errors", "log", "entrypoint"),
+        modules_below("core/config", "core/errors.py", "core/log.py", "core/entrypoint.py"),
         {"ray", "torch", "numpy", "pandas", "pyarrow"},
     ),
     (
-        modules_below("annotation", "opt", "quality", "llm", "runs", "review"),
+        modules_below("core", "llm", "benchmark", "label"),
         {"ray", "torch", "pytorch_lightning"},
     ),
-    (["raylab.cluster.train_entry"], {"torch", "pytorch_lightning"}),
-    (["raylab.cluster.pipeline", "raylab.cluster.tune"], {"lightning", "pytorch_lightning"}),
+    (["raylab.arc.on_ray.train_entry"], {"torch", "pytorch_lightning"}),
+    (["raylab.together.pipeline", "raylab.arc.on_ray.tune"], {"lightning", "pytorch_lightning"}),
 ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from raylab.bounded import ZSTANDARD
+from raylab.core.bounded import ZSTANDARD
 
 
 def zstandard(content: bytes) -> bytes:

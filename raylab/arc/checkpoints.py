@@ -10,13 +10,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from raylab.arc.config.models import CustomConfig, ModelConfig
 from raylab.arc.data.content import Seen
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
-from raylab.bounded import open_zip
-from raylab.config.models import CustomConfig, ModelConfig
-from raylab.errors import CheckpointError, DataError
-from raylab.files import Place
+from raylab.core.bounded import open_zip
+from raylab.core.errors import CheckpointError, DataError
+from raylab.core.files import Place
 
 CHECKPOINTS = "checkpoints"
 """Directory of a run that holds one directory per checkpoint."""

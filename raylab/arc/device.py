@@ -4,9 +4,9 @@ import os
 
 import torch
 
-from raylab.config.arc import Precision
-from raylab.config.base import ClusterConfig
-from raylab.errors import ConfigError
+from raylab.arc.config.sections import Precision
+from raylab.core.config.base import ClusterConfig
+from raylab.core.errors import ConfigError
 
 
 def use_share(cluster: ClusterConfig, threads: int | None = None) -> torch.device:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.models import CustomConfig, ModelConfig
+from raylab.arc.config.sections import DataConfig, TrainingConfig
 from raylab.arc.data.sides import Sides, load_sides
-from raylab.config.arc import TrainingConfig
-from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
-from raylab.config.models import CustomConfig, ModelConfig
-from raylab.errors import RunError
-from raylab.runs.run import Run
+from raylab.core.config.base import JobConfig
+from raylab.core.errors import RunError
+from raylab.core.runs.run import Run
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
@@ -43,25 +44,27 @@ def read_inputs(config: TrainConfig) -> Inputs:
     if config.init_from is not None:
         config = _start_from(config, config.init_from)
     Run.check(config)
-    _check_classes([config.model], config.training)
+    check_classes([config.model], config.training)
     return Inputs(config, load_sides(config.data), read_start(config))
 
 
-def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> Sides:
-    """Loads and splits the tasks of a job.
+def read_sides(config: JobConfig, data: DataConfig) -> Sides:
+    """Loads and splits the tasks `data` of a job.
 
     Raises:
         DataError: The tasks or their split cannot be used.
         RunError: The run of `config` cannot be started or resumed.
     """
     Run.check(config)
-    if isinstance(config, PipelineConfig):
-        _check_classes(config.models, config.training)
-    return load_sides(config.data)
+    return load_sides(data)
 
 
-def _check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> None:
-    """Builds a model of each custom class, and its optimiser, which fails if one cannot be used."""
+def check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> None:
+    """Builds a model of each custom class, and its optimiser.
+
+    Raises:
+        ConfigError: One cannot be built.
+    """
     for model in models:
         if isinstance(model, CustomConfig):
             from raylab.arc.models.custom import build_custom

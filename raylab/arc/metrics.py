@@ -1,7 +1,7 @@
 """The values of grid metrics, as pure functions and as one epoch-exact torchmetrics `Metric`.
 
-`raylab.grid_metrics` defines the counts, and the metrics as their ratios. Counts are summed over
-grids first, so that no value depends on how grids are batched, ordered, padded or shared among
+`raylab.arc.grid_metrics` defines the counts, and the metrics as their ratios. Counts are summed
+over grids first, so that no value depends on how grids are batched, ordered, padded or shared among
 workers.
 
 A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the target marks cells
@@ -20,15 +20,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from raylab.arc.data.tasks import PAD
+from raylab.arc.grid_metrics import GAP_RATE, OBJECTIVE, RATIOS, Count, count_changes, count_grids
 from raylab.arc.records import GroupMetrics
-from raylab.grid_metrics import (
-    GAP_RATE,
-    OBJECTIVE,
-    RATIOS,
-    Count,
-    count_changes,
-    count_grids,
-)
 
 
 def _as_batch(grids: Tensor) -> Tensor:

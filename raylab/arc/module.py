@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.sections import Precision
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import TrainingStep
+from raylab.arc.grid_metrics import DEMONSTRATION_GAIN, LOSS
 from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models import build_model
@@ -23,10 +26,7 @@ from raylab.arc.optimisation import build_optimiser, build_schedule
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.time_limit import Course
-from raylab.config.arc import Precision
-from raylab.config.jobs import TrainConfig
-from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import DEMONSTRATION_GAIN, LOSS
+from raylab.core.errors import CheckpointError, NonFiniteLossError
 
 LOSS_CHECK_STEPS = 32
 UNPLANNED_EPOCHS = 1_000

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRScheduler
 
+from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE
+from raylab.arc.grid_metrics import mode_of
 from raylab.arc.time_limit import Course, TimeLimit
-from raylab.config.arc import TrainingConfig
-from raylab.errors import ConfigError
-from raylab.grid_metrics import mode_of
+from raylab.core.errors import ConfigError
 
 HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
 """Widths of linear layers that write logits: of a weight, a colour, a side or both sides."""

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from raylab.config.arc import SplitBy
-from raylab.grid_metrics import VALIDATION, RuleMetrics
-from raylab.runs.records import Part, Record
-from raylab.runs.run import METRICS, SCORES
+from raylab.arc.config.sections import SplitBy
+from raylab.arc.grid_metrics import VALIDATION, RuleMetrics
+from raylab.core.runs.records import Part, Record
+from raylab.core.runs.run import METRICS, SCORES
 
 NEW_IN_SPLIT = {
     "task": "tasks",
@@ -55,7 +55,7 @@ class Epoch(Part):
     validation_seconds: float
     """Duration of validation."""
     validation: Mapping[str, float]
-    """Every grid metric of the validation tasks, as `raylab.grid_metrics` names it, and `loss`."""
+    """Every grid metric of the validation tasks, by its name in `grid_metrics`, and `loss`."""
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
@@ -109,7 +109,7 @@ class HeldOut(Part):
     pairs: int | None
     """Number of pairs; None on the validation side."""
     metrics: Mapping[str, float]
-    """Every grid metric, by its name in `raylab.grid_metrics`, and `loss`."""
+    """Every grid metric, by its name in `raylab.arc.grid_metrics`, and `loss`."""
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the tasks."""
     rules: RuleMetrics

@@ -29,10 +29,10 @@ from raylab.arc.data.batching import (
 )
 from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Grid, Task
+from raylab.arc.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
 from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
 from raylab.arc.models.base import canvas, exact_matches, inside, overlay
 from raylab.arc.models.size_rule import demonstrated_sizes
-from raylab.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
 
 BATCH_SIZE = 256
 DEMONSTRATIONS = 2

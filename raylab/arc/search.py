@@ -9,11 +9,11 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.config.search import Domain, Search, SearchSpace, nest
+from raylab.arc.grid_metrics import mode_of
 from raylab.arc.sweep import ARCHITECTURE, Drawn
-from raylab.config.base import Scalar
-from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.search import Domain, Search, SearchSpace, nest
-from raylab.grid_metrics import mode_of
+from raylab.core.config.base import Scalar
 
 REDRAWS = 10
 """Draws of the sampler for a trial, after which any remaining configuration is taken."""

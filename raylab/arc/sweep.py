@@ -8,15 +8,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.config.search import SearchSpace
+from raylab.arc.grid_metrics import VALIDATION, RuleMetrics, merit
 from raylab.arc.records import HeldOut, TrainingMetrics
-from raylab.config.base import Scalar
-from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.schema import flatten
-from raylab.config.search import SearchSpace
-from raylab.grid_metrics import VALIDATION, RuleMetrics, merit
-from raylab.runs.records import Part, Record
-from raylab.runs.run import METRICS, TRIALS, Run
-from raylab.runs.run_record import RunRecord
+from raylab.core.config.base import Scalar
+from raylab.core.config.schema import flatten
+from raylab.core.runs.records import Part, Record
+from raylab.core.runs.run import METRICS, TRIALS, Run
+from raylab.core.runs.run_record import RunRecord
 
 ARCHITECTURE = "architecture"
 NAME_CHARACTERS = 100
@@ -49,7 +49,7 @@ def name_trial(trial: str, drawn: Drawn, space: SearchSpace) -> str:
 def best_yaml(config: TrainConfig) -> str:
     """Returns the `best.yaml` of a trial: its configuration without storage, name and cluster."""
     # Readers of sweeps must not import Hydra.
-    from raylab.config.compose import as_yaml
+    from raylab.core.config.compose import as_yaml
 
     return as_yaml(config, exclude={"storage", "name", "resume", "log", "cluster", "tracking"})
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
-from raylab.errors import RunError
-from raylab.files import Place
-from raylab.runs.run import Run, find_named
+from raylab.core.errors import RunError
+from raylab.core.files import Place
+from raylab.core.runs.run import Run, find_named
 
 LOGGER = logging.getLogger(__name__)
 SUFFIX = Path(CHECKPOINT_FILE).suffix

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from raylab.config.llm import Lane
+from raylab.llm.config import Lane
 
 
 @dataclass(frozen=True)

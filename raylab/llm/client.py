@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from raylab.config.annotation import LlmConfig
-from raylab.errors import CallError, LlmError, StoppedError
+from raylab.core.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
+from raylab.llm.config import Service
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
 from raylab.llm.limits import RateLimiterClient, Share, limited_endpoints
@@ -90,7 +90,7 @@ class Client:
 
     def __init__(
         self,
-        llm: LlmConfig,
+        llm: Service,
         journal: Journal,
         limiter: RateLimiterClient | None = None,
         embedded: EndpointAccess | None = None,
@@ -109,7 +109,7 @@ class Client:
 
     def _connect(
         self,
-        llm: LlmConfig,
+        llm: Service,
         limiter: RateLimiterClient | None,
         embedded: EndpointAccess | None,
         share: Share,

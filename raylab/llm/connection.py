@@ -13,9 +13,9 @@ import aiohttp
 import httpx2
 from openai import DefaultAioHttpClient
 
-from raylab.config.llm import Endpoint, Lane
-from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
+from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError
 from raylab.llm.chat import Reply, Reservation
+from raylab.llm.config import Endpoint, Lane
 from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
 from raylab.llm.wire import AttemptOutcome, Failure, HttpResponse, read_completion, read_status

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from raylab.config.annotation import LlmConfig
-from raylab.errors import ConfigError, EndpointError
+from raylab.core.errors import ConfigError, EndpointError
+from raylab.llm.config import Service
 from raylab.llm.endpoints import EndpointAccess
 
 EMBEDDED = "SmolLM2-135M-Instruct"
@@ -48,7 +48,7 @@ def find_weights() -> Path:
     return path
 
 
-def uses_embedded(llm: LlmConfig) -> bool:
+def uses_embedded(llm: Service) -> bool:
     """Returns True if any role uses the embedded model."""
     return any(endpoint.base_url is None for endpoint in llm.used_endpoints.values())
 

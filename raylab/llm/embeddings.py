@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.config.llm import EmbeddingModel
-from raylab.errors import EndpointError
-from raylab.files import Place
+from raylab.core.errors import EndpointError
+from raylab.core.files import Place
+from raylab.llm.config import EmbeddingModel
 from raylab.llm.endpoints import Redactor, find_key
 
 if TYPE_CHECKING:

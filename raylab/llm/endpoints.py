@@ -10,9 +10,8 @@ from urllib.request import getproxies
 
 from pydantic import SecretStr
 
-from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Address, Endpoint
-from raylab.errors import ConfigError, EndpointError
+from raylab.core.errors import ConfigError, EndpointError
+from raylab.llm.config import Address, Endpoint, Service
 
 LOOK_SECONDS = 2.0
 """Longest wait for a connection; after that an endpoint counts as reachable."""
@@ -32,7 +31,7 @@ class EndpointAccess:
     api_key: SecretStr
 
 
-def require_endpoints(llm: LlmConfig, has_answered: Callable[[str], bool]) -> None:
+def require_endpoints(llm: Service, has_answered: Callable[[str], bool]) -> None:
     """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
 
     It tries a connection and sends nothing. With a proxy in the environment it does not try.

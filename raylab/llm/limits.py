@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Limits
+from raylab.llm.config import Limits, Service
 
 FIRST, LEAST, MOST = 20, 10, 100
 """Calls in flight: at the start, after any number of refusals, and at most."""
@@ -38,13 +37,13 @@ class Share:
         return max(whole // self.count + (self.number < whole % self.count), 1)
 
 
-def calls_at_once(llm: LlmConfig) -> tuple[int, int]:
+def calls_at_once(llm: Service) -> tuple[int, int]:
     """Returns the fewest calls in flight that an endpoint in use starts with, and the most."""
     limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
     return min(limit or FIRST for limit in limits), max(limit or MOST for limit in limits)
 
 
-def limited_endpoints(llm: LlmConfig) -> set[str]:
+def limited_endpoints(llm: Service) -> set[str]:
     """Returns the names of the endpoints in use that have limits a minute."""
     return {
         name

@@ -11,9 +11,8 @@ from genai_prices.data import providers
 from genai_prices.data_snapshot import DataSnapshot
 from genai_prices.types import TieredPrices
 
-from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Lane, Price
-from raylab.errors import ConfigError
+from raylab.core.errors import ConfigError
+from raylab.llm.config import Lane, Price, Service
 
 TOKENS_PER_PRICE = 1_000_000
 PACKAGED = DataSnapshot(providers, from_auto_update=False)
@@ -29,17 +28,17 @@ class Prices:
         ConfigError: The budget is in money, and a model has no price.
     """
 
-    def __init__(self, llm: LlmConfig) -> None:
+    def __init__(self, llm: Service) -> None:
         self._prices = {
             (chat.endpoint, chat.model, lane): llm.prices.get(chat.model)
             or _find_packaged(llm.endpoints[chat.endpoint].base_url, chat.model, lane)
-            for chat in llm.roles.values()
+            for chat in llm.models.values()
             for lane in Lane
         }
         self._billed = {name for name, place in llm.endpoints.items() if place.base_url is not None}
         if llm.budget.money is None:
             return
-        for role, chat in llm.roles.items():
+        for role, chat in llm.models.items():
             if self._prices[chat.endpoint, chat.model, Lane.STANDARD] is None:
                 raise ConfigError(
                     f"llm.budget.money needs a price of {role}'s {chat.model}, which is not known: "

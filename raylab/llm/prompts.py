@@ -18,7 +18,7 @@ from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined, Template, meta
 
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 from raylab.llm.chat import Message
 
 Schema = dict[str, Any]

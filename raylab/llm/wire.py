@@ -11,8 +11,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from raylab.config.llm import Lane, ReplyFormat
 from raylab.llm.chat import ChatRequest, Reply, Reservation
+from raylab.llm.config import Lane, ReplyFormat
 
 LONGEST_PAUSE = 600.0
 """Longest Retry-After in seconds that a run waits for; a longer one stops the run."""

@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
-from raylab.arc.data.content import fingerprint_tasks
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
-from raylab.arc.models import build_model
-from raylab.arc.models.base import GridModel
-from raylab.config.models import (
+from raylab.arc.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     ModelConfig,
     RecursiveConfig,
 )
+from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
+from raylab.arc.data.content import fingerprint_tasks
+from raylab.arc.data.store import Indices, PairStore
+from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
+from raylab.arc.models import build_model
+from raylab.arc.models.base import GridModel
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.grid_metrics import RuleMetrics
 from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, HeldOut, TrainingMetrics
 from raylab.arc.sweep import Trained
-from raylab.grid_metrics import RuleMetrics
 
 
 def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:

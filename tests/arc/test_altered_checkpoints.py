@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import ModelOrigin, read_checkpoint, restore_model
+from raylab.arc.config.models import DecoderOnlyConfig
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.models import build_model
-from raylab.config.models import DecoderOnlyConfig
-from raylab.errors import CheckpointError
+from raylab.core.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS
 from tests.fuzzing import try_altered
 from tests.memory import MIB, memory

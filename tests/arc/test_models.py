@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from raylab.arc.config.models import ALL_MODELS, ModelConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
@@ -12,10 +13,6 @@ from raylab.arc.loss import loss_sums
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel, Logits
 from raylab.arc.models.layers import Dropout, Layer, Rotary
-from raylab.config.models import (
-    ALL_MODELS,
-    ModelConfig,
-)
 from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 TOLERANCE = 1e-5

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon
 from torch.utils.data import DataLoader
 
+from raylab.arc.config.jobs import TuneConfig
+from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.optimisation import (
     AveragedWeights,
     MuonAndAdamW,
@@ -20,9 +22,7 @@ from raylab.arc.optimisation import (
     hidden_matrices,
     wsd_factor,
 )
-from raylab.config.arc import TrainingConfig
-from raylab.config.jobs import TuneConfig
-from raylab.errors import ConfigError
+from raylab.core.errors import ConfigError
 from tests.arc.conftest import SMALL_MODELS, small_model
 
 # The learning rate

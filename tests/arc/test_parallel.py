@@ -13,6 +13,9 @@ from torch import Tensor
 
 from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import Checkpoint, restore_model
+from raylab.arc.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
+from raylab.arc.config.models import CustomConfig
+from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.store import PairStore, store_pairs
@@ -27,13 +30,10 @@ from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
-from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
-from raylab.config.compose import load_config
-from raylab.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
-from raylab.config.models import CustomConfig
-from raylab.errors import CheckpointError, ConfigError
-from raylab.runs.run import Run
-from raylab.training.local import train
+from raylab.arc.training.local import train
+from raylab.core.config.compose import load_config
+from raylab.core.errors import CheckpointError, ConfigError
+from raylab.core.runs.run import Run
 from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 QUERIES = [0, 7, 13, 21]

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from raylab.arc.config.jobs import TuneConfig
+from raylab.arc.config.models import CustomConfig, DecoderOnlyConfig
 from raylab.arc.search import Draws, rungs, trial_config
 from raylab.arc.sweep import Drawn, TrialFailure, name_trial, rank_trials
-from raylab.config.jobs import TuneConfig
-from raylab.config.models import CustomConfig, DecoderOnlyConfig
-from raylab.runs.run import Run
-from raylab.runs.run_record import RunRecord
+from raylab.core.runs.run import Run
+from raylab.core.runs.run_record import RunRecord
 from tests.arc.measured import epoch, training_metrics
 
 SPACE = {

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from raylab.arc.config.models import ModelConfig
+from raylab.arc.config.sections import DataConfig, Subset
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.store import store_pairs
@@ -14,8 +16,6 @@ from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.arc.metrics import Count
 from raylab.arc.models.size_rule import demonstrated_sizes
 from raylab.arc.scoring.batch import count_batch
-from raylab.config.arc import DataConfig, Subset
-from raylab.config.models import ModelConfig
 from tests.arc.conftest import SMALL_MODELS, batch_of, limit_sides, small_model
 
 Size = tuple[int, int]

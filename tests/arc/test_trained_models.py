@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.records import PipelineMetrics
 from raylab.arc.trained_models import find_models
-from raylab.config.jobs import TrainConfig
-from raylab.errors import RunError
-from raylab.runs.records import Record
-from raylab.runs.run import Run
-from raylab.runs.run_record import RunRecord
+from raylab.core.errors import RunError
+from raylab.core.runs.records import Record
+from raylab.core.runs.run import Run
+from raylab.core.runs.run_record import RunRecord
 from tests.arc.measured import training_metrics
 
 CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"

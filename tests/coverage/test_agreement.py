@@ -6,10 +6,10 @@ from itertools import count, product
 import numpy as np
 import pytest
 
-from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
-from raylab.annotation.statistics.estimates import share_mean
-from raylab.opt.agreement import packaged_distance
-from raylab.opt.code import Root
+from raylab.core.stats import share_mean
+from raylab.label.opt.agreement import packaged_distance
+from raylab.label.opt.code import Root
+from raylab.label.statistics.agreement import cohen_kappa, krippendorff_alpha
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
 pytestmark = MARKS

@@ -5,11 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from raylab.doctor.differences import compare_pairs
-from raylab.doctor.noise import measure_noise
-from raylab.doctor.stability import compare_with_priors, kendall, measure_stability
-from tests.coverage.table import MARKS, Array, Figures, Measure, generator
-from tests.doctor.simulation import (
+from raylab.benchmark.checks.differences import compare_pairs
+from raylab.benchmark.checks.noise import measure_noise
+from raylab.benchmark.checks.stability import compare_with_priors, kendall, measure_stability
+from tests.benchmark.checks.simulation import (
     NAMES,
     as_matrix,
     as_responses,
@@ -17,6 +16,7 @@ from tests.doctor.simulation import (
     logistic_variances,
     random_effects,
 )
+from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
 pytestmark = MARKS
 

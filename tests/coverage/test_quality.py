@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
 
-from raylab.quality.intervals import deviations, draw_weights
-from raylab.quality.measure import compute_figure
-from raylab.quality.metrics import METRICS, MeanAccuracies
+from raylab.benchmark.figures.intervals import deviations, draw_weights
+from raylab.benchmark.figures.measure import compute_figure
+from raylab.benchmark.figures.metrics import METRICS, MeanAccuracies
 from tests.coverage.table import MARKS, Array, Figures, Measure, generator
 
 pytestmark = MARKS

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.annotation.statistics.accuracy import predicted_share
-from raylab.annotation.statistics.estimates import proportion
 from raylab.arc.metrics import Count, standard_errors
-from raylab.runs.eval_logs import is_estimated
+from raylab.core.runs.eval_logs import is_estimated
+from raylab.core.stats import proportion
+from raylab.label.statistics.accuracy import predicted_share
 from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS

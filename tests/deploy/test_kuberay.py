@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from raylab.config import jobs
-from raylab.config.compose import load_config
+from raylab.core.config.compose import load_config
+from raylab.together import config as jobs
 from tests.deploy.manifests import (
     DEPLOY,
     OBJECTS,

@@ -7,7 +7,7 @@ import promql_parser
 import pytest
 import yaml
 
-from raylab.cluster import metrics
+from raylab.core.on_ray import metrics
 from tests.deploy.manifests import DEPLOY, Manifest
 
 OBSERVABILITY = DEPLOY / "observability"

@@ -23,7 +23,7 @@ FREE = (
     "jobs/train.py",
     "deploy/kuberay/secrets.example.yaml",
     "credentials.py",
-    "raylab/opt/data/gold.csv",
+    "raylab/label/opt/data/gold.csv",
     "configs/data/re_arc.yaml",
     "notes.json",
 )

@@ -7,24 +7,24 @@ from tests.deploy.manifests import README, ROOT
 
 DEFENCES = {
     "strangers submit jobs, join nodes or read a cluster's state": """
-        cluster/test_nodes.py::test_a_stranger_can_neither_submit_nor_look
+        core/on_ray/test_nodes.py::test_a_stranger_can_neither_submit_nor_look
         deploy/test_kuberay.py::test_every_cluster_asks_for_the_token_of_a_secret
         deploy/test_kuberay.py::test_who_reaches_which_port_of_a_cluster
     """,
     "others use the Ray that a job starts": """
-        cluster/test_local_ray.py::test_a_local_ray_is_private_and_ends_in_silence
+        core/on_ray/test_local_ray.py::test_a_local_ray_is_private_and_ends_in_silence
     """,
     "others read the token": """
-        cluster/test_local_ray.py::test_a_token_that_others_can_read_joins_no_cluster
+        core/on_ray/test_local_ray.py::test_a_token_that_others_can_read_joins_no_cluster
     """,
     "keys leak": """
         llm/test_client.py::test_key_is_sent_and_shown_nowhere
-        runs/test_run.py::test_record_says_what_made_the_run_and_nothing_of_its_secrets
+        core/runs/test_run.py::test_record_says_what_made_the_run_and_nothing_of_its_secrets
         deploy/test_kuberay.py::test_every_file_can_be_read_and_holds_no_secret
         deploy/test_rayignore.py::test_keys_are_not_uploaded
     """,
     "a checkpoint runs code": """
-        arc/test_training.py::test_nothing_in_a_file_is_executed
+        arc/training/test_experiment.py::test_nothing_in_a_file_is_executed
     """,
     "a job leaves its pod, or uses rights of pod or node": """
         deploy/test_kuberay.py::test_every_pod_is_confined
@@ -36,34 +36,34 @@ DEFENCES = {
         deploy/test_kuberay.py::test_who_reaches_which_port_of_a_cluster
     """,
     "a description gives the models orders": """
-        opt/test_prompts.py::test_orders_in_a_description_stay_within_its_fence
+        label/opt/test_prompts.py::test_orders_in_a_description_stay_within_its_fence
     """,
     "strangers open the review page": """
-        review/test_access.py::test_a_page_beyond_loopback_demands_a_token
-        review/test_access.py::test_nobody_sees_or_does_anything_without_signing_in
-        review/test_access.py::test_the_token_lets_in_and_is_shown_nowhere
-        cluster/test_review_page.py::test_serve_hosts_the_page_on_loopback
+        label/review/test_access.py::test_a_page_beyond_loopback_demands_a_token
+        label/review/test_access.py::test_nobody_sees_or_does_anything_without_signing_in
+        label/review/test_access.py::test_the_token_lets_in_and_is_shown_nowhere
+        label/on_ray/test_review_page.py::test_serve_hosts_the_page_on_loopback
     """,
     "a session is stolen": """
-        review/test_access.py::test_a_cookie_that_was_changed_or_made_by_another_page_is_none
-        review/test_access.py::test_a_session_ends_after_a_week_and_by_signing_out
+        label/review/test_access.py::test_a_cookie_that_was_changed_or_made_by_another_page_is_none
+        label/review/test_access.py::test_a_session_ends_after_a_week_and_by_signing_out
     """,
     "another site, a text or a request attacks the page": """
-        review/test_access.py::test_forged_forms_are_refused
-        review/test_access.py::test_a_request_by_a_strange_name_is_refused
+        label/review/test_access.py::test_forged_forms_are_refused
+        label/review/test_access.py::test_a_request_by_a_strange_name_is_refused
         jobs/test_review.py::test_a_hostile_description_is_inert_and_a_long_line_readable
-        review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
+        label/review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
     """,
     "another's run sends your key elsewhere": """
-        cluster/test_review_page.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
+        label/on_ray/test_review_page.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
     """,
     "the archive is altered, replaced or cut": """
-        archive/test_store.py::test_a_record_that_was_altered_is_refused_when_it_is_read
-        annotation/test_run_archive.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
+        label/archive/test_store.py::test_a_record_that_was_altered_is_refused_when_it_is_read
+        label/protocol/test_run_archive.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
     """,
     "a dependency is replaced": """
         deploy/test_image.py::test_every_dependency_is_installed_by_its_hash_from_one_index
-        test_frame.py::test_a_lock_holds_versions_with_hashes_and_nothing_else
+        test_project.py::test_a_lock_holds_versions_with_hashes_and_nothing_else
     """,
 }
 """The tests of each threat in the table of README.md, by file below `tests/` and name."""

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
+from raylab.core.config.compose import load_config
+from raylab.label.config.jobs import AnnotateConfig
 from tests.deploy.manifests import DEPLOY, README, pods, the
 
 VLLM = DEPLOY / "vllm"
@@ -82,7 +82,7 @@ def test_the_annotators_call_the_service_for_its_models_which_have_their_gpus_at
     models = application["args"]["llm_configs"]
     llm = load_config(AnnotateConfig, file=VLLM / "models.yaml").llm
     served = {model["model_loading_config"]["model_id"] for model in models}
-    assert {role.model for role in llm.roles.values()} == served
+    assert {role.model for role in llm.models.values()} == served
     address = urlsplit(str(llm.endpoints["default"].base_url))
     assert address.hostname == f"{the('RayService')['metadata']['name']}-serve-svc"
     assert address.port == serve["http_options"]["port"]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raylab.archive.store import Archive
-from raylab.benchmarks.quality import write_tree
-from raylab.runs.run import Run
-from tests.evaluation.models import train_small
+from raylab.core.runs.run import Run
+from raylab.label.archive.store import Archive
+from raylab.together.speed.quality import write_tree
+from tests.arc.evaluation.models import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
 from tests.jobs.test_tune import SPACE

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.cluster.nodes import Nodes, ray_nodes
+from tests.core.on_ray.nodes import Nodes, ray_nodes
 from tests.faults.conftest import ROW
 from tests.faults.jobs import JOBS, Elastic, Work, write_inputs
 

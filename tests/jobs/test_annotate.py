@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raylab.annotation.input.cases import read_cases
-from raylab.annotation.run import find_annotation_run
-from raylab.archive.store import Archive
-from raylab.taxonomies import choose_codebook
-from tests.annotation.outcomes import CODEBOOK
-from tests.archive.postgres import PostgresServer
+from raylab.label.archive.store import Archive
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.input.cases import read_cases
+from raylab.label.protocol.run import find_annotation_run
 from tests.conftest import KEY, KEY_VARIABLE, RunScript
+from tests.label.archive.postgres import PostgresServer
+from tests.label.protocol.outcomes import CODEBOOK
 from tests.llm.scripted_server import server_process
 from tests.log_lines import id_in, lines_of
 

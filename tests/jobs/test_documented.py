@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.sources import load_tasks
-from raylab.config.arc import DataConfig
 from tests.conftest import RunScript
 from tests.jobs.test_annotate import write_cases
 from tests.test_documents import GUIDE, blocks, documented, named_blocks, variants

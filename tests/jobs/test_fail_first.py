@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.runs import train
+from tests.together.runs import train
 
 ROOT = Path(__file__).parents[2]
 CODE = """
 import io, json, os, runpy, sys, traceback
 import matplotlib.figure, pandas, pyarrow.fs, scipy.stats, sqlalchemy
-import raylab.config.jobs, raylab.entrypoint
+import raylab.together.config, raylab.core.entrypoint
 SLOW = {"ray", "torch", "pytorch_lightning", "openai"}
 for line in sys.stdin:
     sys.argv, directory = json.loads(line)

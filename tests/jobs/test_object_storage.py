@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.files import Place
+from raylab.core.files import Place
 from tests.conftest import RunScript
 from tests.jobs.test_annotate import Store, arguments, write_cases
 from tests.object_storage import ObjectStorage, assert_no_secret

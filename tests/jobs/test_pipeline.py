@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cluster.scrape import exported
 from tests.conftest import RunScript
+from tests.core.on_ray.scrape import exported
 from tests.log_lines import lines_of
 
 ARCHITECTURES = ("champion", "decoder_only")

@@ -13,12 +13,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from raylab.annotation.outcome import HumanDecision, read_decision
-from raylab.archive.store import Archive
-from tests.annotation.outcomes import CODEBOOK
-from tests.archive.rows import execute
+from raylab.label.archive.store import Archive
+from raylab.label.protocol.outcome import HumanDecision, read_decision
+from tests.label.archive.rows import execute
+from tests.label.protocol.outcomes import CODEBOOK
+from tests.label.review.office import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 from tests.pictures import CHROMIUM
-from tests.review.office import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 
 ROOT = Path(__file__).parents[2]
 WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}

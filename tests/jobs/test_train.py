@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raylab.runs.run import Run
-from tests.evaluation.models import train_small
+from raylab.core.runs.run import Run
+from tests.arc.evaluation.models import train_small
 
 ROOT = Path(__file__).parents[2]
 TINY = [

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.data.sides import load_sides
-from raylab.config.jobs import TrainConfig
-from raylab.runs.run import Run
-from raylab.training import local
+from raylab.arc.training import local
+from raylab.core.runs.run import Run
 from tests.log_lines import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]

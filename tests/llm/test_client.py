@@ -15,11 +15,11 @@ from unittest.mock import call as mock_call
 
 import pytest
 
-from raylab.config.annotation import LlmConfig
-from raylab.config.llm import ChatModel, Endpoint, Limits, Price, ReplyFormat
-from raylab.errors import CallError, DeadlineError, EndpointError, LlmError, StoppedError
+from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, StoppedError
+from raylab.label.config.sections import LlmConfig
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import CallEvent, Client
+from raylab.llm.config import ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
 from raylab.llm.limits import RateLimiterClient
 from tests.llm.scripted_server import (

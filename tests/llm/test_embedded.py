@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from pydantic import SecretStr
 
-from raylab.config.annotation import LlmConfig
-from raylab.errors import ConfigError, EndpointError, LlmError
+from raylab.core.errors import ConfigError, EndpointError, LlmError
+from raylab.label.config.sections import LlmConfig
 from raylab.llm.chat import ChatRequest, Message, Reply
 from raylab.llm.client import Client
 from raylab.llm.embedded import EMBEDDED, embedded_server

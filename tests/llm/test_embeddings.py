@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raylab.config.llm import EmbeddingModel
-from raylab.errors import ConfigError, EndpointError
-from raylab.files import Place
+from raylab.core.errors import ConfigError, EndpointError
+from raylab.core.files import Place
+from raylab.llm.config import EmbeddingModel
 from raylab.llm.embeddings import embed_texts
 from tests.llm.embedding_server import Answer, lengths, serving
 

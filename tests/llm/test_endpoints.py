@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.errors import ConfigError, EndpointError
+from raylab.core.errors import ConfigError, EndpointError
 from raylab.llm.client import Client
 from raylab.llm.endpoints import BLANK, SHORTEST, Redactor, require_endpoints
 from tests.llm.test_client import Notebook, config

@@ -5,7 +5,7 @@ import zlib
 import pytest
 from aiohttp import web
 
-from raylab.errors import EndpointError
+from raylab.core.errors import EndpointError
 from raylab.llm.client import Client
 from raylab.llm.connection import LARGEST_ANSWER, LARGEST_ERROR
 from tests.llm.scripted_server import Answer, ScriptedServer

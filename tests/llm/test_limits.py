@@ -6,16 +6,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.llm.client import Client
-from raylab.llm.limits import (
-    PAUSE,
-    RateLimiter,
-    Share,
-    Slots,
-    calls_at_once,
-    limited_endpoints,
-)
+from raylab.llm.config import ChatModel, Endpoint, Limits
+from raylab.llm.limits import PAUSE, RateLimiter, Share, Slots, calls_at_once, limited_endpoints
 from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, failure
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config
 

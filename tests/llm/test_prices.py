@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from genai_prices import Usage, calc_price
 
-from raylab.config.llm import ChatModel, Lane, Price
-from raylab.errors import ConfigError
+from raylab.core.errors import ConfigError
 from raylab.llm.client import CallEvent
+from raylab.llm.config import ChatModel, Lane, Price
 from raylab.llm.prices import Prices
 from tests.llm.scripted_server import failure, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says, serving

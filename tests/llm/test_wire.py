@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from raylab.config.llm import Lane
-from raylab.errors import RaylabError
+from raylab.core.errors import RaylabError
 from raylab.llm.chat import Reply, Reservation
+from raylab.llm.config import Lane
 from raylab.llm.wire import (
     HIDDEN_TOKENS,
     SHOWN,

@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 from sqlalchemy import Connection, Engine
 
-from raylab.annotation import calls as calls_module
-from raylab.archive import database as database_module
-from raylab.archive import ledger as ledger_module
-from raylab.archive.database import Database, Sqlite
-from raylab.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
+from raylab.label.archive import database as database_module
+from raylab.label.archive import ledger as ledger_module
+from raylab.label.archive.database import Database, Sqlite
+from raylab.label.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
+from raylab.label.protocol import calls as calls_module
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import Client

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
 
-from raylab.annotation.calls import CallJournal, call_row
-from raylab.archive import ledger, run
-from raylab.archive.database import Database, Sqlite
-from raylab.archive.ledger import (
+from raylab.label.archive import ledger, run
+from raylab.label.archive.database import Database, Sqlite
+from raylab.label.archive.ledger import (
     AnswerRow,
     CallOperation,
     CallResults,
@@ -17,8 +16,9 @@ from raylab.archive.ledger import (
     Ledger,
     Ownership,
 )
-from raylab.archive.records import Cost, RunCost
-from raylab.archive.tables import SENT
+from raylab.label.archive.records import Cost, RunCost
+from raylab.label.archive.tables import SENT
+from raylab.label.protocol.calls import CallJournal, call_row
 from raylab.llm import wire
 from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.wire import Failure

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from raylab.annotation.input.cases import Case
-from raylab.archive.records import RunCost
-from raylab.errors import BudgetError, LlmError, OwnerError
+from raylab.core.errors import BudgetError, LlmError, OwnerError
+from raylab.label.archive.records import RunCost
+from raylab.label.input.cases import Case
 from tests.simulation.actors import ActorDied
 from tests.simulation.server import FAULTS, Weather
 from tests.simulation.session import Session

@@ -1,4 +1,4 @@
-"""One session of an annotation run: what `raylab.cluster.annotate` does, without Ray."""
+"""One session of an annotation run: what `raylab.label.on_ray.annotate` does, without Ray."""
 
 import asyncio
 from collections import deque
@@ -7,19 +7,19 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from raylab.annotation.calls import ArchiveClient, ArchiveWriter
-from raylab.annotation.input.state import open_cases
-from raylab.annotation.settings import protocol_settings
-from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of
-from raylab.archive.ledger import Ownership
-from raylab.archive.records import CaseRow
-from raylab.archive.store import Archive
-from raylab.config.base import AS_PUBLISHED
-from raylab.config.jobs import AnnotateConfig
-from raylab.config.llm import Budget
-from raylab.errors import DeadlineError, OwnerError, RaylabError
+from raylab.core.config.base import AS_PUBLISHED
+from raylab.core.errors import DeadlineError, OwnerError, RaylabError
+from raylab.label.archive.ledger import Ownership
+from raylab.label.archive.records import CaseRow
+from raylab.label.archive.store import Archive
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.input.state import open_cases
+from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter
+from raylab.label.protocol.settings import protocol_settings
+from raylab.label.protocol.worker import Chunk, Tally, Worker, chunks_of
+from raylab.llm.config import Budget
 from raylab.llm.limits import RateLimiter, RateLimiterClient, Share, limited_endpoints
-from tests.annotation.fruits import FRUITS
+from tests.label.protocol.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
 from tests.simulation.scheduler import Process
 from tests.simulation.server import MAX_TOKENS, TIMEOUT

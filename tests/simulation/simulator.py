@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from raylab.archive.store import Archive
+from raylab.label.archive.store import Archive
 from tests.simulation.edges import simulated
 from tests.simulation.schedule import Outcome, run_schedule
 

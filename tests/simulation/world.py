@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine
 
-from raylab.annotation.input.cases import Case
-from raylab.archive.database import Database
-from raylab.archive.store import Archive
+from raylab.label.archive.database import Database
+from raylab.label.archive.store import Archive
+from raylab.label.input.cases import Case
 from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
 from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as

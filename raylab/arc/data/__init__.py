@@ -1,0 +1,1 @@
+"""ARC tasks: sources, splits, groups, batches and training steps."""

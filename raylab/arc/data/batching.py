@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import PAD, Grid
-from raylab.errors import ConfigError
+from raylab.core.errors import ConfigError
 
 MISSING = -1
 LENGTH_QUANTUM = 32

@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid
-from raylab.bounded import parse_json
-from raylab.config.arc import DataConfig
-from raylab.errors import DataError
-from raylab.files import Place
-from raylab.printable import join_names
+from raylab.core.bounded import parse_json
+from raylab.core.errors import DataError
+from raylab.core.files import Place
+from raylab.core.printable import join_names
 
 TASKS_BYTES = 1 << 26
 """Longest file of tasks that is read."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from raylab.arc.data.documents import faults_in, read_json
 from raylab.arc.data.tasks import COLOURS, Task
-from raylab.files import Place
-from raylab.printable import join_names
+from raylab.core.files import Place
+from raylab.core.printable import join_names
 
 logger = logging.getLogger(__name__)
 

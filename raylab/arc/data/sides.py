@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.content import Seen, TaskSet, fingerprints
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
@@ -18,7 +19,6 @@ from raylab.arc.data.split import (
     split_questions,
 )
 from raylab.arc.data.store import Indices, PairStore, group_indices, store_pairs
-from raylab.config.arc import DataConfig, TaskSource
 
 
 @dataclass(frozen=True)

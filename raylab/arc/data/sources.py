@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from raylab.arc.config.sections import CurriculumConfig, DataConfig, Subset, TaskSource
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
@@ -35,10 +36,9 @@ from raylab.arc.data.documents import (
 )
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
-from raylab.bounded import open_zip, parse_json, read_member
-from raylab.config.arc import CurriculumConfig, DataConfig, Subset, TaskSource
-from raylab.errors import DataError
-from raylab.files import Place
+from raylab.core.bounded import open_zip, parse_json, read_member
+from raylab.core.errors import DataError
+from raylab.core.files import Place
 
 logger = logging.getLogger(__name__)
 

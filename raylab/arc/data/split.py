@@ -15,14 +15,14 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.content import join, join_same_tasks
 from raylab.arc.data.documents import faults_in, read_json
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import Task
-from raylab.config.arc import DataConfig
-from raylab.errors import DataError
-from raylab.files import Place
-from raylab.printable import join_names
+from raylab.core.errors import DataError
+from raylab.core.files import Place
+from raylab.core.printable import join_names
 
 logger = logging.getLogger(__name__)
 

@@ -15,17 +15,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from raylab.arc.data.batching import (
-    Batch,
-    Draw,
-    build_batch,
-    demonstration_table,
-    plan_runs,
-)
+from raylab.arc.config.sections import Demonstrations, TrainingConfig
+from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table, plan_runs
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.store import Indices, PairStore
 from raylab.arc.data.tasks import COLOURS
-from raylab.config.arc import Demonstrations, TrainingConfig
 
 RUN_PAIRS = 8
 """Mean pairs of a run. With fewer, a step mixes more lengths."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raylab.arc.data.tasks import Task
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 
 Indices = NDArray[np.int64]
 

@@ -3,12 +3,7 @@
 The architectures follow Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
 """
 
-from raylab.arc.models.base import GridModel
-from raylab.arc.models.custom import build_custom
-from raylab.arc.models.decoder_only import DecoderOnly
-from raylab.arc.models.encoder_decoder import EncoderDecoder
-from raylab.arc.models.recursive import Recursive
-from raylab.config.models import (
+from raylab.arc.config.models import (
     ChampionConfig,
     CustomConfig,
     DecoderOnlyConfig,
@@ -16,6 +11,11 @@ from raylab.config.models import (
     ModelConfig,
     RecursiveConfig,
 )
+from raylab.arc.models.base import GridModel
+from raylab.arc.models.custom import build_custom
+from raylab.arc.models.decoder_only import DecoderOnly
+from raylab.arc.models.encoder_decoder import EncoderDecoder
+from raylab.arc.models.recursive import Recursive
 
 
 def build_model(config: ModelConfig) -> GridModel:

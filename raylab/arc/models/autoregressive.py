@@ -17,14 +17,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS, PAD
-from raylab.arc.models.base import (
-    Answers,
-    GridModel,
-    SizeCode,
-    canvas,
-    inside,
-    likeliest,
-)
+from raylab.arc.models.base import Answers, GridModel, SizeCode, canvas, inside, likeliest
 from raylab.arc.models.layers import KeyValueCache, Memory
 
 START = PAD + 1

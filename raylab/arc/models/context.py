@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raylab.arc.config.models import DemonstratedConfig
 from raylab.arc.data.batching import MISSING, Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import inside
 from raylab.arc.models.layers import EdgePositions, Layer, Stack
-from raylab.config.models import DemonstratedConfig
 
 LENGTH_SPREAD = 48
 """Largest difference in cells between pairs that a CPU pads to one length."""

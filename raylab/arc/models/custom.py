@@ -3,9 +3,9 @@
 import importlib
 from collections.abc import Iterable
 
+from raylab.arc.config.models import CustomConfig
 from raylab.arc.models.base import GridModel
-from raylab.config.models import CustomConfig
-from raylab.errors import ConfigError
+from raylab.core.errors import ConfigError
 
 
 def build_custom(config: CustomConfig) -> GridModel:

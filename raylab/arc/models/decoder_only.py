@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raylab.arc.config.models import DecoderOnlyConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS, PAD
 from raylab.arc.models.autoregressive import (
@@ -15,7 +16,6 @@ from raylab.arc.models.autoregressive import (
 )
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import MAX_CELLS, Dropout, KeyValueCache, Layer, Rotary, Stack
-from raylab.config.models import DecoderOnlyConfig
 
 
 class DecoderOnly(AutoregressiveModel):

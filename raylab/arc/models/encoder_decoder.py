@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raylab.arc.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
@@ -21,7 +22,6 @@ from raylab.arc.models.layers import (
     key_mask,
     masked_mean,
 )
-from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 
 
 class Bridge(nn.Module):

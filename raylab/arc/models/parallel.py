@@ -9,14 +9,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import PAD
-from raylab.arc.models.base import (
-    Answers,
-    GridModel,
-    Logits,
-    canvas,
-    inside,
-    likeliest,
-)
+from raylab.arc.models.base import Answers, GridModel, Logits, canvas, inside, likeliest
 
 
 class ParallelModel(GridModel):

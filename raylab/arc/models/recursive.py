@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raylab.arc.config.models import RecursiveConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import SizeCode, SizeHead, inside
 from raylab.arc.models.context import ContextEncoder
 from raylab.arc.models.layers import Dropout, EdgePositions, SelfAttention, masked_mean
 from raylab.arc.models.parallel import ParallelModel
-from raylab.config.models import RecursiveConfig
 
 
 class SwiGLU(nn.Module):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from raylab.arc.checkpoints import load_tensors
+from raylab.arc.config.sections import TaskTrainingConfig, TrainingConfig, VotesConfig
 from raylab.arc.data.batching import Draw
 from raylab.arc.data.steps import StepPlan, TrainingStep
 from raylab.arc.data.store import store_pairs
@@ -21,9 +22,8 @@ from raylab.arc.data.tasks import Task
 from raylab.arc.loss import step_loss
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize.votes import draw_views
-from raylab.config.arc import TaskTrainingConfig, TrainingConfig, VotesConfig
-from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.files import Place
+from raylab.core.errors import CheckpointError, NonFiniteLossError
+from raylab.core.files import Place
 
 SPECIALIST_BYTES = 1 << 30
 

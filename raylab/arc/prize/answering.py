@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.sections import ScoringConfig, VotesConfig
 from raylab.arc.data.batching import Batch, BatchPlan
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import store_pairs
@@ -28,10 +29,9 @@ from raylab.arc.prize.votes import (
 from raylab.arc.records import GridRows
 from raylab.arc.scoring.evaluation import autocast_on, model_on
 from raylab.arc.scoring.plan import SPECIALISTS, ModelOnGeneration, unit_file
-from raylab.config.arc import ScoringConfig, VotesConfig
-from raylab.config.base import ClusterConfig
-from raylab.files import Place
-from raylab.workers import advance
+from raylab.core.config.base import ClusterConfig
+from raylab.core.files import Place
+from raylab.core.workers import advance
 
 Answerer = Callable[[Batch], Answers]
 """Answers a batch free-running: it reads no target."""
@@ -122,7 +122,7 @@ def answer_tasks(
     """Answers the questions of tasks in every view, at least two of each.
 
     Views are decoded in batches of similar lengths. Reports the share of the input cells that is
-    done to `raylab.workers.advance`.
+    done to `raylab.core.workers.advance`.
 
     Args:
         answer: the model, on the device.

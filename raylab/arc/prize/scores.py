@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from raylab.arc.data.tasks import Grid, Task
+from raylab.arc.grid_metrics import RULES
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
-from raylab.grid_metrics import RULES
-from raylab.runs.eval_logs import is_estimated
+from raylab.core.runs.eval_logs import is_estimated
 
 Attempts = Sequence[tuple[GridRows, GridRows]]
 """Two attempts at each test input of a task."""

@@ -12,9 +12,9 @@ from raylab.arc.data.documents import Cells, faults_in, read_json, to_grid
 from raylab.arc.data.tasks import Task
 from raylab.arc.prize.scores import attempts_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
-from raylab.errors import DataError
-from raylab.files import Place
-from raylab.printable import join_names
+from raylab.core.errors import DataError
+from raylab.core.files import Place
+from raylab.core.printable import join_names
 
 SUBMISSION = "submission.json"
 KEYS = ("attempt_1", "attempt_2")

@@ -11,11 +11,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
+from raylab.arc.config.sections import VotesConfig
 from raylab.arc.data.generations import IDENTITY, SYMMETRIES, Redrawing
 from raylab.arc.data.tasks import COLOURS, Grid, Task
 from raylab.arc.records import GridRows
-from raylab.config.arc import VotesConfig
-from raylab.runs.records import Part, Record
+from raylab.core.runs.records import Part, Record
 
 ATTEMPTS = 2
 

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from raylab.arc.checkpoints import Checkpoint, restore_model
+from raylab.arc.config.sections import ObjectiveConfig, Precision, ScoringConfig
 from raylab.arc.data.batching import BatchPlan
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.store import Indices, PairStore, store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.device import hardware_precision
+from raylab.arc.grid_metrics import Count
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
@@ -22,10 +24,8 @@ from raylab.arc.models.custom import import_model_classes
 from raylab.arc.rules import count_rules
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.scoring.units import part_seen
-from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
-from raylab.grid_metrics import Count
-from raylab.runs.eval_logs import is_estimated
-from raylab.workers import advance
+from raylab.core.runs.eval_logs import is_estimated
+from raylab.core.workers import advance
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
 """The published weights of the objective, the same for every model so that scores compare."""
@@ -92,7 +92,7 @@ def count_pairs(
     """Returns the counts of a model on `pairs` of the store, (pairs, counts) int64 on the CPU.
 
     Adds to `losses`, which are on the device, and reports the share of the cells that is done to
-    `raylab.workers.advance`.
+    `raylab.core.workers.advance`.
 
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.

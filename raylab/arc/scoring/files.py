@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from raylab.arc.scoring.evaluation import UnitScore
 from raylab.arc.scoring.plan import ModelOnGeneration, Scoring, unit_file
-from raylab.errors import RunError
-from raylab.runs.eval_logs import EvalLog, read_score
+from raylab.core.errors import RunError
+from raylab.core.runs.eval_logs import EvalLog, read_score
 
 FILE_THREADS = 16
 R = TypeVar("R")

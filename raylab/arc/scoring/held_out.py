@@ -3,16 +3,16 @@
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.data.sides import Sides
+from raylab.arc.grid_metrics import LOSS
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import GroupMetrics, HeldOut, TaskFigures
 from raylab.arc.rules import count_rules
 from raylab.arc.scoring.evaluation import count_pairs
-from raylab.config.arc import ScoringConfig
-from raylab.config.jobs import TrainConfig
-from raylab.grid_metrics import LOSS
 
 
 def measure_test(

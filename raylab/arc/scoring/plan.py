@@ -13,24 +13,18 @@ from pyarrow import fs
 from pydantic import Field
 
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint, restore_model
+from raylab.arc.config.jobs import EvaluateConfig
+from raylab.arc.config.sections import WITHOUT_PATH, DataConfig, ScoringConfig
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.scoring.units import (
-    Units,
-    choose_units,
-    part_seen,
-    scores_by_pair,
-    seen_pairs,
-)
+from raylab.arc.scoring.units import Units, choose_units, part_seen, scores_by_pair, seen_pairs
 from raylab.arc.trained_models import file_name, find_models
-from raylab.config.arc import WITHOUT_PATH, DataConfig, ScoringConfig
-from raylab.config.base import AS_PUBLISHED, Generation
-from raylab.config.jobs import EvaluateConfig
-from raylab.errors import CheckpointError, ConfigError, DataError, RunError
-from raylab.files import Place
-from raylab.runs.records import Record
-from raylab.runs.run import SCORES, Run
+from raylab.core.config.base import AS_PUBLISHED, Generation
+from raylab.core.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.core.files import Place
+from raylab.core.runs.records import Record
+from raylab.core.runs.run import SCORES, Run
 
 ModelOnGeneration = tuple[str, str]
 """The names of a model and of a generation."""

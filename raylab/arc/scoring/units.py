@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import compress
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.sections import DataConfig, ScoringConfig
 from raylab.arc.data.content import TaskSet, fingerprint_tasks
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.errors import DataError
-from raylab.log import log_line
+from raylab.core.errors import DataError
+from raylab.core.log import log_line
 
 Units = Mapping[str, tuple[str, ...]]
 """Ids of the tasks of each unit."""

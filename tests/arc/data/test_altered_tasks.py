@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import split_tasks
-from raylab.bounded import ZSTANDARD
-from raylab.config.arc import DataConfig, TaskSource
-from raylab.errors import DataError
+from raylab.core.bounded import ZSTANDARD
+from raylab.core.errors import DataError
 from tests.arc.conftest import make_tasks
 from tests.fuzzing import altered_values, try_all, try_altered
 from tests.memory import MIB, memory

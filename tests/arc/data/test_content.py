@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from raylab.arc.config.sections import DataConfig, Subset, TaskSource
 from raylab.arc.data.content import (
     TWINS,
     TaskSet,
@@ -11,7 +12,6 @@ from raylab.arc.data.content import (
 )
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig, Subset, TaskSource
 from tests.arc.conftest import fingerprint, least_form
 
 SOURCE = np.array([[1, 0, 0], [0, 2, 0]], np.uint8)

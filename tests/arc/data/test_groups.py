@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 
 
 def task(*grids: str, id_: str = "t") -> Task:

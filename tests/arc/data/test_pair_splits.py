@@ -6,6 +6,7 @@ from itertools import compress
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import CurriculumConfig, DataConfig
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
@@ -13,8 +14,7 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import split_pairs
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import CurriculumConfig, DataConfig
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 from tests.arc.conftest import fingerprint, make_tasks
 
 Parts = list[tuple[Pair, ...]]

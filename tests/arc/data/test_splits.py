@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import TEST, TRAIN, VAL, split_tasks
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 
 
 def tasks_of_sizes(sizes: dict[str, int]) -> list[Task]:

@@ -6,6 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from torch import Tensor
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data import steps as steps_module
 from raylab.arc.data.batching import Draw, build_batch, planned_loader
 from raylab.arc.data.generations import Redrawing
@@ -13,7 +14,6 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep, cheapest_cuts
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task
-from raylab.config.arc import DataConfig
 from tests.arc.conftest import make_tasks
 
 RELABELLED = Augmentation(colours="all")

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import DataConfig, Subset, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.config.arc import DataConfig, Subset, TaskSource
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 
 Json = Any
 

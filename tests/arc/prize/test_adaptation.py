@@ -10,6 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from raylab.arc.config.models import EncoderDecoderConfig
+from raylab.arc.config.sections import TaskTrainingConfig, VotesConfig
 from raylab.arc.data.batching import Grids
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.data.store import store_pairs
@@ -19,10 +21,8 @@ from raylab.arc.prize import adaptation
 from raylab.arc.prize.adaptation import become_specialist, specialist_file, train_on_task
 from raylab.arc.prize.votes import as_rows, draw_views
 from raylab.arc.records import GridRows
-from raylab.config.arc import TaskTrainingConfig, VotesConfig
-from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.files import Place
+from raylab.core.errors import CheckpointError, NonFiniteLossError
+from raylab.core.files import Place
 from tests.arc.conftest import batch_of, make_tasks, small_model
 
 CPU = torch.device("cpu")

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
 from raylab.arc.prize.submissions import read_submission, submission_bytes
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
-from raylab.config.arc import DataConfig, TaskSource
-from raylab.errors import DataError
-from raylab.files import Place
+from raylab.core.errors import DataError
+from raylab.core.files import Place
 
 GRID = np.array([[1, 2]], dtype=np.uint8)
 DEMONSTRATIONS = (Pair(GRID, GRID),)

@@ -3,6 +3,9 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.models import ModelConfig
+from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.data.batching import BatchPlan
 from raylab.arc.data.content import Seen, TaskSet, fingerprints
 from raylab.arc.data.sides import Sides
@@ -11,10 +14,7 @@ from raylab.arc.data.tasks import Task
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.module import ArcModule
 from raylab.arc.scoring.evaluation import score_tasks
-from raylab.config.arc import ScoringConfig
-from raylab.config.jobs import TrainConfig
-from raylab.config.models import ModelConfig
-from raylab.runs.eval_logs import is_estimated
+from raylab.core.runs.eval_logs import is_estimated
 from tests.arc.conftest import SMALL_MODELS, limit_sides, make_tasks, small_model
 
 CPU = torch.device("cpu")

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.sections import DataConfig, ScoringConfig
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
@@ -11,8 +13,6 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.held_out import measure_test
-from raylab.config.arc import DataConfig, ScoringConfig
-from raylab.config.jobs import TrainConfig
 from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
 
 CPU = torch.device("cpu")

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from raylab.arc.config.sections import DataConfig, ScoringConfig, TaskSource
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.plan import generation_configs, plan_scoring
 from raylab.arc.scoring.units import part_seen
-from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
-from raylab.errors import ConfigError, DataError, RunError
-from raylab.runs.run import Run
+from raylab.core.errors import ConfigError, DataError, RunError
+from raylab.core.runs.run import Run
 from tests.arc.conftest import fingerprint
-from tests.evaluation.models import CHECKPOINT, train_small
+from tests.arc.evaluation.models import CHECKPOINT, train_small
 
 SCORING = ScoringConfig()
 

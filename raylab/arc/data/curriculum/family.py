@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from raylab.arc.data.tasks import Grid, Pair
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 
 T = TypeVar("T")
 Rule = tuple[int, ...]

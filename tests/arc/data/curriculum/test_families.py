@@ -8,7 +8,7 @@ import pytest
 
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Dice, Drawn, Family, Level, Rule
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 from tests.arc.data.curriculum.verifiers import NEAR, VERIFIERS, Rows, Verifier
 
 PAIRS = 100

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.store import Indices
 from raylab.arc.data.tasks import Task
-from raylab.config.arc import DataConfig
-from raylab.errors import DataError
+from raylab.core.errors import DataError
 from tests.arc.conftest import least_form
 
 

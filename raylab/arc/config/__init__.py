@@ -1,0 +1,1 @@
+"""The configuration of training and evaluation: jobs, sections, models, search spaces."""

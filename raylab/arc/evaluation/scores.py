@@ -1,0 +1,183 @@
+"""Scoring of models on generations of tasks by `Workers`.
+
+A call scores one model on some units of one generation. Its files are written when it ends, so that
+a killed run continues with the others.
+"""
+
+from collections.abc import Callable, Collection
+from contextlib import closing
+from typing import Any
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.device import use_share
+from raylab.arc.grid_metrics import RULES
+from raylab.arc.pages.prize import accuracy_table
+from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
+from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
+from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, write_scores
+from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
+from raylab.benchmark.run_diagnosis import diagnose_scores
+from raylab.core.config.base import ClusterConfig
+from raylab.core.log import log_line
+from raylab.core.page.table import percent, print_tables
+from raylab.core.page.work import watch
+from raylab.core.printable import pluralize
+from raylab.core.workers import Workers
+
+PAIRS = "pairs of model and generation"
+Keep = Callable[[ModelOnGeneration, Any], str]
+"""Writes the files of a result; returns a message."""
+
+
+def run_evaluate(planned: Scoring, workers: Workers) -> None:
+    """Computes the missing scores of a plan; writes and prints the metrics.
+
+    Args:
+        planned: As `plan_evaluation` plans it.
+        workers: Where models are scored.
+
+    Raises:
+        RaylabError: The evaluation failed for a reason that the user can act on.
+    """
+    run, metrics = planned.tree, score_plan(planned, workers)
+    run.write_record(metrics)
+    print_tables(
+        accuracy_table(metrics, planned.plan.scoring),
+        metric=metrics.metric,
+        models=metrics.models,
+        rules=metrics.rules,
+    )
+    scores = str(run / planned.subdir)
+    log_line(f"score tree {scores}", uri=scores)
+    diagnose_scores(run, planned.subdir, workers)
+    run.finish()
+
+
+def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
+    """Scores the missing units of a plan; returns the means of all.
+
+    The rules that learn nothing are scored once on the same pairs. Rules are no models, so their
+    scores are stored beside the tree.
+
+    Raises:
+        RaylabError: The scoring failed for a reason that the user can act on.
+    """
+    plan, metric = planned.plan, planned.plan.scoring.metric
+    missing = missing_units(planned, planned.subdir, plan.units)
+    means = {pair: read_accuracy(planned, pair) for pair in plan.pairs if pair not in missing}
+
+    def keep(pair: ModelOnGeneration, scores: dict[str, UnitScore]) -> str:
+        write_scores(planned, pair, scores)
+        workers.count("pairs", 1)
+        workers.count("tasks", sum(len(plan.units[unit]) for unit in scores))
+        means[pair] = read_accuracy(planned, pair)
+        units = pluralize(len(plan.units), plan.scoring.unit)
+        return f"{metric} {percent(means[pair])} over {units}"
+
+    run_calls(planned, workers, missing, score_generation, plan, keep)
+    return EvaluationMetrics(
+        metric=metric,
+        models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
+        rules=_score_rules(planned).rules,
+        by="pair" if plan.by_pair else "task",
+    )
+
+
+def run_calls(
+    planned: Scoring,
+    workers: Workers,
+    missing: Missing,
+    function: Callable[..., Any],
+    common: Any,
+    keep: Keep,
+    size: int | None = None,
+) -> None:
+    """Calls a function for missing units, and keeps each result as it arrives.
+
+    Args:
+        planned: The plan and its run.
+        workers: Where the function is called.
+        missing: Units or tasks without a file.
+        function: Takes `common`, a pair of model and generation, its units or tasks, the checkpoint
+            and the share of the machine.
+        common: An argument of all calls.
+        keep: Writes the files of a result.
+        size: Most tasks of a call, which then counts tasks. None gives a call all units of a pair,
+            and counts pairs.
+
+    Raises:
+        RaylabError: A call failed for a reason that the user can act on.
+    """
+    total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
+    left = sum(map(len, missing.values())) if size else len(missing)
+    noun, verb = ("tasks", "answer") if size else (PAIRS, "scor")
+    if done := total - left:
+        log_line(f"{done} of {total} {noun} are {verb}ed already", done=done, total=total)
+    if not missing:
+        return
+    log_line(f"{verb}ing {left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
+    calls = _calls(planned, workers, missing, common, size)
+    ends = workers.run(function, calls)
+    with watch(left, noun, parts=len(calls)) as progress, closing(ends):
+        for ((model, generation), units), result in ends:
+            message = f"{model} on {generation}: {keep((model, generation), result)}"
+            done = len(units) if size else 1
+            progress.end(done, message, model=model, generation=generation)
+
+
+def _calls(
+    planned: Scoring, workers: Workers, missing: Missing, common: Any, size: int | None
+) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
+    """Returns the arguments of the calls; reads the checkpoints that planning did not."""
+    plan = planned.plan
+    uris = {model: planned.models[model] for model, _ in missing}
+    checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
+    shared = {model: workers.put(checkpoints[model]) for model in uris}
+    common = workers.put(common)
+    return {
+        (pair, units[start : start + step]): (
+            common,
+            pair,
+            units[start : start + step],
+            shared[pair[0]],
+            workers.share,
+        )
+        for pair, units in missing.items()
+        for step in (size or len(units),)
+        for start in range(0, len(units), step)
+    }
+
+
+def score_generation(
+    plan: ScorePlan,
+    pair: ModelOnGeneration,
+    units: Collection[str],
+    checkpoint: Checkpoint,
+    share: ClusterConfig,
+) -> dict[str, UnitScore]:
+    """Scores a model on units of a generation in this process.
+
+    Raises:
+        RaylabError: The tasks or the checkpoint cannot be used.
+    """
+    device = use_share(share)
+    unit_of = {task: unit for task, unit in plan.unit_of_task.items() if unit in units}
+    tasks = [task for task in plan.tasks_in(pair[1]) if task.id in unit_of]
+    return score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
+
+
+def _score_rules(planned: Scoring) -> RuleScores:
+    """Returns the scores of the rules that learn nothing; measures them once."""
+    tree, plan, name = planned.tree, planned.plan, rule_scores_file(planned.subdir)
+    if (before := tree.read_record(RuleScores, name)) is not None:
+        return before
+    metric, measured = plan.scoring.metric, dict[str, dict[str, float]]()
+    with watch(len(plan.generations), "generations answered by rules") as progress:
+        for generation in plan.generations:
+            tasks = plan.tasks_in(generation)
+            measured[generation] = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
+            progress.end(1, f"rules on {generation} scored")
+    rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
+    scores = RuleScores(metric=metric, rules=rules)
+    tree.write_record(scores, name)
+    return scores

@@ -1,0 +1,1 @@
+"""Training and sweeps on Ray: their drivers, workers and schedulers."""

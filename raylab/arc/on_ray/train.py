@@ -1,0 +1,222 @@
+"""Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import ray
+import ray.train
+from ray.exceptions import RayActorError
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.queue import Empty, Queue
+
+from raylab.arc.checkpoints import CHECKPOINTS
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.inputs import Inputs, read_start
+from raylab.arc.on_ray.train_entry import SETTINGS, work
+from raylab.arc.on_ray.train_messages import ForwardFailures, Line, WorkerSettings
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.training.listeners import (
+    HEARTBEAT_SECONDS,
+    EpochListener,
+    ended_metrics,
+    epoch_listeners,
+    log_training,
+)
+from raylab.arc.training.outcome import report_training, with_test
+from raylab.core.background import Listeners, running
+from raylab.core.errors import RaylabError, TrainingError, WorkersLostError
+from raylab.core.live import progress
+from raylab.core.log import log_line, prints_details
+from raylab.core.on_ray.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
+from raylab.core.on_ray.session import (
+    cpus_here,
+    cpus_per_worker,
+    placement_options,
+    session,
+    this_node,
+    uses_gpu,
+)
+from raylab.core.on_ray.workers import RayWorkers
+from raylab.core.runs.run import Run
+
+logger = logging.getLogger("raylab")
+
+SILENT_SECONDS = 2 * HEARTBEAT_SECONDS
+CONTROLLER_FAILURES = 3
+WORKER_MEETING_SECONDS = 600
+
+
+def train(inputs: Inputs) -> None:
+    """Trains on Ray, and prints the metrics.
+
+    Raises:
+        RaylabError: the training failed for a reason that the user can act on.
+    """
+    config = inputs.config
+    with Run.open_alone(config) as run:
+        with session(config.cluster, run):
+            sides = ray.put(inputs.sides)
+            metrics = fit(config, run, sides)
+            metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster, run.name))
+        report_training(config, run, metrics)
+
+
+def fit(
+    config: TrainConfig,
+    run: Run,
+    sides: Any,
+    on_epoch: EpochListener | None = None,
+    *,
+    job: Run | None = None,
+    here: bool = False,
+) -> TrainingMetrics:
+    """Trains in the current Ray session; writes and returns the metrics of the run.
+
+    A run without epochs left is not trained again. A run with a checkpoint continues from its
+    latest. The run is not marked as finished, because its best checkpoint is still to be tested.
+
+    Args:
+        config: configuration of the training.
+        run: run of the training.
+        sides: reference to its pairs, from `Workers.put`.
+        on_epoch: callback, called on a separate thread; if it fails, it is called again after the
+            next epoch or at the end.
+        job: run of the job, if the training is a part of one; it labels Ray's metrics.
+        here: True to train in this process, on the CPUs that Ray reserved for it; False to have
+            Ray Train place workers.
+
+    Raises:
+        RaylabError: the training failed for a reason that the user can act on.
+    """
+    if metrics := ended_metrics(run):
+        return metrics
+    start, meters = read_start(config), Meters((job or run).name)
+    if here:
+        # Lightning takes seconds to import, and only processes that train need it.
+        from raylab.arc.training import local
+
+        listeners = _listeners(config, run, meters, on_epoch)
+        pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
+        return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
+    with _messages(config, run, meters, on_epoch) as queue:
+        settings = WorkerSettings(config, run, sides, ray.put(start), queue)
+        try:
+            result = _trainer(settings).fit()
+        except ray.train.TrainingFailedError as error:
+            kind = WorkersLostError if _is_loss(error) else TrainingError
+            raise kind(
+                f"training of {run} failed: {error}\nfix the cause and continue with resume=true"
+            ) from error
+    if isinstance(result.return_value, RaylabError):
+        raise result.return_value
+    metrics = run.read_record(TrainingMetrics)
+    assert metrics is not None and metrics.ended
+    return metrics
+
+
+class _Trainer(TorchTrainer):
+    def _register_sigint_handler(self, controller: Any) -> None:
+        """Leaves Ctrl-C to the job: Ray Train's handler would end it with status 0."""
+
+
+def _trainer(settings: WorkerSettings) -> TorchTrainer:
+    cluster, gpu = settings.config.cluster, uses_gpu(settings.config.cluster)
+    return _Trainer(
+        work,
+        train_loop_config={SETTINGS: settings},
+        torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
+        scaling_config=ScalingConfig(
+            num_workers=cluster.workers,
+            use_gpu=gpu,
+            resources_per_worker={"CPU": cpus_per_worker(cluster), "GPU": int(gpu)},
+            **placement_options(cluster),
+        ),
+        run_config=RunConfig(
+            # Ray Train notes there that all nodes see the storage.
+            name=CHECKPOINTS,
+            storage_path=settings.run.uri,
+            failure_config=FailureConfig(
+                max_failures=cluster.max_failures, controller_failure_limit=CONTROLLER_FAILURES
+            ),
+            callbacks=[ForwardFailures(settings.queue, cluster.max_failures)],
+            logging_config=LoggingConfig(log_level="INFO" if prints_details() else "CRITICAL"),
+        ),
+    )
+
+
+def _is_loss(error: ray.train.TrainingFailedError) -> bool:
+    """Returns True if the workers were lost or not placed, and did not fail themselves."""
+    if not isinstance(error, ray.train.WorkerGroupError):
+        return True
+    # Ray Train wraps the death of a worker in an error that has no public name.
+    causes = (getattr(e, "health_check_failure", e) for e in error.worker_failures.values())
+    return any(isinstance(cause, RayActorError) for cause in causes)
+
+
+@contextmanager
+def _messages(
+    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
+) -> Generator[Queue]:
+    """Yields a queue whose messages the driver logs and passes to the epoch listeners.
+
+    Raises:
+        RunError: a file of the run could not be written after any epoch, nor at the end.
+    """
+    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
+    try:
+        listen = partial(_listen, queue, config, run, meters, on_epoch)
+        with progress(), running(listen, stop=partial(queue.put, None)):
+            yield queue
+    finally:
+        queue.shutdown()
+
+
+def _listen(
+    queue: Queue, config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
+) -> None:
+    with epoch_listeners(config.tracking, run) as own:
+        listeners = Listeners[TrainingMetrics](own | _listeners(config, run, meters, on_epoch))
+        while (message := _next(queue)) is not None:
+            match message:
+                case logging.LogRecord():
+                    logger.handle(message)
+                case Line(text, fields, None):
+                    log_training(run, text, fields)
+                case Line(text, _, worker):
+                    meters.record(WORKER_FAILURES, training=run.name)
+                    log_line(text, logging.WARNING, training=run.name, worker=worker)
+                case _:
+                    listeners.tell(message)
+        listeners.finish()
+
+
+def _listeners(
+    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
+) -> dict[str, EpochListener]:
+    """Returns the listener that sets Ray's metrics after an epoch, and the caller's own."""
+
+    def measure(metrics: TrainingMetrics) -> None:
+        last = metrics.last
+        meters.record(EPOCH, last.epoch, training=run.name)
+        meters.record(OBJECTIVE, last.row()[config.training.monitor], training=run.name)
+        meters.record(SAMPLES, last.samples_per_second, training=run.name)
+
+    return {"metrics": measure} | ({} if on_epoch is None else {"report": on_epoch})
+
+
+def _next(queue: Queue) -> "logging.LogRecord | Line | TrainingMetrics | None":
+    """Returns the next message; logs a likely reason while there is none."""
+    while True:
+        try:
+            return queue.get(timeout=SILENT_SECONDS)
+        except Empty:
+            free, total = ray.available_resources(), ray.cluster_resources()
+            log_line(
+                f"no message from the workers for {SILENT_SECONDS:g} s: they start, validate, or "
+                f"wait for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are "
+                "free)"
+            )

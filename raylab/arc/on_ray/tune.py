@@ -1,0 +1,338 @@
+"""Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
+
+import ctypes
+import gc
+import logging
+import pickle
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any, cast
+
+import psutil
+import ray
+import ray.tune
+from pydantic import ValidationError
+from ray.tune.logger import JsonLoggerCallback
+
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.data.sides import Sides
+from raylab.arc.grid_metrics import label_of, mode_of, worst
+from raylab.arc.on_ray.schedulers import DRAWN, SCORE, TuneSearcher, build_scheduler
+from raylab.arc.on_ray.train import fit
+from raylab.arc.pages.models import epoch_line, summary_table
+from raylab.arc.pages.sweep import sweep_page, sweep_table
+from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.search import trial_config
+from raylab.arc.sweep import (
+    Drawn,
+    SweepMetrics,
+    TrialFailure,
+    best_yaml,
+    describe,
+    name_trial,
+    rank_trials,
+    sweep_figures,
+)
+from raylab.arc.training.outcome import with_test
+from raylab.core.config.base import ClusterConfig
+from raylab.core.errors import RaylabError, RunError, TrainingError, WorkersLostError
+from raylab.core.files import Place
+from raylab.core.live import log_progress, progress
+from raylab.core.log import log_line
+from raylab.core.on_ray.metrics import BEST_SCORE, TRIALS_ENDED, Meters
+from raylab.core.on_ray.session import (
+    count_trainings,
+    cpus_per_worker,
+    session,
+    set_variables,
+    uses_gpu,
+)
+from raylab.core.on_ray.workers import session_workers
+from raylab.core.page.page import PAGE, write_page
+from raylab.core.page.table import print_tables
+from raylab.core.runs.run import TRIALS, Run
+from raylab.core.tracking import Tracker, tracking
+
+TUNE_STATE = "tune"
+BEST = "best.yaml"
+GROWTH_BYTES = 2 << 30
+"""Growth of a process since its first trial, after which the next trial moves to a new one."""
+SETTINGS = {
+    # A trial that ended after the last snapshot runs again on resume, and returns at once.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1",
+    # The longest wait until a trial that is stopped early has left its process to the next.
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",
+    # _Progress reports; Tune would add tables, and a traceback for each lost process.
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Tune would end on Ctrl-C as if all trials had been made; its last snapshot is recent enough.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Trials track their curves themselves.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+}
+"""Variables that Tune reads in the job's process, and passes on to those of the trials."""
+FAILURE = "failure"
+"""Key of the reason, in the result of a failed trial."""
+
+
+def tune(config: TuneConfig, sides: Sides) -> None:
+    """Runs the sweep of `config`, or the rest of it, and prints its trials by rank.
+
+    Args:
+        config: Configuration of the sweep.
+        sides: Pairs of all its trainings.
+
+    Raises:
+        RaylabError: the sweep failed for a reason that the user can act on.
+    """
+    with Run.open_alone(config) as run:
+        if run.is_finished:
+            log_line(f"run {run.name} is finished, nothing is left to do")
+            _print_outcome(run, run.read_record(SweepMetrics), config)
+            return
+        with (
+            # Begun before its trials, which are tracked below it.
+            tracking(config.tracking, run) as trackers,
+            session(config.cluster, run),
+        ):
+            shared = ray.put(sides)
+            with set_variables(**SETTINGS), progress():
+                results = _tuner(config, run, shared).fit()
+            _conclude(config, run, results, shared, trackers)
+
+
+def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    places = count_trainings(config.cluster, config.concurrent)
+    log_line(
+        f"{config.trial_count} trials, {places} at a time of {config.cluster.workers} worker(s) "
+        f"each -> {run}",
+        trials=config.trial_count,
+        concurrent=places,
+        uri=run.uri,
+    )
+    trial = partial(_trial, config=config, uri=run.uri, sides=sides)
+    trainable = ray.tune.with_resources(trial, _resources(config.cluster))
+    state = str(run / TUNE_STATE)
+    if ray.tune.Tuner.can_restore(state):
+        try:
+            return ray.tune.Tuner.restore(state, trainable=trainable, resume_errored=True)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise RunError(
+                f"{state} was left half-written by Ray Tune and cannot be restored ({error}): "
+                f"start another sweep under another name=; the trials in {run / TRIALS} are "
+                "intact and can be evaluated"
+            ) from error
+    return ray.tune.Tuner(
+        trainable,
+        tune_config=ray.tune.TuneConfig(
+            metric=SCORE,
+            mode=mode_of(config.training.monitor),
+            num_samples=config.trial_count,
+            max_concurrent_trials=places,
+            search_alg=TuneSearcher(config),
+            scheduler=build_scheduler(config),
+            # Imports take longer than a small trial.
+            reuse_actors=True,
+        ),
+        run_config=ray.tune.RunConfig(
+            name=TUNE_STATE,
+            storage_path=run.uri,
+            verbose=0,
+            # Once more for a process that the trials outgrew.
+            failure_config=ray.tune.FailureConfig(max_failures=config.cluster.max_failures + 1),
+            # Tune reads the results of a sweep in the second one's files.
+            callbacks=[_Progress(config, run.name), JsonLoggerCallback()],
+        ),
+    )
+
+
+def _resources(cluster: ClusterConfig) -> dict[str, float]:
+    """Returns the resources that the process of a trial reserves."""
+    if cluster.most_workers > 1:
+        # It waits for its workers, so a CPU for it would be missing for them.
+        return {"node:__internal_head__": 0.001}
+    return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
+
+
+def _trial(
+    values: dict[str, Any], *, config: TuneConfig, uri: str, sides: "ray.ObjectRef[Sides]"
+) -> None:
+    """Runs a trial as a training run below the sweep's, in a process that trials use in turn.
+
+    A trial that cannot be trained reports the reason as its result and is not retried. A trial that
+    lost its workers or could not write its run is retried, and continues from its last checkpoint.
+    """
+    _refuse_grown_process()
+    drawn = cast("Drawn", values[DRAWN])
+    name = name_trial(ray.tune.get_context().get_trial_id(), drawn, config.space)
+    try:
+        _train_trial(config, drawn, uri, name, sides)
+    except (WorkersLostError, RunError):
+        raise
+    except (RaylabError, ValidationError) as error:
+        failure = TrialFailure(message=str(error))
+        Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
+        score = worst(config.training.monitor)
+        epochs = config.training.epochs or 0
+        ray.tune.report({SCORE: score, "epoch": epochs, FAILURE: str(error)})
+
+
+@cache
+def _memory_of_first_trial() -> int:
+    return psutil.Process().memory_info().rss
+
+
+def _refuse_grown_process() -> None:
+    """Moves a trial to a new process if this one has kept too much memory of earlier trials.
+
+    Raises:
+        WorkersLostError: the process has grown too much.
+    """
+    gc.collect()
+    # Each trial has a thread of its own, and the C library keeps freed memory by thread.
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+    first = _memory_of_first_trial()
+    if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
+        raise WorkersLostError(
+            f"its process grew to {memory >> 20:,} MiB in earlier trials: it starts in a new one"
+        )
+
+
+def _train_trial(
+    config: TuneConfig, drawn: Drawn, uri: str, name: str, sides: "ray.ObjectRef[Sides]"
+) -> None:
+    training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
+    run = Run.open(training)
+    reported = False
+
+    def report(metrics: TrainingMetrics) -> None:
+        nonlocal reported
+        reported = True
+        score = metrics.best.row()[config.training.monitor]
+        ray.tune.report({**metrics.last.row(), SCORE: score})
+
+    here = training.cluster.most_workers == 1
+    metrics = fit(training, run, sides, report, job=Run.at(uri), here=here)
+    if not reported:
+        report(metrics)
+    run.finish()
+
+
+class _Progress(ray.tune.Callback):
+    """Callback on the driver that logs and records each epoch and the end of each trial."""
+
+    def __init__(self, config: TuneConfig, run: str) -> None:
+        self.trials, self.space = config.trial_count, config.space
+        self.monitor = config.training.monitor
+        self.meters = Meters(run)
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        drawn = trial.config[DRAWN]
+        self._log(_count_ended(trials), trial, f": {describe(drawn)}", drawn=drawn)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        name = self._name(trial)
+        if FAILURE in result:
+            reason = result[FAILURE]
+            log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
+            return
+        epoch, score = Epoch.of_row(result), result[SCORE]
+        # Tune stores the last results of this trial only after this call.
+        choose = max if mode_of(self.monitor) == "max" else min
+        others = [other.last_result or {} for other in trials if other is not trial]
+        best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
+        self.meters.record(BEST_SCORE, best)
+        figures = f"best {label_of(self.monitor)} {best:.4f}  trial {trial.trial_id} {score:.4f}"
+        line, done = f" {epoch_line(epoch)}", _count_ended(trials)
+        self._log(done, trial, line, figures, epoch=epoch.epoch, score=score)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        # Tune notes only after this call that the trial has ended.
+        done = 1 + _count_ended([other for other in trials if other is not trial])
+        self.meters.record(TRIALS_ENDED, done)
+        self._log(done, trial, f" ended, {done} of {self.trials} done")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        reason = str(trial.get_error()).strip().rpartition("\n")[2]
+        name = self._name(trial)
+        log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
+
+    def _log(self, done: int, trial: Any, end: str, figures: str = "", **fields: Any) -> None:
+        # The name of its run has the values too, which the line of its start tells.
+        log_progress(
+            f"trial {trial.trial_id}{end}",
+            done=done,
+            total=self.trials,
+            unit="trials",
+            figures=figures,
+            trial=self._name(trial),
+            **fields,
+        )
+
+    def _name(self, trial: Any) -> str:
+        return name_trial(trial.trial_id, trial.config[DRAWN], self.space)
+
+
+def _count_ended(trials: list[Any]) -> int:
+    return sum(trial.is_finished() for trial in trials)
+
+
+def _conclude(
+    config: TuneConfig,
+    run: Run,
+    results: ray.tune.ResultGrid,
+    sides: "ray.ObjectRef[Sides]",
+    trackers: Mapping[str, Tracker],
+) -> None:
+    """Ranks the trials, writes and tracks the results of the sweep, and reports failures."""
+    ids = [result.metrics["trial_id"] for result in results if result.metrics]
+    metrics, trained = rank_trials(config, run, ids)
+    best = metrics.trials[0] if metrics.trials else None
+    if best is None or best.trained is None:
+        reasons = [trial.failure for trial in metrics.trials] + [str(e) for e in results.errors]
+        raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
+    own = Run.at(run / TRIALS / best.trial)
+    chosen = TrainConfig.of_record(own.record.config)
+    shared = ray.get(sides) if chosen.cluster.is_this_process else sides
+    tested = with_test(
+        chosen, own, trained[best.trial], shared, session_workers(chosen.cluster, run.name)
+    )
+    metrics = metrics.model_copy(update={"test": tested.test})
+    yaml = best_yaml(chosen)
+    histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}
+    monitor = config.training.monitor
+    (run / BEST).write(yaml.encode())
+    run.write_record(metrics)
+    for tracker in trackers.values():
+        tracker.log(len(metrics.trials), sweep_figures(metrics, monitor))
+    write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
+    _print_outcome(run, metrics, config)
+    if results.errors:
+        raise TrainingError(
+            f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
+            "the same command with resume=true tries them again"
+        )
+    run.finish()
+
+
+def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
+    if metrics is None or (best := metrics.trials[0].trained) is None:
+        raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
+    winner = metrics.trials[0]
+    trained = Run.at(run / TRIALS / winner.trial).read_record(TrainingMetrics)
+    beside = [] if trained is None else [summary_table({winner.description: trained})]
+    print_tables(
+        sweep_table(metrics, config.training.monitor),
+        *beside,
+        trials=[trial.model_dump(mode="json") for trial in metrics.trials],
+        rules=metrics.rules,
+        test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
+    )
+    log_line(
+        f"best configuration {run / BEST}\nbest checkpoint {best.checkpoint}\nreport {run / PAGE}",
+        uri=run.uri,
+        checkpoint=best.checkpoint,
+    )

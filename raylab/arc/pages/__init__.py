@@ -1,0 +1,1 @@
+"""The sections and pages of trainings, sweeps and scores."""

@@ -1,0 +1,319 @@
+"""Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from raylab.arc.grid_metrics import (
+    GAP_RATE,
+    GRID_METRICS,
+    LOSS,
+    OBJECTIVE,
+    RULES,
+    RuleMetrics,
+    best_rule,
+    label_of,
+    skill,
+)
+from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
+from raylab.core.page.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
+from raylab.core.printable import duration
+
+FREE_MARK = "‡"
+"""Mark of models whose figures are all free-running."""
+SHORT_LABELS = {
+    "solve_rate": "solved",
+    "shape_accuracy": "shape",
+    "shapes_by_rule": "by size rule",
+    OBJECTIVE: "objective",
+    "grid_accuracy": "grid",
+    "grid_tol_0p95": "≥ 95 % right",
+    "cell_accuracy": "cell",
+    "transformation_f1": "change F1",
+    "copy_rate": "copied",
+    "compositional_gap": "gap",
+    GAP_RATE: "tasks with gap",
+}
+"""Labels of metrics above the columns of a page; others have their own."""
+GROUP_METRICS = (
+    "solve_rate",
+    "shape_accuracy",
+    "cell_accuracy",
+    "grid_accuracy",
+    "compositional_gap",
+    GAP_RATE,
+    "change_recall",
+)
+"""The metrics of a group of tasks, free-running ones first."""
+SUMMARY = {
+    "solve_rate": "solved\n%",
+    "grid_accuracy": "grid\n%",
+    "cell_accuracy": "cell\n%",
+    "change_recall": "change\nrecall %",
+    OBJECTIVE: "objective",
+    LOSS: "loss",
+}
+"""Labels of the metrics in the terminal."""
+LONGEST_NAME = 17
+"""Most characters of a model's name in the terminal."""
+FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
+"""The metrics that stand before and after a fine-tuning."""
+Models = Mapping[str, TrainingMetrics]
+
+
+def rule_label(rule: str) -> str:
+    """Returns the name of a rule in tables."""
+    return f"rule: {RULES.get(rule, rule)}"
+
+
+def side_of(models: Models) -> str:
+    """Names the tasks that the figures of models are on, and says whether they chose the epoch."""
+    return " or ".join(sorted({model.result.name for model in models.values()}))
+
+
+def accuracy_phrase(metric: str) -> str:
+    """Names a metric and the way its predictions were made."""
+    definition = GRID_METRICS.get(metric)
+    way = "free-running" if definition and definition.free_running else "teacher-forced"
+    label = label_of(metric)
+    return label if way in label else f"{label}, {way}"
+
+
+def find_leader(models: Models, metric: str) -> tuple[str, str, str]:
+    """Returns the best model on a metric, its value, and the best rule as the end of a phrase."""
+    name = max(models, key=lambda name: models[name].result.metrics[metric])
+    return name, percent(models[name].result.metrics[metric]), rule_phrase(models[name], metric)
+
+
+def rule_phrase(model: TrainingMetrics, metric: str) -> str:
+    """Returns the best rule on the tasks of a model as the end of a phrase; empty without one."""
+    rule = best_rule(model.result.rules, metric)
+    return "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
+
+
+def summary_table(models: Models) -> Table:
+    """Returns the main figures of each model at its best epoch, and of the best rule on each.
+
+    It fits a terminal of 80 columns. A fine-tuned model has the figures before it as well.
+    """
+    rows: list[Row] = []
+    for name, model in models.items():
+        label = shorten(_label(name, model), LONGEST_NAME)
+        rows.append([label, *_summary_cells(model.result.metrics)])
+        if model.before is not None:
+            rows.append(["before tuning", *_summary_cells(model.before.metrics)])
+    rows.append(RULE)
+    for name, rules in _distinct_rules(models).items():
+        best = _best_values(rules, SUMMARY)
+        rows.append([shorten(f"best rule{name}", LONGEST_NAME), *_summary_cells(best)])
+    return Table(
+        f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
+        f"{_explain_mark(models)}",
+        ["", *SUMMARY.values()],
+        rows,
+    )
+
+
+def _label(name: str, model: TrainingMetrics) -> str:
+    return name if model.teacher_forced else f"{name} {FREE_MARK}"
+
+
+def _explain_mark(models: Models) -> str:
+    is_shown = any(not model.teacher_forced for model in models.values())
+    return f"; {FREE_MARK} all free-running" if is_shown else ""
+
+
+def _explain_shares(models: Models) -> str:
+    return (
+        f"Solved and shape are free-running, all others teacher-forced{_explain_mark(models)}. "
+        "Beside each share, the skill over the best rule, (model - best rule) / (1 - best rule)."
+    )
+
+
+def _short_label(metric: str) -> str:
+    return SHORT_LABELS.get(metric, label_of(metric))
+
+
+def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
+    for key, label in SUMMARY.items():
+        say = percent if label.endswith("%") else number
+        yield say(metrics.get(key)).removesuffix(" %")
+
+
+def score_table(models: Models) -> Table:
+    """Returns a row of metrics for each model at its best epoch, then one for each rule.
+
+    Where models have tasks of their own, none is marked as the best, and the best values of all
+    rules on each are one row.
+    """
+    present = {key for model in models.values() for key in model.result.metrics}
+    labels = {
+        key: _short_label(key)
+        for key, metric in GRID_METRICS.items()
+        if metric.compared and key in present
+    }
+    distinct = _distinct_rules(models)
+    best = {key: _find_best(models, key) for key in labels if len(distinct) < 2}
+    rows: list[Row] = [
+        [
+            _label(name, model),
+            *(
+                _with_skill(value, model.result.rules, key, BEST if value == top else "")
+                for key in labels
+                for value, top in [(model.result.metrics.get(key), best.get(key, math.nan))]
+            ),
+        ]
+        for name, model in models.items()
+    ]
+    rows.append(RULE)
+    for name, rules in distinct.items():
+        named = {rule_label(rule): values for rule, values in rules.items()}
+        if name:
+            named = {f"best rule{name}": _best_values(rules, labels)}
+        for label, values in named.items():
+            rows.append([label, *(percent(values.get(key)) for key in labels)])
+    return Table(
+        f"Scores at the best epoch, on the {side_of(models)}",
+        ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
+        rows,
+        _explain_shares(models),
+        dense=True,
+    )
+
+
+def training_table(models: Models) -> Table:
+    """Returns the facts about the training of each model."""
+    sides = {model.result.name for model in models.values()}
+    return Table(
+        "Training",
+        [
+            "model",
+            *([Column("measured on", text=True)] if len(sides) > 1 else []),
+            *("best epoch", "loss", "train loss", "samples/s", "parameters"),
+        ],
+        [
+            [
+                name,
+                *([model.result.name] if len(sides) > 1 else []),
+                str(model.best.epoch),
+                number(model.result.metrics.get(LOSS)),
+                number(model.best.train_loss),
+                f"{model.last.samples_per_second:.1f}",
+                f"{model.parameters:,}",
+            ]
+            for name, model in models.items()
+        ],
+    )
+
+
+def _find_best(models: Models, metric: str) -> float:
+    """Returns the best value of a metric; NaN if all are equal or neither end is better."""
+    values = [model.result.metrics.get(metric) for model in models.values()]
+    distinct = {value for value in values if value is not None}
+    comparable = len(distinct) > 1 and GRID_METRICS[metric].higher_is_better
+    return max(distinct) if comparable else math.nan
+
+
+def group_table(models: Models) -> Table:
+    """Returns metrics of each group of the tasks that all models share, beside the rules."""
+    shared = next(iter(models.values())).result
+    rows: list[Row] = []
+    for group in shared.groups:
+        rows += [*_group_rows(group, models, shared.group_rules.get(group, {})), RULE]
+    return Table(
+        f"By group of tasks, at the best epoch, on the {side_of(models)}",
+        ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
+        rows,
+        _explain_shares(models),
+    )
+
+
+def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
+    """Returns the mean over tasks before and after a fine-tuning, then the tasks by their gain."""
+    before, after = metrics.before, metrics.result
+    assert before is not None
+    tasks = [(task, had, after.by_task[task]) for task, had in before.by_task.items()]
+
+    def rank(row: tuple[str, TaskFigures, TaskFigures]) -> list[float]:
+        _, had, has = row
+        return [getattr(had, key) - getattr(has, key) for key in FINE_TUNING]
+
+    rows = [
+        [task, str(has.pairs), *(_change(had, has, key) for key in FINE_TUNING)]
+        for task, had, has in [
+            ("mean of the tasks", before.mean_of_tasks, after.mean_of_tasks),
+            *sorted(tasks, key=rank),
+        ]
+    ]
+    return Table(
+        f"{name} before → after fine-tuning, on the {after.name}",
+        ["task", "pairs", *map(_short_label, FINE_TUNING)],
+        [rows[0], RULE, *rows[1:]],
+        "Solved is free-running. The first model was trained on "
+        f"{before.trained_pairs} of these {before.pairs} pairs.",
+    )
+
+
+def _change(before: TaskFigures, after: TaskFigures, key: str) -> str:
+    return f"{percent(getattr(before, key))} → {percent(getattr(after, key))}"
+
+
+def epoch_line(epoch: Epoch) -> str:
+    """Returns the progress line of an epoch; its ETA assumes that all planned steps are made."""
+    planned = epoch.epoch * epoch.planned_steps / epoch.step
+    left = (planned - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
+    epochs = math.ceil(planned)
+    return (
+        f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}  {epoch_figures(epoch)}"
+        f"  {epoch.samples_per_second:.1f} samples/s  ETA {duration(left)}"
+    )
+
+
+def epoch_figures(epoch: Epoch) -> str:
+    """Returns the main figures of an epoch, in at most 80 characters."""
+    measured = epoch.validation
+    return (
+        f"loss {epoch.train_loss:.4f}"
+        f"  solved {100 * measured['solve_rate']:.2f} %"
+        f"  grid {100 * measured['grid_accuracy']:.2f} %"
+        f"  cell {100 * measured['cell_accuracy']:.2f} %"
+        f"  objective {measured[OBJECTIVE]:.4f}"
+    )
+
+
+def _best_values(rules: RuleMetrics, metrics: Iterable[str]) -> dict[str, float]:
+    """Returns the value of the best rule on each metric that has one."""
+    best = {metric: best_rule(rules, metric) for metric in metrics}
+    return {metric: rule[1] for metric, rule in best.items() if rule}
+
+
+def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
+    """Returns distinct metrics of the rules by the end of their labels: the model, or nothing."""
+    distinct: dict[str, RuleMetrics] = {}
+    for name, model in models.items():
+        if (rules := model.result.rules) and rules not in distinct.values():
+            distinct[name] = rules
+    return {f" ({name})" if len(distinct) > 1 else "": rules for name, rules in distinct.items()}
+
+
+def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:
+    """Yields a row for each model, then for each rule; the first one names the group."""
+    figures = {_label(name, model): model.result.groups[group] for name, model in models.items()}
+    label, grids = group, str(next(iter(figures.values())).grids)
+    for name, own in figures.items():
+        shades = {"solve_rate": own.metrics["solve_rate"]}
+        cells = (
+            _with_skill(own.metrics[key], rules, key, shade=shades.get(key))
+            for key in GROUP_METRICS
+        )
+        yield [label, name, grids, *cells]
+        label = ""
+    for rule, metrics in rules.items():
+        yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_METRICS)]
+
+
+def _with_skill(
+    value: float | None, rules: RuleMetrics, metric: str, look: str = "", shade: float | None = None
+) -> Cell:
+    """Returns a share as a percentage, with its skill over the best rule."""
+    over = skill(value, rules, metric)
+    return Cell(percent(value), "" if over is None else f"{over:+.3f}", look, shade)

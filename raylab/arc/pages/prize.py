@@ -1,0 +1,169 @@
+"""Scores of an evaluation: means by generation, and ARC Prize's scores with their page.
+
+ARC Prize counts two attempts; raylab's come from votes over views, after test-time training if that
+is configured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from raylab.arc.config.sections import ScoringConfig
+from raylab.arc.grid_metrics import ATTEMPTS, RULES, label_of
+from raylab.arc.pages.models import rule_label
+from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
+from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
+from raylab.benchmark.pages.diagnosis import verdict_sections
+from raylab.core.page.charts import learning_curves
+from raylab.core.page.page import Page, Section, block, provenance
+from raylab.core.page.table import Column, Row, Table, percent
+from raylab.core.printable import pluralize
+from raylab.core.runs.run import Run
+
+SHOWN_GRIDS = 2000
+"""Grids above which the pictures leave out models, which keeps the page at some 10 megabytes."""
+Scores = Mapping[str, Mapping[str, PrizeScore]]
+"""Scores by model or rule and generation."""
+
+
+def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
+    """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
+    rules = {rule_label(rule): scores for rule, scores in metrics.rules.items()}
+    return Table(
+        f"Mean {scoring.metric} of a {scoring.unit}{_seen_tasks(metrics)}",
+        ["model", *next(iter(metrics.models.values()), {})],
+        [
+            [name, *map(percent, scores.values())]
+            for name, scores in {**metrics.models, **rules}.items()
+        ],
+    )
+
+
+def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Page:
+    """Returns the report of a run.
+
+    Args:
+        run: The run.
+        metrics: Its scores; at least one model has one.
+        attempts: The attempts at test inputs, in the order shown.
+    """
+    sections = [
+        Section("scores", "Scores", [prize_table(metrics)]),
+        *_votes(metrics),
+        *verdict_sections(run),
+        *_attempts(metrics, attempts),
+        provenance(str(run), run.record),
+    ]
+    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+
+
+def _votes(metrics: EvaluationMetrics) -> Iterator[Section]:
+    histories = {
+        f"{name} on {generation}": [point.model_dump() for point in score.curve]
+        for name, generation, score in _flatten(metrics.prize)
+        if score.curve[1:]
+    }
+    if histories:
+        drawn = [
+            learning_curves(histories, key, label_of(key), f"votes-{key}", "views")
+            for key in ATTEMPTS
+        ]
+        caption = "The score by the number of views that vote; fewer are the first of more."
+        yield Section("votes", "Votes", [block("charts", drawn, caption)])
+
+
+def _attempts(metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Iterator[Section]:
+    """Yields the pictures of all attempts of the best models."""
+    if not attempts:
+        return
+
+    def rank(model: str) -> float:
+        return -max(score.two_attempts for score in metrics.prize[model].values())
+
+    # Beside input and target, each model has two grids.
+    room = (SHOWN_GRIDS // len(attempts) - 2) // 2
+    models = sorted(metrics.prize, key=rank)[: max(1, min(room, SHOWN_MODELS))]
+    shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
+    solved = sum(any(own.solved for own in example.predictions.values()) for example in attempts)
+    inputs = pluralize(len(attempts), "test input")
+    title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
+    yield Section("tasks", title, picture_blocks(attempts, shown))
+
+
+def prize_table(metrics: EvaluationMetrics) -> Table:
+    """Returns the scores as ARC Prize counts them, with and without training on the tasks."""
+    scores = _flatten(metrics.prize)
+    trained = [score.trained for *_, score in scores if score.trained]
+    before = any(training.before for training in trained)
+    columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
+    columns += [Column("test outputs", page_only=True), "attempt 1", "two attempts"]
+    columns += ["before, attempt 1", "before, two"] if before else []
+    work = ["training steps", "training seconds"] if trained else []
+    work += ["sizes by rule", "answer seconds"]
+    columns += [Column(label, page_only=True) for label in work]
+    rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
+    return Table(
+        f"Scores as ARC Prize counts them{_seen_tasks(metrics)}",
+        columns,
+        [
+            [*names, *_cells(score, before, bool(trained))]
+            for *names, score in [*scores, *_flatten(rules)]
+        ],
+        "The mean over tasks of the share of a task's test outputs that is solved, ± its standard "
+        "error; steps and seconds are means too. No test output is read before the scores.",
+    )
+
+
+def _cells(score: PrizeScore, before: bool, trained: bool) -> Row:
+    errors, training = score.errors, score.trained
+    first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
+    cells = [
+        f"{score.tasks:,}",
+        f"{score.outputs:,}",
+        _with_error(score.first_attempt, first),
+        _with_error(score.two_attempts, two),
+    ]
+    if before:
+        had = training and training.before
+        cells += [percent(had.first_attempt), percent(had.two_attempts)] if had else ["-", "-"]
+    if trained:
+        cells += [f"{training.steps:.0f}", f"{training.seconds:.1f}"] if training else ["-", "-"]
+    seconds = "-" if score.seconds is None else f"{score.seconds:.2f}"
+    return [*cells, percent(score.sizes_by_rule), seconds]
+
+
+def _with_error(value: float, error: float | None) -> str:
+    return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
+
+
+def _seen_tasks(metrics: EvaluationMetrics) -> str:
+    return "" if metrics.by == "task" else ", on new pairs of tasks that were seen"
+
+
+def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
+    name, generation, best = max(_flatten(metrics.prize), key=lambda row: row[2].two_attempts)
+    yield (
+        f"{name} scores {percent(best.two_attempts)} with two attempts and "
+        f"{percent(best.first_attempt)} with the first alone, on {pluralize(best.tasks, 'task')} "
+        f"with {pluralize(best.outputs, 'test output')} ({generation})."
+    )
+    if best.trained is not None and best.trained.before is not None:
+        before = percent(best.trained.before.two_attempts)
+        yield f"Without training on the demonstrations it scores {before}."
+    rules = [
+        (score.two_attempts, RULES.get(rule, rule))
+        for rule, scored, score in _flatten(metrics.prize_rules)
+        if scored == generation
+    ]
+    if rules:
+        share, rule = max(rules)
+        yield f"The best rule that learns nothing, {rule}, scores {percent(share)}."
+    if metrics.by == "pair":
+        yield "The tasks were trained on, with other pairs than these."
+
+
+def _flatten(scores: Scores) -> list[tuple[str, str, PrizeScore]]:
+    """Returns scores with their model or rule and generation."""
+    return [
+        (name, key, score)
+        for name, generations in scores.items()
+        for key, score in generations.items()
+    ]

@@ -1,0 +1,161 @@
+"""The page of a sweep: what was searched, trials by rank, curves, the best configuration."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from raylab.arc.config.search import Domain, SearchSpace
+from raylab.arc.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
+from raylab.arc.pages.curves import curves
+from raylab.arc.sweep import SweepMetrics, show_value
+from raylab.core.page.charts import History
+from raylab.core.page.page import Block, Page, Section, block, provenance
+from raylab.core.page.table import BEST, MISSING, RULE, Cell, Column, Row, Table, percent
+from raylab.core.printable import join_names, pluralize
+from raylab.core.runs.run_record import RunRecord
+
+PAGE_ONLY = ("skill", "epochs", "parameters")
+"""Columns that do not fit a terminal of 80 columns."""
+SHOWN_TRIALS = 100
+"""Most trials in the table and in the charts, which keeps the page small."""
+
+
+def sweep_page(
+    uri: str,
+    record: RunRecord,
+    sweep: SweepMetrics,
+    histories: Mapping[str, History],
+    monitor: str,
+    best: str,
+) -> Page:
+    """Returns the page.
+
+    Args:
+        uri: The run directory.
+        record: Of the run.
+        sweep: The trials, best first, and the rules.
+        histories: Rows of the epochs by trial.
+        monitor: Name of the score.
+        best: The best configuration as YAML.
+    """
+    space = SearchSpace.model_validate(record.config["space"])
+    shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
+    # The table of trials has their values.
+    ranked = {f"rank {rank}": histories[trial] for rank, trial in enumerate(shown, 1)}
+    sections = [
+        Section("search", "What was searched", [_space_table(space, sweep)], page_only=True),
+        Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
+        Section("curves", "Learning curves", [curves(ranked, monitor)]),
+        Section("best", "Best configuration", _best(uri, best)),
+        provenance(uri, record),
+    ]
+    return Page("sweep", record.name, uri, list(_summarize(space, sweep, monitor)), sections)
+
+
+def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
+    """Returns the searched keys and values, beside those of the best trial."""
+    best = sweep.trials[0].drawn or {}
+    values = {"architecture": join_names([*space.model], 12)}
+    values |= {key: _describe(domain) for key, domain in _select_domains(space).items()}
+    return Table(
+        "Values searched, and those of the best trial",
+        ["key", Column("searched", text=True), Column("best trial", text=True)],
+        [[key, text, show_value(best.get(key, "-"))] for key, text in values.items()],
+    )
+
+
+def _select_domains(space: SearchSpace) -> dict[str, Domain]:
+    """Returns the domains of all architectures that have several values."""
+    domains = [domain for name in space.model for domain in space.domains(name).items()]
+    domains.sort(key=lambda domain: domain[0].startswith("training."))
+    return {key: domain for key, domain in domains if domain.count != 1}
+
+
+def _describe(domain: Domain) -> str:
+    if domain.choice is not None:
+        return ", ".join(map(show_value, domain.choice))
+    low, high = domain.bounds
+    return f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
+
+
+def _best(uri: str, best: str) -> list[Block]:
+    again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
+    whole = block("fold", "best.yaml", [block("code", best)])
+    return ["This command trains it in full:", block("code", again), whole]
+
+
+def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
+    """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
+    label = label_of(monitor)
+    notes = f"Solved (free-running) and {label}, in [0, 1], of each trial at its best epoch."
+    trial, run = Column("trial", text=True), Column("id", text=True, page_only=True)
+    names = ("solved", label, "skill", "epoch", "epochs", "parameters")
+    figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
+    rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
+    if best := best_rule(sweep.rules, monitor):
+        notes += " A skill of 0 is no better than the best rule that learns nothing."
+        solved = best_rule(sweep.rules, "solve_rate")
+        free = percent(None if solved is None else solved[1])
+        rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5]]
+    if len(sweep.trials) > SHOWN_TRIALS:
+        notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)} trials."
+    return Table(
+        f"Trials by {label} at their best epoch, on the validation tasks",
+        ["rank", trial, *figures, run],
+        rows,
+        notes,
+    )
+
+
+def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
+    trial = sweep.trials[place]
+    if (trained := trial.trained) is None:
+        reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
+        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.id]
+    over = skill(trained.score, sweep.rules, monitor)
+    is_best = place == 0 and _stands_out(sweep, monitor)
+    return [
+        str(place + 1),
+        trial.description,
+        percent(trained.solve_rate),
+        Cell(f"{trained.score:.4f}", look=BEST if is_best else ""),
+        "-" if over is None else f"{over:+.3f}",
+        str(trained.epoch),
+        str(trained.epochs),
+        f"{trained.parameters:,}",
+        trial.id,
+    ]
+
+
+def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
+    """Returns True if the first trial has learnt anything: it beats 0 and the best rule."""
+    trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
+    assert trained is not None
+    return trained.score != worst(monitor) and (rule is None or trained.score > rule[1])
+
+
+def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterator[str]:
+    keys = [*dict.fromkeys(key.partition(".")[2] for key in _select_domains(space))]
+    yield (
+        f"{pluralize(len(sweep.trials), 'trial')} of {join_names([*space.model])} searched "
+        f"{join_names(keys or ['nothing but the architecture'], 12)}."
+    )
+    best = sweep.trials[0]
+    assert best.trained is not None
+    first = "The best one" if _stands_out(sweep, monitor) else "No trial beats the rules: the first"
+    yield (
+        f"{first} reached a {label_of(monitor)} of {best.trained.score:.4f} at epoch "
+        f"{best.trained.epoch}: {best.description}. Free-running, it solves "
+        f"{percent(best.trained.solve_rate)} of the grids."
+    )
+    if rule := best_rule(sweep.rules, monitor):
+        yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
+    if test := sweep.test:
+        value = test.metrics[monitor.removeprefix(VALIDATION)]
+        yield (
+            f"On the test tasks, which chose nothing, it reaches a {label_of(monitor)} of "
+            f"{value:.4f} and solves {percent(test.metrics['solve_rate'])}."
+            if not test.chosen_on
+            else "The reported tasks also chose it, so its figures are too good."
+        )
+    if failed := sum(trial.trained is None for trial in sweep.trials):
+        yield f"{pluralize(failed, 'trial')} failed, for the reasons in the table."

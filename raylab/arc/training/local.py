@@ -1,0 +1,104 @@
+"""Training in the process that calls: one worker, without Ray."""
+
+import logging
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.data.sides import Sides
+from raylab.arc.device import use_share
+from raylab.arc.inputs import Inputs
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.training.experiment import build_experiment
+from raylab.arc.training.listeners import (
+    EpochListener,
+    ended_metrics,
+    epoch_listeners,
+    log_training,
+)
+from raylab.arc.training.loop import train_epochs
+from raylab.arc.training.outcome import report_training, with_test
+from raylab.core.live import progress
+from raylab.core.runs.run import Run
+from raylab.core.workers import WorkersHere
+
+NO_LISTENERS: Mapping[str, EpochListener] = {}
+
+
+def train(inputs: Inputs) -> None:
+    """Trains in this process, and prints the metrics.
+
+    Raises:
+        RaylabError: The training failed for a reason that the user can act on.
+    """
+    config = inputs.config
+    with Run.open_alone(config) as run:
+        metrics = fit(config, run, inputs.sides, inputs.start)
+        workers = WorkersHere(config.cluster)
+        report_training(config, run, with_test(config, run, metrics, inputs.sides, workers))
+
+
+def fit(
+    config: TrainConfig,
+    run: Run,
+    sides: Sides,
+    start: Checkpoint | None = None,
+    listeners: Mapping[str, EpochListener] = NO_LISTENERS,
+    threads: int | None = None,
+) -> TrainingMetrics:
+    """Trains in this process; writes and returns the metrics of the run.
+
+    A run without epochs left is not trained again. A run with checkpoints continues from the latest
+    one. The run is not finished yet, because its best checkpoint is not tested.
+
+    Args:
+        config: Configuration of the training, of one worker.
+        run: Run of the training.
+        sides: Its pairs.
+        start: The weights that it starts from; None for new ones.
+        listeners: As `train_epochs` takes them, after those of every training.
+        threads: CPU threads, as `use_share` takes them.
+
+    Raises:
+        RaylabError: The training failed for a reason that the user can act on.
+    """
+    if metrics := ended_metrics(run):
+        return metrics
+    device = use_share(config.cluster, threads)
+    _quieten_lightning()
+
+    with epoch_listeners(config.tracking, run) as own, progress(), _interrupts():
+        return train_epochs(
+            config.training,
+            run,
+            build_experiment(config, sides, start, run_id=run.id),
+            listeners={**own, **listeners},
+            tell=partial(log_training, run),
+            accelerator=device.type,
+            devices=1,
+            # Lightning would take the variables of a batch system for a request of many workers.
+            plugins=[LightningEnvironment()],
+        )
+
+
+def _quieten_lightning() -> None:
+    """Silences Lightning's hints about devices and loaders."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+
+
+@contextmanager
+def _interrupts() -> Generator[None]:
+    """Raises KeyboardInterrupt in place of Lightning's exits on SIGINT and SIGTERM."""
+    try:
+        yield
+    except SystemExit as ended:
+        if isinstance(ended, SIGTERMException) or isinstance(ended.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise

@@ -1,0 +1,115 @@
+"""The diagnosis of a benchmark from the responses of models, in one record."""
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import pandas as pd
+
+from raylab.benchmark.checks.differences import Differences, compare_models
+from raylab.benchmark.checks.embeddings import Diversity
+from raylab.benchmark.checks.items import judge_items
+from raylab.benchmark.checks.noise import Noise, measure_noise
+from raylab.benchmark.checks.responses import Responses
+from raylab.benchmark.checks.stability import (
+    PriorAgreement,
+    Stability,
+    compare_with_priors,
+    measure_stability,
+)
+from raylab.benchmark.checks.suspects import Suspect, find_suspects
+from raylab.benchmark.checks.two_parameter import fit_two_parameter
+from raylab.core.runs.records import Record
+
+ITEMS = "items.parquet"
+"""Name of the table of items in a run directory."""
+LISTED_SUSPECTS = 1000
+"""Most suspects in a record; the table of items has all."""
+
+
+class Diagnosis(Record):
+    """The diagnosis of a benchmark from the responses of models to its items."""
+
+    file: ClassVar[str] = "diagnosis.json"
+
+    models: int
+    items: int
+    responses: int
+    left_out: Mapping[str, int]
+    """Numbers of responses and files that do not count, by reason."""
+    differences: Differences
+    noise: Noise
+    stability: Stability
+    suspects: tuple[Suspect, ...]
+    """Items that may spoil the benchmark, the worst first, at most 1,000."""
+    suspect_items: int
+    """Number of all such items."""
+    two_parameter: str
+    """The two-parameter model in words, or the reason why it was not fitted."""
+    priors: tuple[PriorAgreement, ...]
+    diversity: Diversity | None
+    """None without an embedding model."""
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Sentences on the differences between models, the sources of noise, and suspect items."""
+        return self.differences.sentence, self.noise.sentence, self._spoilt
+
+    @property
+    def _spoilt(self) -> str:
+        if not self.suspects:
+            return f"None of the {self.items:,} items is suspect."
+        worst = self.suspects[0]
+        return (
+            f"{self.suspect_items:,} of the {self.items:,} items are suspect; the worst is "
+            f"{worst.item}. {worst.reasons[0].sentence}"
+        )
+
+
+class Diagnosed(NamedTuple):
+    """A diagnosis and the table of items behind it."""
+
+    diagnosis: Diagnosis
+    items: pd.DataFrame
+    """A row per item, with the columns of `judge_items` and `reasons`, and with enough models those
+    of `TwoParameter.items` with the prefix `two_parameter_`."""
+
+
+def diagnose(
+    responses: Responses,
+    priors: Mapping[str, Responses] | None = None,
+    diversity: Diversity | None = None,
+) -> Diagnosed:
+    """Computes every figure of a benchmark's responses.
+
+    Args:
+        responses: The responses to its items.
+        priors: The responses to earlier benchmarks, by location.
+        diversity: The figures of items' texts, if they were embedded.
+    """
+    matrix = responses.matrix
+    judged, fitted = judge_items(matrix), fit_two_parameter(matrix)
+    suspects = find_suspects(matrix, judged, responses.items)
+    reasons = {
+        suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
+        for suspect in suspects
+    }
+    diagnosis = Diagnosis(
+        models=len(matrix.models),
+        items=len(matrix.items),
+        responses=len(responses.table),
+        left_out=responses.left_out,
+        differences=compare_models(matrix),
+        noise=measure_noise(responses),
+        stability=measure_stability(matrix),
+        suspects=suspects[:LISTED_SUSPECTS],
+        suspect_items=len(suspects),
+        two_parameter=fitted.sentence,
+        priors=compare_with_priors(
+            matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
+        ),
+        diversity=diversity,
+    )
+    table = judged.assign(reasons=[reasons.get(item, "") for item in judged.index])
+    if not fitted.reason:
+        table = table.join(fitted.items.set_index("item").add_prefix("two_parameter_"))
+    return Diagnosed(diagnosis, table)

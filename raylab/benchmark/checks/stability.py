@@ -1,0 +1,433 @@
+"""Stability: how well a benchmark ranks models, how few items suffice, and what headroom is left.
+
+Tau is the expected Kendall's tau between the rankings of these models by two halves of the items.
+Two models that measure z standard errors apart add 4 Phi(|z|) - 3 to it, without bias: given z,
+both halves agree if the difference between them, which is independent of z, is smaller. The
+interval contains the true differences under which the measured statistic is not unusual (Neyman's
+construction). True differences are the measured ones, shrunk as by Breiman's garrote (Technometrics
+37, 1995): small ones vanish first, because noise explains them. Noise is drawn by group, as items
+vary together. Two sets of items rank two models with a true difference of z standard errors alike
+with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr
+
+from raylab.benchmark.checks.figures import (
+    LEVEL,
+    BenchmarkFigure,
+    make_figure,
+    missing_figure,
+    points,
+)
+from raylab.benchmark.checks.items import agreement_with_rest
+from raylab.benchmark.checks.noise import estimate_components
+from raylab.benchmark.checks.responses import Array, Matrix
+from raylab.benchmark.figures.intervals import maximum, search_ends
+from raylab.core.printable import pluralize
+from raylab.core.runs.records import Part
+from raylab.core.stats import proportion
+
+DRAWS = 400
+PAIRS = 1500
+"""Most pairs of models that tau is computed over."""
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Numbers of items on the curve, as shares of all items."""
+LEAST_ITEMS = 20
+MULTIPLES = (0.01, 100.0, 100)
+"""Least and greatest multiple of the measured differences on the curve, and their number."""
+MOST_TIES = 0.9
+NEARLY_ALL = 0.95
+"""Mean score from which nearly all models get an item right."""
+LEAST_WRONG = 5
+"""Right and wrong items that the best model needs for an interval."""
+TAU = 0.95
+"""Agreement with the whole benchmark that a short form keeps."""
+FORM_MODELS = 12
+"""Fewest models for a short form: in a half of five models, one swap is tau 0.8."""
+SIZES = 40
+"""Number of sizes of a short form that are tried."""
+SUBSETS = 100
+"""Random sets of items per figure."""
+TINY = 1e-9
+PRIOR_MODELS = 5
+SEED = 20_261
+
+
+class TauPoint(Part):
+    """Tau for a number of items."""
+
+    items: int
+    tau: float
+    interval: tuple[float, float]
+
+
+class ShortForm(Part):
+    """The fewest items that rank half of the models as all items do, tried on the other half."""
+
+    size: BenchmarkFigure
+    """Number of items, chosen for a Kendall's tau-b of at least 0.95 with the whole benchmark."""
+    tau: BenchmarkFigure
+    """Their tau on the other models."""
+    random_tau: BenchmarkFigure
+    """Mean tau of random subsets of the same size on the other models, and their 95 % range."""
+    items: tuple[str, ...]
+    """Names, the most discriminating first; none if there is no short form."""
+    chosen_on: tuple[str, ...]
+    """Models that the items were chosen on."""
+
+
+class Stability(Part):
+    """The stability of the ranking, and the headroom of the benchmark."""
+
+    tau: BenchmarkFigure
+    """Expected Kendall's tau between the rankings by two halves of the items."""
+    curve: tuple[TauPoint, ...]
+    """Tau between two sets by the number of items in each; extrapolated beyond half."""
+    alpha: BenchmarkFigure
+    """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
+    split_half: BenchmarkFigure
+    """Mean correlation of random halves, extended to all items (Spearman and Brown)."""
+    saturated: BenchmarkFigure
+    """Share of items whose mean score over models is 0.95 or more."""
+    headroom: BenchmarkFigure
+    """1 minus the mean of the best model."""
+    short_form: ShortForm
+
+    @property
+    def sentence(self) -> str:
+        """The stability in words."""
+        return f"{self.tau.sentence} {self.headroom.sentence} {self.short_form.size.sentence}"
+
+
+class PriorAgreement(Part):
+    """The agreement of an earlier benchmark with this one."""
+
+    name: str
+    models: int
+    """Number of models that both have."""
+    tau: BenchmarkFigure
+    """Kendall's tau-b between the rankings of these models."""
+    common_items: int
+    overlap: float
+    """Share of this benchmark's items that are in the earlier one too."""
+
+    @property
+    def sentence(self) -> str:
+        """The agreement in words."""
+        return (
+            f"{self.tau.sentence} {pluralize(self.common_items, 'item')} of this benchmark "
+            f"({100 * self.overlap:.0f} %) are in {self.name} too."
+        )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Means of models over items, and their covariance over the choice of items."""
+
+    means: Array
+    """(models,)."""
+    covariance: Array
+    """(models, models), of the means."""
+    groups: int
+    """Number of groups of items."""
+
+    @property
+    def reason(self) -> str:
+        """The reason why there are too few items for a covariance; empty if there is none."""
+        few = self.groups < LEAST_ITEMS
+        return f"there are {self.groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
+
+    def noise(self, seed: int = 0) -> Array:
+        """Returns (draws, models) normal errors of the means."""
+        random = np.random.default_rng((SEED, seed))
+        centre = np.zeros(len(self.means))
+        return random.multivariate_normal(centre, self.covariance, DRAWS, method="eigh")
+
+
+def measure_stability(matrix: Matrix) -> Stability:
+    """Measures the stability of the ranking of the models, and the headroom.
+
+    Args:
+        matrix: Scores of models on items.
+    """
+    sample = _sample(matrix)
+    tau, curve = _tau(matrix, sample)
+    return Stability(
+        tau=tau,
+        curve=curve,
+        alpha=_alpha(matrix),
+        split_half=_split_half(matrix),
+        saturated=_count_easy(matrix),
+        headroom=_headroom(matrix, sample),
+        short_form=_short_form(matrix),
+    )
+
+
+def _sample(matrix: Matrix) -> _Sample:
+    weights = ~np.isnan(matrix.scores) * matrix.weights
+    means = matrix.means
+    errors = np.nan_to_num(matrix.scores - means[:, None]) * weights
+    order = np.argsort(matrix.groups, kind="stable")
+    starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
+    sums = np.add.reduceat((errors / weights.sum(axis=1)[:, None])[:, order], starts, axis=1)
+    groups = len(starts)
+    return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)
+
+
+def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoint, ...]]:
+    name = "The stability of the ranking"
+    first, second, errors = _pairs(sample)
+    if len(matrix.models) < 2 or sample.reason or not len(errors):
+        alike = "the models answer all items alike" if len(matrix.models) > 1 else ""
+        return missing_figure(name, sample.reason or alike or "it needs two models"), ()
+    gaps = (sample.means[first] - sample.means[second]) / errors
+    noise = sample.noise()
+    moves = (noise[:, first] - noise[:, second]) / errors
+    measured = float(_halves_tau(gaps))
+    ties = {share: _ties(matrix, (first, second), share) for share in SHARES}
+
+    def expect(true: Array, share: float = 0.5) -> float:
+        net = float(((2 * ndtr(np.sqrt(share) * true) - 1) ** 2).mean())
+        return min(net / (1 - ties[share]), 1.0)
+
+    ends = search_ends(
+        measured,
+        lambda multiple: expect(_shrink(gaps, multiple)),
+        lambda multiple: _halves_tau(_shrink(gaps, multiple) + moves),
+    )
+    low, middle, high = (expect(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3)
+    curve = tuple(_curve(len(matrix.items), gaps, expect, (low, middle, high)))
+    value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
+    sentence = (
+        f"Two halves of the {pluralize(len(matrix.items), 'item')} rank {50 * (1 + value):.0f} % "
+        "of the pairs of models alike."
+    )
+    return make_figure(value, (min(low, value), max(high, value)), sentence), curve
+
+
+def _curve(
+    size: int, gaps: Array, expect: Callable[[Array, float], float], ends: tuple[float, ...]
+) -> Iterator[TauPoint]:
+    """Yields tau by numbers of items, for the multiples of the gaps that give these ends."""
+    grid = np.append(0.0, np.geomspace(*MULTIPLES))
+    halves = [expect(multiple * gaps, 0.5) for multiple in grid]
+    multiples = np.interp(ends, halves, grid)
+    for share in SHARES:
+        if items := round(share * size):
+            low, middle, high = (expect(multiple * gaps, share) for multiple in multiples)
+            yield TauPoint(items=items, tau=middle, interval=(low, high))
+
+
+def _pairs(sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Returns the models of pairs, and the standard errors > 0 of their differences.
+
+    Of many pairs it takes evenly spaced ones in the order of their differences in standard errors.
+    """
+    first, second = np.triu_indices(len(sample.means), 1)
+    own = np.diag(sample.covariance)
+    variances = own[first] + own[second] - 2 * sample.covariance[first, second]
+    used = np.flatnonzero(variances > TINY * max(own.max(), TINY))
+    first, second, errors = first[used], second[used], np.sqrt(variances[used])
+    order = np.argsort(np.abs(sample.means[first] - sample.means[second]) / errors)
+    step = max(1, len(order) // PAIRS)
+    chosen = order[step // 2 :: step]
+    return first[chosen], second[chosen], errors[chosen]
+
+
+def _shrink(gaps: Array, multiple: float) -> Array:
+    """Returns (pairs,) true differences: 0 at a multiple of 0, as measured at 1."""
+    if multiple > 1:
+        return multiple * gaps
+    least = 1 / max(multiple, TINY) - 1
+    return gaps * np.maximum(0.0, 1 - least / np.maximum(gaps**2, TINY))
+
+
+def _halves_tau(gaps: Array) -> Array:
+    """Returns the unbiased tau of halves from (..., pairs) differences in standard errors."""
+    return np.asarray((4 * ndtr(np.abs(gaps)) - 3).mean(axis=-1))
+
+
+def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) -> float:
+    """Returns the share of pairs that random subsets of this share of items leave tied."""
+    size = max(1, round(share * len(matrix.items)))
+    means = _means(matrix, _draw_sets(len(matrix.items), size))
+    return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MOST_TIES)
+
+
+def _draw_sets(items: int, size: int) -> Array:
+    """Returns (items, SUBSETS) random sets of a size: 1 for items in the set, else 0."""
+    orders = np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
+    return (orders < size).astype(float)
+
+
+def _means(matrix: Matrix, sets: Array) -> Array:
+    """Returns (models, sets) weighted means over sets of items, 0 for a model without one."""
+    weights = ~np.isnan(matrix.scores) * matrix.weights
+    totals = weights @ sets
+    sums = (np.nan_to_num(matrix.scores) * weights) @ sets
+    return sums / np.where(totals > 0, totals, np.inf)
+
+
+def _alpha(matrix: Matrix) -> BenchmarkFigure:
+    name, present = "The reliability (alpha)", ~np.isnan(matrix.scores)
+    models, items = present.shape
+    if models < 2 or items < 2:
+        return missing_figure(name, "it needs two models and two items")
+    filled = np.nan_to_num(matrix.scores)[None]
+    cells = present[None].astype(float), filled, filled**2
+    spread, _, residual = estimate_components(cells, ["models", "items"]).tolist()
+    noise = residual * float((1 / present.sum(axis=1)).mean())
+    freedom = int(present.sum()) - models - items + 1
+    if freedom < 1 or min(spread + noise, noise) < TINY**2:
+        return missing_figure(name, "the models do not differ, or differ alike on every item")
+    ratio = noise / (spread + noise)
+    low, high = 1 - ratio * stats.f.ppf((1 - LEVEL / 2, LEVEL / 2), models - 1, freedom)
+    sentence = (
+        f"Reliability is {1 - ratio:.2f}: "
+        f"{100 * max(1 - ratio, 0.0):.0f} % of the differences between models' means do not come "
+        "from the choice of items."
+    )
+    return make_figure(1 - ratio, (float(low), float(high)), sentence)
+
+
+def _split_half(matrix: Matrix) -> BenchmarkFigure:
+    name, (models, items) = "The reliability (split halves)", matrix.scores.shape
+    if models < 3 or items < 2:
+        return missing_figure(name, "it needs three models and two items")
+    sets = _draw_sets(items, items // 2)
+    halves = [_means(matrix, half) for half in (sets, 1 - sets)]
+    if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
+        return missing_figure(name, "some halves of the items tell no models apart")
+    first, second = ((half - half.mean(axis=0)) / half.std(axis=0) for half in halves)
+    correlation = float((first * second).mean())
+    value = 2 * correlation / (1 + correlation)
+    sentence = f"Means over random halves of the items give a reliability of {value:.2f}."
+    return make_figure(value, None, sentence, "see alpha, which estimates the same")
+
+
+def _count_easy(matrix: Matrix) -> BenchmarkFigure:
+    ease = np.nanmean(matrix.scores, axis=0)
+    easy = int((ease >= NEARLY_ALL - TINY).sum())
+    sentence = (
+        f"{easy:,} of {pluralize(len(ease), 'item')} are answered right by nearly all models."
+    )
+    return make_figure(easy / len(ease), proportion(easy, len(ease)).interval, sentence)
+
+
+def _headroom(matrix: Matrix, sample: _Sample) -> BenchmarkFigure:
+    best = float(sample.means.max())
+    items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
+    sentence = f"The best model is {points(1 - best)} below a perfect score."
+    few = items * min(best, 1 - best) < LEAST_WRONG
+    why = f"the best model has fewer than {LEAST_WRONG} items right or wrong" if few else ""
+    if why := sample.reason or why:
+        return make_figure(1 - best, None, sentence, why)
+    low, high = maximum(sample.means, sample.noise())
+    return make_figure(1 - best, (max(1 - high, 0.0), min(1 - low, 1.0)), sentence)
+
+
+def _short_form(matrix: Matrix) -> ShortForm:
+    (models, items), random = matrix.scores.shape, np.random.default_rng(SEED)
+    if models < FORM_MODELS:
+        return _no_form(f"it needs {FORM_MODELS} models, chosen on one half and tried on the other")
+    mixed = random.permutation(models)
+    chosen, others = np.sort(mixed[: models // 2]), np.sort(mixed[models // 2 :])
+    order = np.argsort(-agreement_with_rest(matrix.scores[chosen]), kind="stable")
+    sizes = np.unique(np.geomspace(2, items, SIZES).round().astype(int))
+    forms = (np.argsort(order)[:, None] < sizes).astype(float)
+    taus = _taus(matrix, chosen, forms)
+    # All larger sizes must suffice too; the largest is the whole benchmark.
+    enough = np.minimum.accumulate(taus[::-1])[::-1][:-1] >= TAU
+    if not enough.any():
+        return _no_form("no subset ranks the models that it is chosen on as all items do")
+    size = int(sizes[enough.argmax()])
+    tau = float(_taus(matrix, others, forms)[enough.argmax()])
+    draws = _taus(matrix, others, _draw_sets(items, size))
+    low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
+    sentence = (
+        f"{pluralize(size, 'item')}, chosen on {pluralize(len(chosen), 'model')}, "
+        f"{'rank' if tau >= TAU else 'do not rank'} the others as the whole benchmark does "
+        f"(tau {tau:.2f}; random items {np.mean(draws):.2f})."
+    )
+    on_others = f"On the other {pluralize(len(others), 'model')} their tau is {tau:.2f}."
+    by_chance = f"Random subsets of the same size have tau {np.mean(draws):.2f}."
+    return ShortForm(
+        size=make_figure(size, None, sentence, "it is a choice, not an estimate"),
+        tau=make_figure(tau, None, on_others, "random subsets show the effect of chance"),
+        random_tau=make_figure(float(np.mean(draws)), (low, high), by_chance),
+        items=tuple(matrix.items[item] for item in order[:size]),
+        chosen_on=tuple(matrix.models[model] for model in chosen),
+    )
+
+
+def _no_form(reason: str) -> ShortForm:
+    figure = missing_figure("A short form", reason)
+    return ShortForm(size=figure, tau=figure, random_tau=figure, items=(), chosen_on=())
+
+
+def _taus(matrix: Matrix, models: NDArray[np.int64], sets: Array) -> Array:
+    """Returns tau-b between models' means over sets of items and over all items."""
+    whole = matrix.means[models]
+    return np.array([kendall(form, whole) for form in _means(matrix, sets)[models].T])
+
+
+def kendall(first: Array, second: Array) -> float:
+    """Returns Kendall's tau-b of (models,) values, 0 if all values of a side are tied."""
+    result: Any = stats.kendalltau(np.round(first, 12), np.round(second, 12))
+    return float(np.nan_to_num(result.statistic))
+
+
+def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[PriorAgreement, ...]:
+    """Compares the ranking and items of a benchmark with those of earlier ones.
+
+    Args:
+        matrix: Scores of models on the items of the benchmark.
+        priors: Those on earlier benchmarks, by name; models and items are matched by name.
+    """
+    agreements = list[PriorAgreement]()
+    for name, prior in priors.items():
+        models = sorted({*matrix.models} & {*prior.models})
+        items = len({*matrix.items} & {*prior.items})
+        agreements.append(
+            PriorAgreement(
+                name=name,
+                models=len(models),
+                tau=_agreement(matrix, name, prior, models),
+                common_items=items,
+                overlap=items / len(matrix.items),
+            )
+        )
+    return tuple(agreements)
+
+
+def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> BenchmarkFigure:
+    if len(models) < 2:
+        label = f"The agreement with {name}"
+        return missing_figure(label, f"{pluralize(len(models), 'model')} in common")
+    samples = [_sample(side) for side in (matrix, prior)]
+    places = [[side.models.index(model) for model in models] for side in (matrix, prior)]
+    value = kendall(*(sample.means[place] for sample, place in zip(samples, places, strict=True)))
+    sentence = (
+        f"{name} ranks the {len(models)} common models with a tau of {value:.2f} to this one."
+    )
+    few = len(models) < PRIOR_MODELS
+    why = f"an interval needs {PRIOR_MODELS} models" if few else ""
+    if why := why or samples[0].reason or samples[1].reason:
+        return make_figure(value, None, sentence, why)
+    signs = []
+    for seed, (sample, place) in enumerate(zip(samples, places, strict=True)):
+        noise, means = sample.noise(seed)[:, place], sample.means[place]
+        # The spread of measured means is that of the true means and the noise together.
+        own = 1 - float(noise.var(axis=1).mean()) / max(float(means.var()), TINY)
+        drawn = np.sqrt(max(own, 0.0)) * means + noise
+        first, second = np.triu_indices(len(models), 1)
+        signs.append(np.sign(drawn[:, first] - drawn[:, second]))
+    half = float(stats.norm.ppf(1 - LEVEL / 2) * (signs[0] * signs[1]).mean(axis=1).std())
+    return make_figure(value, (max(value - half, -1.0), min(value + half, 1.0)), sentence)

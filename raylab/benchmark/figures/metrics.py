@@ -1,0 +1,294 @@
+"""The metrics of a benchmark's quality, computed from the accuracies of models on it.
+
+A metric is a formula and an entry in `METRICS`, which measurements, tables and pages read.
+Difficulty, separability and novelty follow AutoBencher (arXiv 2407.08351), consistency follows Data
+Swarms (arXiv 2506.00741).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from raylab.benchmark.figures.intervals import Estimated, maximum, mean_deviation, mean_distance
+
+DECIMALS = 12
+"""Decimals to which tied accuracies and predictions agree."""
+RANK_TOLERANCE = 1e-10
+"""Share of the largest singular value below which others count as zero."""
+LEAST_MODELS = 6
+"""Fewest models for novelty: with fewer, a rank correlation takes too few values."""
+LEAST_TASKS = 20
+"""Fewest tasks of a model in a generation for an interval."""
+LEAST_WRONG = 5
+"""Right and wrong tasks that the best model needs for an interval."""
+TASKS_PER_CONTRAST = 3
+"""Tasks needed per difference between models, or generations of a model, in an interval."""
+NO_PRIOR = (
+    "no earlier benchmark is given: name one by prior= of a pipeline, or by "
+    "quality_eval_cfg.prior_datasets="
+)
+ALIKE = "no task tells the models or generations apart, so chance cannot be estimated"
+"""The reason why a spread has no interval if the bootstrap changes nothing."""
+
+LOGGER = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+Accuracies = Mapping[str, float] | Iterable[float]
+
+
+@dataclass(frozen=True)
+class MeanAccuracies:
+    """Accuracies in [0, 1] that the metrics are computed from.
+
+    Attributes:
+        benchmark: (models, generations).
+        priors: (models,) for each earlier benchmark.
+        tasks: Fewest tasks of a model in a generation; 0 if that is unknown.
+    """
+
+    benchmark: Array
+    priors: Sequence[Array]
+    tasks: int = 0
+
+    @property
+    def models(self) -> Array:
+        """(models,) means over the generations."""
+        return self.benchmark.mean(axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityMetric:
+    """A figure of the quality of a benchmark."""
+
+    compute: Callable[[MeanAccuracies], float]
+    why_not: Callable[[MeanAccuracies], str] = lambda _: ""
+    """Returns the reason why it cannot be computed; empty if it can."""
+    warning: Callable[[MeanAccuracies], str] = lambda _: ""
+    """Returns the reason why the computed figure is meaningless; empty if it is not."""
+    estimate: Callable[[MeanAccuracies, Array], Estimated | str] | str
+    """Returns the interval over tasks, or the reason why there is none, from accuracies and the
+    (replicates, models, generations) deviations of the replicates. A text is the reason for all
+    trees."""
+    contrasts: Callable[[int, int], int] = lambda models, generations: 0
+    """Returns the number of differences in its interval."""
+    meaning: str
+    """The meaning of the figure, for readers of the report."""
+    computation: str
+    """The formula in words."""
+
+
+def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
+    """Returns one minus the best model's accuracy, in [0, 1].
+
+    Args:
+        accuracies: Accuracy of each model, in [0, 1].
+
+    Raises:
+        ValueError: There are none, or one is outside [0, 1] or NaN.
+    """
+    return float(1.0 - _finite_array(accuracies).max())
+
+
+def compute_benchmark_separability(accuracies: Accuracies) -> float:
+    """Returns the mean absolute deviation of the models' accuracies from their mean, in [0, 0.5].
+
+    Args:
+        accuracies: Accuracy of each model, in [0, 1].
+
+    Raises:
+        ValueError: There are none, or one is outside [0, 1] or NaN.
+    """
+    array = _finite_array(accuracies)
+    return float(np.abs(array - array.mean()).mean())
+
+
+def compute_benchmark_consistency(accuracies: Mapping[Any, Iterable[float]]) -> float:
+    """Returns one minus the models' mean sample standard deviation (ddof = 1) over generations.
+
+    Args:
+        accuracies: Accuracies in [0, 1] of each model over the generations; two generations or
+            more, the same number for every model.
+
+    Returns:
+        At most 1, and at least `1 - sqrt(1 / 2)`.
+
+    Raises:
+        ValueError: There is no model, a model has fewer than two generations or another number of
+            them than the first, or an accuracy is outside [0, 1] or NaN.
+    """
+    if not accuracies:
+        raise ValueError("consistency of no models: give one model or more")
+    return float(1.0 - _rows(accuracies).std(axis=-1, ddof=1).mean())
+
+
+def compute_benchmark_novelty(
+    current: Mapping[str, float], priors: Sequence[Mapping[str, float]]
+) -> float:
+    """Returns one minus the rank correlation with the prediction from earlier benchmarks.
+
+    Ordinary least squares with intercept predicts the current accuracies from the prior ones. The
+    novelty, in [0, 1], is one minus Spearman's correlation of predictions and actual accuracies;
+    it is 1 where that is undefined because either side is constant.
+
+    Args:
+        current: Accuracy of each model on the benchmark, in [0, 1].
+        priors: A figure of each model on each earlier benchmark, of the same models, on any scale.
+
+    Raises:
+        ValueError: There are no models or no priors, the models differ, an accuracy is outside
+            [0, 1] or NaN, or a prior figure is not finite.
+    """
+    actual = _finite_array(current)
+    if not priors:
+        raise ValueError("novelty against no prior benchmark: give one or more")
+    columns = [_prior_figures(current, number, prior) for number, prior in enumerate(priors, 1)]
+    if warning := novelty_warning(len(current), len(priors)):
+        LOGGER.warning(warning)
+    return _novelty(actual, columns)
+
+
+def _prior_figures(models: Iterable[str], number: int, prior: Mapping[str, float]) -> Array:
+    """Returns the (models,) figures of a prior, in the order of the models."""
+    if difference := model_difference(models, prior):
+        raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
+    figures = {name: prior[name] for name in models}
+    return _finite_array(figures, f"figure of prior {number},", bounded=False)
+
+
+def _rows(accuracies: Mapping[Any, Iterable[float]]) -> Array:
+    """Returns (models, generations) accuracies, of two generations or more."""
+    rows = {
+        name: _finite_array(values, f"accuracy of {name!r}, generation")
+        for name, values in accuracies.items()
+    }
+    expected = len(next(iter(rows.values())))
+    for name, row in rows.items():
+        if len(row) < 2 or len(row) != expected:
+            raise ValueError(
+                f"model {name!r} has {len(row)} generations, the first model {expected}: "
+                "consistency needs two or more, the same number for every model"
+            )
+    return np.array(list(rows.values()))
+
+
+def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
+    """Names the models that a prior lacks and those it has in addition; empty if none."""
+    ours, theirs = set(current), set(prior)
+    parts = {"missing": sorted(ours - theirs), "extra": sorted(theirs - ours)}
+    return "; ".join(f"{kind} {', '.join(names)}" for kind, names in parts.items() if names)
+
+
+def novelty_warning(models: int, priors: int) -> str:
+    """Returns the warning that novelty is meaningless; empty if it is not."""
+    if priors >= models - 1:
+        return (
+            f"{priors} prior benchmarks and an intercept fit {models} models exactly, so novelty "
+            f"means nothing: it needs {priors + 2} models or more"
+        )
+    if models >= LEAST_MODELS:
+        return ""
+    return (
+        f"novelty of {models} models means nothing, because a rank correlation of so few takes few "
+        f"values: it needs {LEAST_MODELS} models or more"
+    )
+
+
+def _novelty(current: Array, earlier: Sequence[Array]) -> float:
+    """Returns the novelty of (models,) accuracies against (models,) figures of each prior."""
+    actual, priors = np.round(current, DECIMALS), np.stack(earlier, axis=-1)
+    columns = np.round(priors / np.maximum(np.abs(priors).max(axis=0), 1.0), DECIMALS)
+    columns = np.round(columns - columns.mean(axis=0), DECIMALS)
+    weights = np.linalg.pinv(columns, rcond=RANK_TOLERANCE) @ (actual - actual.mean())
+    predicted = np.round(columns @ weights + actual.mean(), DECIMALS)
+    # Spearman's correlation, 0 where it is undefined.
+    a, b = (np.asarray(rankdata(v)) - (len(v) + 1) / 2 for v in (predicted, actual))
+    spread = np.sqrt((a * a).sum() * (b * b).sum())
+    return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
+
+
+def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+    best = float(accuracies.models.max())
+    count = accuracies.tasks * accuracies.benchmark.shape[-1]
+    if count * min(best, 1 - best) < LEAST_WRONG:
+        return (
+            f"the best model is right on {count * best:.1f} of {count} tasks: an interval needs "
+            f"{LEAST_WRONG} right and {LEAST_WRONG} wrong"
+        )
+    low, high = maximum(accuracies.models, noise.mean(axis=-1))
+    return Estimated((1 - high, 1 - low))
+
+
+def _estimate_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+    return mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks) or ALIKE
+
+
+def _estimate_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+    deviation = mean_deviation(accuracies.benchmark, noise)
+    if deviation is None:
+        return ALIKE
+    low, high = deviation.interval
+    return Estimated((1 - high, 1 - low), 1 - (deviation.corrected or 0.0))
+
+
+METRICS = {
+    "difficulty": QualityMetric(
+        compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
+        estimate=_estimate_difficulty,
+        meaning="How much the best model gets wrong: 0 if one model is always right, 1 if no model "
+        "is ever right.",
+        computation="1 - the highest accuracy of a model",
+    ),
+    "separability": QualityMetric(
+        compute=lambda accuracies: compute_benchmark_separability(accuracies.models),
+        estimate=_estimate_separability,
+        contrasts=lambda models, generations: models - 1,
+        meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
+        "0.5.",
+        computation="mean over models of |accuracy - mean accuracy|",
+    ),
+    "consistency": QualityMetric(
+        compute=lambda accuracies: compute_benchmark_consistency(
+            dict(enumerate(accuracies.benchmark))
+        ),
+        why_not=lambda accuracies: (
+            "" if accuracies.benchmark.shape[-1] > 1 else "it needs two generations"
+        ),
+        estimate=_estimate_consistency,
+        contrasts=lambda models, generations: models * (generations - 1),
+        meaning="How stable a model's accuracy is across generations: 1 if it never changes. The "
+        "choice of tasks lowers it; the corrected figure is free of that bias.",
+        computation="1 - mean over models of the sample standard deviation (n - 1) over "
+        "generations",
+    ),
+    "novelty": QualityMetric(
+        compute=lambda accuracies: _novelty(accuracies.models, accuracies.priors),
+        why_not=lambda accuracies: "" if accuracies.priors else NO_PRIOR,
+        estimate="a rank correlation moves in steps, and no method that was tried gives intervals "
+        "that contain the true one often enough",
+        warning=lambda accuracies: novelty_warning(
+            accuracies.benchmark.shape[-2], len(accuracies.priors)
+        ),
+        meaning="How little earlier benchmarks predict the ranking of the models on this one: 0 if "
+        "they predict it fully, 1 if not at all.",
+        computation="1 - Spearman's rank correlation of the accuracies with their least-squares "
+        "prediction from the prior benchmarks, clamped to [0, 1]",
+    ),
+}
+"""Every metric by its name, in the order shown."""
+
+
+def _finite_array(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:
+    """Returns finite values, in [0, 1] if they are bounded; errors begin with `what`."""
+    named = accuracies if isinstance(accuracies, Mapping) else dict(enumerate(accuracies))
+    if not named:
+        raise ValueError("no accuracies: give one model or more")
+    for name, value in named.items():
+        if not np.isfinite(value) or (bounded and not 0.0 <= value <= 1.0):
+            allowed = "in [0, 1]" if bounded else "finite"
+            raise ValueError(f"{what} {name!r} is {value}, not {allowed}")
+    return np.array(list(named.values()), float)

@@ -1,0 +1,58 @@
+"""The record of a benchmark's quality: `quality.json`."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from raylab.benchmark.config import Layout
+from raylab.core.runs.records import Figure, Part, Record
+
+QUALITY = "quality.json"
+
+
+class BenchmarkFigure(Figure):
+    """A figure of a benchmark and what it says."""
+
+    corrected: float | None = None
+    """The value without the bias from the choice of tasks, where that is known. The interval lies
+    around it and may exclude the value."""
+    sentence: str = ""
+    """What the figure says, for readers who do not know the statistics."""
+
+
+class FileCounts(Part):
+    """Numbers of score files that were opened, and of those among them that cannot be used."""
+
+    read: int
+    skipped: int
+
+
+class SkippedFile(Part):
+    """A score file that cannot be used, and the reason."""
+
+    path: str
+    reason: str
+
+
+class Quality(Record):
+    """The content of `quality.json`: the quality of a score tree; accuracies are in [0, 1]."""
+
+    file: ClassVar[str] = QUALITY
+
+    figures: Mapping[str, BenchmarkFigure]
+    """By metric, in the order of `raylab.benchmark.figures.metrics.METRICS`."""
+    models: Mapping[str, float] = {}
+    """Accuracy of each model, the mean over its generations."""
+    file_counts: Mapping[str, int] = {}
+    """Number of usable files of each model; of items where the layout is `NAMED`."""
+    generations: Mapping[str, Mapping[str, float]] = {}
+    """Accuracies by model and generation; empty for a tree without generations."""
+    priors: Mapping[str, Mapping[str, float]] = {}
+    """Accuracies of the models on each earlier benchmark, by its location."""
+    layout: Layout
+    layout_reason: str
+    files: FileCounts
+    """Counts over the trees of the benchmark and its priors; of scores of items where the layout
+    is `NAMED`."""
+    skipped: tuple[SkippedFile, ...] = ()
+    """The first 1000 files and directories that cannot be used."""
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,147 @@
+"""The scores of trees: read from the headers of logs, and summed by model and generation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from raylab.benchmark.figures.intervals import draw_weights
+from raylab.benchmark.figures.record import SkippedFile
+from raylab.benchmark.logs.trees import (
+    DirectoryError,
+    ScoreTree,
+    Source,
+    lasting_fault,
+    open_source,
+)
+from raylab.core.errors import DataError
+from raylab.core.runs.eval_logs import PREFIX, read_score
+
+CHUNK = 1024
+"""Items whose weights are added at once."""
+COLUMNS = ("model", "generation", "item", "score", "weight")
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a tree.
+
+    Attributes:
+        tree: The tree.
+        table: A row for each score that counts, with the `COLUMNS`: an item is a log, by its path
+            below its model and generation, or an item of a `NAMED` tree; `score` lies in [0, 1].
+        skipped: What does not count, by model.
+    """
+
+    tree: ScoreTree
+    table: pd.DataFrame
+    skipped: Mapping[str, Sequence[SkippedFile]]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of scores by unit, a model in a generation.
+
+    Attributes:
+        units: Models and generations, sorted.
+        counts: (units,) numbers of items.
+        means: (units,) weighted mean scores, each item counting once.
+        weighted: (replicates, units) sums of bootstrap weight times item's weight times score.
+        weights: (replicates, units) sums of bootstrap weight times item's weight.
+    """
+
+    units: pd.MultiIndex
+    counts: Array
+    means: Array
+    weighted: Array
+    weights: Array
+
+
+def read_accuracies(
+    sources: Sequence[Source], metric: str = "accuracy", scorer: str | None = None
+) -> list[float | str]:
+    """Returns the accuracy of each log, or the reason why it has none.
+
+    Args:
+        sources: Logs to read.
+        metric: Metric to read, as `read_score` does.
+        scorer: Score to read, as `read_score` does.
+
+    Raises:
+        DataError: A directory is missing on the machine where this runs.
+        OSError: A file cannot be read for the moment.
+    """
+    accuracies = list[float | str]()
+    for source in sources:
+        try:
+            with open_source(source, PREFIX) as file:
+                accuracies.append(read_score(file, source.name, metric, scorer))
+        except DirectoryError:
+            raise
+        except DataError as error:
+            accuracies.append(str(error))
+        except OSError as error:
+            accuracies.append(lasting_fault(error))
+    return accuracies
+
+
+def collect_scores(tree: ScoreTree, accuracies: Sequence[float | str]) -> Scores:
+    """Returns the scores of a tree with directories of models.
+
+    Args:
+        tree: The tree.
+        accuracies: What `read_accuracies` returned for its logs.
+    """
+    rows = list[tuple[str, str, str, float, float]]()
+    skipped: dict[str, list[SkippedFile]] = {model: [] for model in tree.models}
+    for source, result in (*zip(tree.logs, accuracies, strict=True), *tree.faults):
+        if isinstance(result, str):
+            path = f"{source.top.path}/{source.name}"
+            skipped[source.model].append(SkippedFile(path=path, reason=result))
+        else:
+            rows.append((source.model, source.generation, source.name, result, 1.0))
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"score": float, "weight": float})
+    return Scores(tree, table, skipped)
+
+
+def add_up(table: pd.DataFrame, replicates: int) -> Sums:
+    """Sums scores by model and generation, and resamples the items.
+
+    An item has the same bootstrap weights in all models and generations, drawn from its name.
+    Several scores of an item in a unit, such as those of epochs, are averaged.
+
+    Args:
+        table: Scores, with the columns of `Scores.table`.
+        replicates: Bootstrap replicates.
+    """
+    # pandas declares these types too widely.
+    cells: Any = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
+    weight: Any = table.drop_duplicates("item").set_index("item")["weight"]
+    codes, names = pd.factorize(cells.index.get_level_values("item"))
+    unit_codes, units = pd.factorize(cells.index.droplevel("item"))
+    shares = weight.reindex(names).to_numpy(float)[codes]
+    values = shares * cells.to_numpy(float)
+    size = len(units)
+    totals = [np.bincount(unit_codes, each, size) for each in (values, shares)]
+    matrices = [
+        csc_array((each, (unit_codes, codes)), (size, len(names))) for each in (values, shares)
+    ]
+    drawn = np.zeros((2, size, replicates))
+    for start in range(0, len(names) if replicates else 0, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        weights = draw_weights([f"0/{name}" for name in names[chunk]], replicates)
+        for sums, matrix in zip(drawn, matrices, strict=True):
+            sums += matrix[:, chunk] @ weights
+    return Sums(
+        units=pd.MultiIndex.from_tuples(units, names=["model", "generation"]),
+        counts=np.bincount(unit_codes, minlength=size).astype(float),
+        means=totals[0] / totals[1],
+        weighted=drawn[0].T,
+        weights=drawn[1].T,
+    )

@@ -1,0 +1,1 @@
+"""The sections and the page of a judged benchmark."""

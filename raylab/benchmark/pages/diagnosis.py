@@ -1,0 +1,353 @@
+"""The diagnosis of a benchmark: its lines in the terminal, and its page."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.ticker import PercentFormatter
+
+from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosed, Diagnosis
+from raylab.benchmark.checks.differences import Difference, Differences
+from raylab.benchmark.checks.embeddings import Diversity
+from raylab.benchmark.checks.noise import Noise
+from raylab.benchmark.checks.stability import Stability
+from raylab.benchmark.checks.suspects import Suspect
+from raylab.benchmark.figures.record import BenchmarkFigure, Quality
+from raylab.benchmark.pages.quality import quality_section
+from raylab.core.log import log_line
+from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
+from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, write_page
+from raylab.core.page.table import BEST, Cell, Column, Row, Table, figure_cell, percent, shorten
+from raylab.core.printable import pluralize
+from raylab.core.runs.records import Measure
+from raylab.core.runs.run import Run
+
+DIAGNOSIS_PAGE = "diagnosis.html"
+"""The page of a diagnosis in runs whose `report.html` shows something else."""
+VALUE = Column("value and 95 % interval", text=True)
+NUMBER = Measure("", better=None, form="number")
+SHOWN_MODELS = 12
+"""Most models in the matrix of pairs: the best ones."""
+COMPARED_MODELS = 5
+"""Most models in the list of pairs in the report of a run: the best ones."""
+FIRST_SUSPECTS, SHOWN_SUSPECTS = 10, 50
+"""Most suspects in view, and with those that a click shows."""
+LONGEST_TEXT, LONGEST_ANSWER = 200, 40
+SHOWN_ANSWERS = 4
+"""Most different answers to a suspect that are shown."""
+DOTS = 5000
+"""Most sound items on the map."""
+
+
+def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:
+    """Writes the record, the table of items and the page of a diagnosis, and prints the verdict.
+
+    Args:
+        run: The run.
+        diagnosed: The diagnosis, and its table of items.
+        quality: The four figures, if the page is the run's `report.html`; without them the page is
+            `diagnosis.html`.
+    """
+    page = DIAGNOSIS_PAGE if quality is None else PAGE
+    run.write_record(diagnosed.diagnosis)
+    (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
+    write_page(run, diagnosis_page(run, diagnosed, quality), page)
+    _log(diagnosed.diagnosis)
+    for name in (ITEMS, page):
+        log_line(f"{run / name}", uri=str(run / name))
+
+
+def verdict_sections(run: Run) -> list[Section]:
+    """Returns the section of a report that links to the run's diagnosis, if there is one."""
+    diagnosis = run.read_record(Diagnosis)
+    if diagnosis is None:
+        return []
+    link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(diagnosis)}")
+    pairs = pair_table(diagnosis.differences)
+    return [Section("diagnosis", "Diagnosis", [*diagnosis.verdict, pairs, link])]
+
+
+def pair_table(differences: Differences) -> Table:
+    """Returns the differences of the best models, pair by pair, with their intervals."""
+    best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
+    return Table(
+        "Differences between models",
+        [
+            "model",
+            Column("less", text=True),
+            "points",
+            Column("95 % interval", text=True),
+            Column("real", text=True),
+        ],
+        [
+            [
+                pair.first,
+                pair.second,
+                _pair_cell(pair),
+                f"{100 * pair.interval[0]:+.1f} to {100 * pair.interval[1]:+.1f}"
+                if pair.interval
+                else Cell("-", small=pair.reason or ""),
+                "yes" if pair.apart else "not shown",
+            ]
+            for pair in differences.shown
+            if {pair.first, pair.second} <= best
+        ],
+        "Points by which a model lies above another on the items that both answered. The interval "
+        "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",
+    )
+
+
+def _log(diagnosis: Diagnosis) -> None:
+    """Logs the verdict and the numbers of responses left out."""
+    log_line(f"\ndiagnosis of {_size(diagnosis)}")
+    for sentence in diagnosis.verdict:
+        log_line(f"  {sentence}")
+    for reason, count in diagnosis.left_out.items():
+        log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
+
+
+def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
+    """Returns the page of a diagnosis, with the four figures if there are any."""
+    diagnosis, items = diagnosed
+    figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
+    differences = list(_differences(diagnosis.differences))
+    return Page(
+        "benchmark quality",
+        run.record.name,
+        str(run),
+        list(diagnosis.verdict),
+        [
+            Section("differences", "Which differences are real", differences),
+            Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
+            Section("items", "Which items are suspect", list(_items(diagnosis, items))),
+            Section(
+                "stability", "How stable the ranking is", list(_stability(diagnosis.stability))
+            ),
+            *_priors(diagnosis),
+            *_diversity(diagnosis.diversity),
+            Section("responses", "Responses", _responses(diagnosis)),
+            *figures,
+            provenance(str(run), run.record),
+        ],
+    )
+
+
+def _size(diagnosis: Diagnosis) -> str:
+    counts = {"model": diagnosis.models, "item": diagnosis.items, "response": diagnosis.responses}
+    models, items, responses = (pluralize(count, noun) for noun, count in counts.items())
+    return f"{models} on {items}, {responses}"
+
+
+def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
+    """Returns a table of figures with their intervals and sentences."""
+    return Table(
+        title,
+        ["figure", VALUE, Column("what it says", text=True)],
+        [[name, figure_cell(NUMBER, figure), figure.sentence] for name, figure in figures.items()],
+    )
+
+
+def _differences(differences: Differences) -> Iterator[Table]:
+    models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
+    if len(models) > 1:
+        pairs = {(pair.first, pair.second): pair for pair in differences.shown}
+        yield Table(
+            "Differences of pairs",
+            ["model", *(f"{place}." for place in range(2, len(models) + 1))],
+            [
+                [
+                    f"{place}. {row}",
+                    *(_pair_cell(pairs.get((row, column))) for column in models[1:]),
+                ]
+                for place, row in enumerate(models, 1)
+            ],
+            "Points by which a model lies above each model below it, on the items that both "
+            "answered; bold if the difference is real at the 5 % level for all pairs (Holm).",
+            dense=True,
+        )
+    yield Table(
+        "Ranks",
+        ["model", "mean score", "rank", Column("possible ranks", text=True)],
+        [
+            [rank.model, percent(rank.mean), str(rank.rank), f"{rank.low} to {rank.high}"]
+            for rank in differences.ranks
+        ],
+        "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
+    )
+
+
+def _pair_cell(pair: Difference | None) -> Cell:
+    if pair is None or pair.difference is None:
+        return Cell("")
+    text = f"{100 * pair.difference:+.1f}"
+    return Cell(text, look=BEST) if pair.apart else Cell(text)
+
+
+def _noise(noise: Noise) -> list[Block]:
+    shares = {component.name: component.share for component in noise.components if component.share}
+    drawn = [_variance_bar(shares)] if shares else []
+    figures = {component.name: component.variance for component in noise.components}
+    designs = Table(
+        "Larger benchmarks",
+        ["size", *(replace(VALUE, label=label) for label in ("standard error", "reliability"))],
+        [
+            [
+                design.name,
+                figure_cell(NUMBER, design.standard_error),
+                figure_cell(NUMBER, design.reliability),
+            ]
+            for design in noise.designs
+        ],
+        "A model's mean score is off by one standard error. Reliability is the share of the "
+        "variance of models' means that comes from the models.",
+    )
+    return [
+        block("charts", drawn, "Shares of the variance of a score, by source."),
+        _figures("Variance", {**figures, "signal to noise": noise.signal_to_noise}),
+        *([designs] if designs.rows else []),
+    ]
+
+
+def _variance_bar(shares: Mapping[str, float]) -> Markup:
+    with drawing("variance"):
+        figure = new_figure(1.5)
+        axes = figure.add_subplot()
+        left = 0.0
+        for number, (name, share) in enumerate(shares.items()):
+            colour = SERIES[number % len(SERIES)]
+            axes.barh(0, share, left=left, color=colour, label=name, edgecolor="none")
+            left += share
+        axes.set_yticks([])
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        figure.legend(loc="outside lower left", ncols=3, labelcolor="linecolor", handlelength=1.0)
+        return as_svg(figure, "Shares of the variance of a score")
+
+
+def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
+    if not diagnosis.suspects:
+        yield "No item is suspect."
+    else:
+        yield _suspect_table(diagnosis, slice(0, FIRST_SUSPECTS))
+    yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
+    yield (
+        "The lower an item lies, the less it agrees with all others about which models are good. "
+        "Weak models do better than strong ones on items below 0: their key may be wrong."
+    )
+    yield diagnosis.two_parameter
+    if more := diagnosis.suspects[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
+        table = _suspect_table(diagnosis, slice(FIRST_SUSPECTS, SHOWN_SUSPECTS))
+        yield block("fold", pluralize(len(more), "more suspect"), [table])
+
+
+def _suspect_table(diagnosis: Diagnosis, places: slice) -> Table:
+    texts = ("why", "text", "target", "answers")
+    return Table(
+        "Suspects",
+        ["item", *(Column(label, text=True, page_only=label != "why") for label in texts)],
+        [
+            [
+                suspect.item,
+                " ".join(reason.sentence for reason in suspect.reasons),
+                shorten(suspect.text, LONGEST_TEXT),
+                shorten(suspect.target, LONGEST_ANSWER),
+                _count_answers(suspect),
+            ]
+            for suspect in diagnosis.suspects[places]
+        ],
+        f"Worst first, of {diagnosis.suspect_items:,}; `items.parquet` has all. The last column "
+        "counts the models' answers.",
+    )
+
+
+def _count_answers(suspect: Suspect) -> str:
+    """Returns the commonest answers of models with their numbers."""
+    counts = Counter(answer for answer in suspect.answers.values() if answer)
+    shown = counts.most_common(SHOWN_ANSWERS)
+    listed = [f"{shorten(answer, LONGEST_ANSWER)} ({count})" for answer, count in shown]
+    return ", ".join([*listed, *(["..."] if len(counts) > len(shown) else [])])
+
+
+def _item_map(items: pd.DataFrame) -> Markup:
+    drawn = items.dropna(subset=["item_rest"])
+    bad, good = drawn.query("reasons != ''"), drawn.query("reasons == ''")
+    good = good.iloc[:: max(1, -(-len(good) // DOTS))]
+    with drawing("items"):
+        figure = new_figure(3.4)
+        axes = figure.add_subplot(xlabel="share of models that fail the item")
+        axes.set_title("Correlation of the item with the rest")
+        axes.scatter(good["difficulty"], good["item_rest"], s=9, color=MUTED, alpha=0.5)
+        axes.scatter(bad["difficulty"], bad["item_rest"], s=26, color=SERIES[1], marker="x")
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(-1.05, 1.05)
+        return as_svg(figure, "Items by their difficulty and their correlation with the rest")
+
+
+def _stability(stability: Stability) -> Iterator[Block]:
+    yield stability.sentence
+    if stability.curve:
+        yield block(
+            "charts",
+            [_tau_curve(stability)],
+            "Agreement of two rankings, each by this number of different items.",
+        )
+    yield _figures(
+        "Stability",
+        {
+            "tau of halves": stability.tau,
+            "alpha": stability.alpha,
+            "split half": stability.split_half,
+            "saturated items": stability.saturated,
+            "headroom": stability.headroom,
+            "tau of the short form": stability.short_form.tau,
+            "tau of random items": stability.short_form.random_tau,
+        },
+    )
+    if stability.short_form.items:
+        listed = "\n".join(stability.short_form.items)
+        yield block("fold", "Items of the short form", [block("code", listed)])
+
+
+def _tau_curve(stability: Stability) -> Markup:
+    sizes = [point.items for point in stability.curve]
+    with drawing("tau"):
+        figure = new_figure(3.0)
+        axes = figure.add_subplot(xlabel="items")
+        axes.set_title("Kendall's tau")
+        axes.plot(sizes, [point.tau for point in stability.curve], color=SERIES[0], linewidth=2)
+        low, high = zip(*(point.interval for point in stability.curve), strict=True)
+        axes.fill_between(sizes, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
+        axes.set_ylim(top=1.02)
+        return as_svg(figure, "Kendall's tau of two rankings by the number of items")
+
+
+def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
+    if diagnosis.priors:
+        rows = [[p.name, figure_cell(NUMBER, p.tau), p.sentence] for p in diagnosis.priors]
+        columns = ["benchmark", VALUE, Column("what it says", text=True)]
+        table = Table("Kendall's tau of the rankings", columns, rows)
+        yield Section("priors", "Agreement with earlier benchmarks", [table])
+
+
+def _diversity(diversity: Diversity | None) -> Iterator[Section]:
+    if diversity is None:
+        return
+    figures = {"distance to medoid": diversity.distance_to_medoid}
+    for prior in diversity.priors:
+        figures[f"proxy A-distance from {prior.name}"] = prior.proxy_a_distance
+        figures[f"maximum mean discrepancy from {prior.name}"] = prior.discrepancy
+    lead = (
+        f"{pluralize(diversity.texts, 'text')} of items, embedded by {diversity.model}, with the "
+        "definitions of Vector's quality script."
+    )
+    yield Section("texts", "How varied the texts are", [lead, _figures("Texts", figures)])
+
+
+def _responses(diagnosis: Diagnosis) -> list[Block]:
+    blocks: list[Block] = [f"{_size(diagnosis)}."]
+    if diagnosis.left_out:
+        rows: list[Row] = [[reason, f"{n:,}"] for reason, n in diagnosis.left_out.items()]
+        blocks.append(Table("Left out", [Column("reason", text=True), "number"], rows))
+    return blocks

@@ -1,0 +1,147 @@
+"""The quality of a benchmark: its lines and table in the terminal, and its section on a page."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from raylab.benchmark.config import Layout
+from raylab.benchmark.figures.metrics import METRICS
+from raylab.benchmark.figures.record import QUALITY, BenchmarkFigure, Quality
+from raylab.core.log import log_line
+from raylab.core.page.page import Block, Section, block
+from raylab.core.page.table import (
+    MISSING,
+    RULE,
+    Cell,
+    Column,
+    Row,
+    Table,
+    number,
+    percent,
+    print_tables,
+    shades,
+)
+from raylab.core.printable import pluralize
+
+LOGGED_FILES = 5
+"""Most unusable files that the terminal lists."""
+
+
+def log_quality(quality: Quality) -> None:
+    """Logs the lines that users search for, the warnings, and the metrics as a table."""
+    for line in log_lines(quality):
+        log_line(line)
+    for warning in quality.warnings:
+        log_line(f"warning: {warning}", logging.WARNING)
+    files = quality.files
+    log_line(_count_files(quality), files=files.model_dump())
+    for file in quality.skipped[:LOGGED_FILES]:
+        log_line(f"  {file.path}: {file.reason}", **file.model_dump())
+    if files.skipped > LOGGED_FILES:
+        log_line(f"  {QUALITY} lists more")
+    content = quality.model_dump(mode="json", include={"figures", "models"})
+    print_tables(figures_table(quality), **content)
+
+
+def log_lines(quality: Quality) -> Iterator[str]:
+    """Yields the lines that users search for in the log of the job."""
+    for model, accuracy in quality.models.items():
+        generations = quality.generations.get(model)
+        files = quality.file_counts.get(model)
+        unit = "item" if quality.layout is Layout.NAMED else "JSON file"
+        over = f" over {pluralize(files, unit)}" if files else ""
+        over = f" over {pluralize(len(generations), 'generation')}" if generations else over
+        yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
+    for name, figure in quality.figures.items():
+        shown = f"not computed, {figure.reason}" if figure.value is None else number(figure.value)
+        yield f"Benchmark {name}: {shown}"
+
+
+def figures_table(quality: Quality) -> Table:
+    """Returns the figures with their 95 % intervals, and explanations on a page."""
+    return Table(
+        "Benchmark quality",
+        [
+            "metric",
+            "value",
+            "corrected",
+            Column("95 % interval", text=True),
+            Column("what it says", text=True, page_only=True),
+        ],
+        [
+            [name, *_figure_cells(figure), _explain(name, figure)]
+            for name, figure in quality.figures.items()
+        ],
+        "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "
+        "is free of the bias from that choice.",
+    )
+
+
+def quality_section(
+    place: int,
+    name: str,
+    quality: Quality,
+    lead: str = "",
+    rules: Mapping[str, Mapping[str, float]] | None = None,
+) -> Section:
+    """Returns the section of a score tree.
+
+    Args:
+        place: Its number, which makes its anchor unique.
+        name: Name of the tree.
+        quality: Its quality.
+        lead: A sentence on the accuracies.
+        rules: Accuracies of rules that learn nothing, by score tree or prior and rule.
+    """
+    blocks: list[Block] = [
+        figures_table(quality),
+        block("notes", quality.warnings),
+        f"These figures describe the tasks, not the models.{lead}",
+    ]
+    if quality.models:
+        blocks.append(_accuracy_table(name, quality, rules or {}))
+    blocks.append(f"Score files: {_count_files(quality)}.")
+    return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
+
+
+def _figure_cells(figure: BenchmarkFigure) -> Row:
+    if figure.value is None:
+        return [Cell("not computed", look=MISSING), "-", Cell(figure.reason or "", look=MISSING)]
+    if figure.interval is None:
+        return [number(figure.value), "-", f"none: {figure.reason}"]
+    low, high = figure.interval
+    at = figure.value if figure.corrected is None else figure.corrected
+    interval = Cell(f"{low:.4f} to {high:.4f}", bar=(low, at, high))
+    return [number(figure.value), number(figure.corrected), interval]
+
+
+def _explain(metric: str, figure: BenchmarkFigure) -> Cell:
+    return Cell(figure.sentence, METRICS[metric].computation if metric in METRICS else "")
+
+
+def _accuracy_table(name: str, quality: Quality, rules: Mapping[str, Mapping[str, float]]) -> Table:
+    """Returns accuracies by model, generation and prior, shaded over the generations."""
+    accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
+    generations = list(dict.fromkeys(chain.from_iterable(quality.generations.values())))
+    depths = iter(shades([row.get(key) for row in accuracies.values() for key in generations]))
+    rows: list[Row] = []
+    for model, row in accuracies.items():
+        cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
+        priors = [percent(prior.get(model)) for prior in quality.priors.values()]
+        rows.append([model, percent(quality.models[model]), *cells, *priors])
+    rows.append(RULE)
+    for rule, accuracy in rules.get(name, {}).items():
+        priors = [percent(rules.get(uri, {}).get(rule)) for uri in quality.priors]
+        rows.append([rule, percent(accuracy), *["-"] * len(generations), *priors])
+    return Table(
+        f"Accuracies of {name}",
+        ["model", "accuracy", *generations, *(f"prior: {uri}" for uri in quality.priors)],
+        rows,
+        "Each model's mean over its generations, each generation (darker is higher), and prior "
+        "benchmarks.",
+    )
+
+
+def _count_files(quality: Quality) -> str:
+    files, unit = quality.files, "score" if quality.layout is Layout.NAMED else "file"
+    return f"{pluralize(files.read, unit)} read, {files.skipped:,} skipped"

@@ -1,0 +1,123 @@
+"""The diagnosis of a benchmark in a run, from its responses to its page."""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
+from raylab.benchmark.checks.embeddings import Diversity, measure_diversity
+from raylab.benchmark.checks.example import write_example
+from raylab.benchmark.checks.responses import Responses
+from raylab.benchmark.config import Layout, QualityConfig
+from raylab.benchmark.logs.reading import read_responses
+from raylab.benchmark.logs.rows import Choice, as_name
+from raylab.benchmark.logs.trees import ScoreTree, find_tree
+from raylab.benchmark.pages.diagnosis import write_diagnosis
+from raylab.core.errors import ConfigError, DataError
+from raylab.core.files import Place
+from raylab.core.log import log_line
+from raylab.core.page.work import watch
+from raylab.core.runs.run import Run
+from raylab.core.workers import Workers
+from raylab.llm.embeddings import embed_texts
+
+EXAMPLE = "example-scores"
+EMBEDDINGS = "embeddings"
+"""Directory of the storage with vectors of texts, shared by all runs."""
+MOST_TEXTS = 2000
+"""Most texts of a benchmark that are embedded."""
+HEADER_METRIC = "accuracy"
+"""The metric of logs without samples; it chooses no score of samples."""
+
+
+def with_example(config: QualityConfig) -> QualityConfig:
+    """Writes the simulated example, and returns the configuration that measures it.
+
+    Raises:
+        ConfigError: The storage is not a local directory.
+    """
+    place = Place.at(config.storage) / EXAMPLE
+    if not place.is_local:
+        raise ConfigError(f"example=true writes to a local directory, not to {place}: set storage=")
+    write_example(place.path)
+    log_line(f"simulated scores with planted faults: {place}", uri=str(place))
+    settings = config.quality_eval_cfg.model_copy(update={"scores_root_dir": str(place)})
+    return config.model_copy(update={"quality_eval_cfg": settings})
+
+
+def diagnose_responses(
+    trees: Sequence[ScoreTree], read: Sequence[Responses], config: QualityConfig
+) -> Diagnosed:
+    """Diagnoses a benchmark by the responses of its tree and of its priors.
+
+    Raises:
+        ConfigError: The key of the embedding model is not in the environment.
+        EndpointError: The embedding model gives no vectors.
+    """
+    (tree, *priors), (responses, *others) = trees, read
+    if tree.models and not {*responses.matrix.models} <= set(map(as_name, tree.models)):
+        log_line(
+            f"warning: the logs of {tree.location} name other models than its directories: the "
+            "diagnosis uses the logs, the figures use the directories; layout=named uses the logs "
+            "for both",
+            logging.WARNING,
+        )
+    locations = [prior.location for prior in priors]
+    named = dict(zip(locations, others, strict=True))
+    return diagnose(responses, named, _measure_diversity(responses, named, config))
+
+
+def _measure_diversity(
+    responses: Responses, priors: Mapping[str, Responses], config: QualityConfig
+) -> Diversity | None:
+    model = config.embeddings
+    if model is None:
+        return None
+    kept = Place.at(config.storage) / EMBEDDINGS
+    texts = _draw_texts(responses)
+    if not texts:
+        log_line("warning: no embeddings: the logs hold no text of an item", logging.WARNING)
+        return None
+    others = {name: _draw_texts(prior) for name, prior in priors.items()}
+    total = len(texts) + sum(map(len, others.values()))
+    with watch(total, "texts") as progress:
+        embed = partial(embed_texts, model=model, kept=kept, progress=progress.end)
+        return measure_diversity(
+            model.model, embed(texts), {name: embed(some) for name, some in others.items()}
+        )
+
+
+def _draw_texts(responses: Responses) -> list[str]:
+    """Returns the distinct texts of items, at most the first `MOST_TEXTS` by hash."""
+    texts = {item.text for item in responses.items.values() if item.text}
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())[:MOST_TEXTS]
+
+
+def read_tree(tree: ScoreTree, config: QualityConfig, workers: Workers) -> Responses:
+    """Reads the responses of a tree.
+
+    Raises:
+        DataError: There is none, or `strict` refuses what would be left out.
+    """
+    settings = config.quality_eval_cfg
+    metric = None if settings.metric == HEADER_METRIC else settings.metric
+    choice = Choice(metric, settings.scorer)
+    try:
+        return read_responses(tree, choice, strict=config.strict, workers=workers)
+    except OSError as error:
+        raise DataError(f"scores cannot be read, after retries: {error}") from error
+
+
+def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
+    """Diagnoses the tasks of a run by the scores of its models, if there are several.
+
+    Args:
+        run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
+        subdir: Its score tree.
+        workers: Where the scores are read; None reads them in this process.
+    """
+    tree = run / subdir
+    if len(tree.names()) > 1:
+        scores = find_tree(str(tree), layout=Layout.GENERATIONS)
+        write_diagnosis(run, diagnose(read_responses(scores, workers=workers)))

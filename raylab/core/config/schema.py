@@ -1,0 +1,242 @@
+"""The keys of a configuration model, and its validation errors and differences by key.
+
+Everything is read from the JSON schema that pydantic makes of the model.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from raylab.core.printable import redact
+
+LONGEST_VALUE = 200
+"""Most characters of a wrong value or key that an error shows."""
+
+MOST_PROBLEMS = 20
+"""Most problems that an error lists: each unknown key is compared with all that there are."""
+
+JsonSchema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """One configuration key.
+
+    Attributes:
+        path: Dotted path, as on the command line.
+        type: Type of its values; empty for a section, which holds keys of its own.
+        default: Default value; None for a section.
+        doc: Meaning of the key.
+        variant: The only choice that has this key, such as `model.architecture=champion`.
+    """
+
+    path: str
+    type: str
+    default: object
+    doc: str
+    variant: str | None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit(".", 1)[-1]
+
+
+@dataclass(frozen=True)
+class ConfigProblem:
+    """A mistake in a configuration.
+
+    Attributes:
+        path: Dotted path of the key; empty if it concerns no single key.
+        text: The mistake, worded to follow the path.
+    """
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        """Returns the problem on one line."""
+        path = _cut(self.path)
+        return f"{path}: {self.text}" if path else self.text
+
+
+def list_keys(kind: type[BaseModel]) -> list[ConfigKey]:
+    """Returns every key of the model and its sections, in the order of definition."""
+    return list(_Schema(kind).keys())
+
+
+def explain_errors(kind: type[BaseModel], error: ValidationError) -> list[ConfigProblem]:
+    """Translates pydantic's error of `kind` into problems of its keys, the first ones of many."""
+    schema, errors = _Schema(kind), error.errors(include_url=False)
+    problems = [
+        _problem(schema, detail)
+        for detail in errors[:MOST_PROBLEMS]
+        # Else the list is too short only because its items have errors of their own.
+        if detail["type"] != "too_short" or not detail["input"]
+    ]
+    if (more := len(errors) - MOST_PROBLEMS) > 0:
+        problems.append(ConfigProblem("", f"and {more:,} more"))
+    return problems
+
+
+@dataclass(frozen=True)
+class _Location:
+    """The key of an error, and the keys of its section."""
+
+    path: str
+    siblings: tuple[str, ...]
+
+
+class _Schema:
+    def __init__(self, kind: type[BaseModel]) -> None:
+        self._root: JsonSchema = kind.model_json_schema()
+        self._definitions: JsonSchema = self._root.get("$defs", {})
+
+    def keys(self) -> Iterator[ConfigKey]:
+        return self._keys(self._root, "", None)
+
+    def locate(self, location: Sequence[int | str]) -> _Location:
+        path, node = "", self._root
+        siblings: tuple[str, ...] = ()
+        for key in location:
+            if "discriminator" in node:
+                node = self.resolve({"$ref": node["discriminator"]["mapping"][key]})
+                continue
+            siblings = tuple(node.get("properties", ()))
+            path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
+            node = self.resolve(_child(node, key))
+        return _Location(path, siblings)
+
+    def resolve(self, node: JsonSchema) -> JsonSchema:
+        """Returns the node with its reference followed; for `X | None` the node of X."""
+        if "$ref" in node:
+            return {**self._definitions[node["$ref"].rsplit("/", 1)[-1]], **node}
+        options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+        return {**node, **self.resolve(options[0])} if len(options) == 1 else node
+
+    def _keys(self, section: JsonSchema, prefix: str, variant: str | None) -> Iterator[ConfigKey]:
+        for name, child in section["properties"].items():
+            node, path = self.resolve(child), prefix + name
+            doc = node.get("description", "")
+            if "discriminator" in node:
+                below = self._variants(node, path)
+            elif "properties" in node:
+                below = self._keys(node, f"{path}.", variant)
+            elif "properties" in (entry := self.resolve(_additional(node))):
+                below = self._keys(entry, f"{path}.<name>.", variant)
+            else:
+                yield ConfigKey(path, self._type(child), child.get("default"), doc, variant)
+                continue
+            yield ConfigKey(path, "", None, doc, variant)
+            yield from below
+
+    def _variants(self, node: JsonSchema, path: str) -> Iterator[ConfigKey]:
+        tag = node["discriminator"]["propertyName"]
+        members = [self.resolve(option) for option in node["oneOf"]]
+        choices = [member["properties"][tag]["const"] for member in members]
+        default = node.get("default", {}).get(tag)
+        yield ConfigKey(
+            f"{path}.{tag}", " | ".join(choices), default, node.get("description", ""), None
+        )
+        for choice, member in zip(choices, members, strict=True):
+            for key in self._keys(member, f"{path}.", f"{path}.{tag}={choice}"):
+                if key.name != tag:
+                    yield key
+
+    def _type(self, child: JsonSchema) -> str:
+        if "anyOf" in child:
+            return " | ".join(self._type(option) for option in child["anyOf"])
+        node = self.resolve(child)
+        if "discriminator" in node:
+            return " | ".join(node["discriminator"]["mapping"])
+        if "enum" in node:
+            return " | ".join(map(str, node["enum"]))
+        if "const" in node:
+            return str(node["const"])
+        if "prefixItems" in node:
+            return f"[{', '.join(map(self._type, node['prefixItems']))}]"
+        if "items" in node:
+            return f"list of {self._type(node['items'])}"
+        if node.get("type") == "boolean":
+            return "true | false"
+        return f"{node.get('format') or node.get('type', 'any')}{_bounds(node)}"
+
+
+def _bounds(node: JsonSchema) -> str:
+    symbols = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+    return "".join(f" {symbol} {node[name]:g}" for name, symbol in symbols.items() if name in node)
+
+
+def _child(node: JsonSchema, key: int | str) -> JsonSchema:
+    if isinstance(key, str):
+        return node.get("properties", {}).get(key) or _additional(node)
+    prefix = node.get("prefixItems", [])
+    return prefix[key] if key < len(prefix) else node.get("items", {})
+
+
+def _additional(node: JsonSchema) -> JsonSchema:
+    """Returns the schema of the values of free keys; empty if there are none, or any value fits."""
+    schema = node.get("additionalProperties")
+    return cast(JsonSchema, schema) if isinstance(schema, dict) else {}
+
+
+def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
+    place = schema.locate(error["loc"])
+    message = re.sub(r"^(Value error, |\w+ (?=should ))", "", error["msg"])
+    match error["type"]:
+        case "extra_forbidden":
+            message = _unknown_key(schema, place)
+        case "missing":
+            message = "is needed"
+        case "value_error":
+            pass
+        case "union_tag_invalid" | "union_tag_not_found":
+            # It has the value.
+            message = _cut(redact(message))
+        case _:
+            message = f"given {_cut(redact(json.dumps(error['input'])))}, {message}"
+    return ConfigProblem(place.path, message)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _unknown_key(schema: _Schema, place: _Location) -> str:
+    parent, _, name = place.path.rpartition(".")
+    keys = list(schema.keys())
+    listed = f"keys of {parent or 'this job'}: {', '.join(place.siblings)}"
+    if elsewhere := [key.variant for key in keys if key.path == place.path and key.variant]:
+        return f"a key of {', '.join(elsewhere)} alone; {listed}"
+    if close := difflib.get_close_matches(name, place.siblings, 1):
+        return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
+    names = difflib.get_close_matches(name, [key.name for key in keys], 1)
+    paths = dict.fromkeys(key.path for key in keys if key.name in names)
+    return f"unknown key; did you mean {' or '.join(paths)}?" if paths else f"unknown key; {listed}"
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the values of a configuration by their dotted keys."""
+    values: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            values |= flatten(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            values[f"{prefix}{key}"] = value
+    return values
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns a line for each key with another value in the run than now."""
+    had, has = flatten(before), flatten(now)
+    return "".join(
+        f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"
+        for key in sorted(had.keys() | has.keys())
+        if had.get(key, ...) != has.get(key, ...)
+    )

@@ -1,0 +1,268 @@
+"""The command line of every job: flags, `--help`, and errors as exit statuses.
+
+python jobs/<job>.py [--help] [--cfg job] [--config FILE] [key=value ...]
+"""
+
+import argparse
+import ast
+import importlib.util
+import json
+import logging
+import os
+import re
+import select
+import shlex
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from raylab.core.config.base import JobConfig, command_of, require_trackers
+from raylab.core.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
+from raylab.core.config.schema import ConfigKey, list_keys
+from raylab.core.errors import ConfigError, RaylabError
+from raylab.core.live import bars
+from raylab.core.log import PrintableFormatter, details, json_lines, log_line, prints_json
+
+Config = TypeVar("Config", bound=JobConfig)
+
+INTERRUPTED = 130
+LOG_JSON = "log=json"
+JOBS = CONFIGS.with_name("jobs")
+WIDTH, LONGEST_DEFAULT = 80, 30
+"""Columns of `--help`, and of a default among its main keys."""
+
+
+def run_job(
+    kind: type[Config],
+    doc: str | None,
+    run: Callable[[Config], object],
+    argv: Sequence[str] | None = None,
+) -> NoReturn:
+    """Runs a job as the command line asks, and exits the process.
+
+    The exit status is 0 after success, 2 for a configuration that cannot be used, 1 for any other
+    `RaylabError` and 130 after an interrupt. These print only their message; any other error is a
+    fault of raylab and keeps its traceback. If the reader of the output has gone, as with `head`,
+    the status is 1 without a message.
+
+    Args:
+        kind: Configuration class of the job.
+        doc: Module docstring of the job, for `--help`.
+        run: Function that takes the validated configuration; heavy imports belong inside it.
+        argv: Arguments; None takes those of the process.
+    """
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
+    argv = sys.argv[1:] if argv is None else argv
+    with ExitStack() as output:
+        # An unusable configuration is never read, but its errors must be JSON as well.
+        if LOG_JSON in argv:
+            output.enter_context(json_lines(kind.job))
+        status = _status(kind, doc, run, argv, output)
+    sys.exit(status)
+
+
+def main() -> NoReturn:
+    """Runs `raylab <job> ...`, the same as `python jobs/<job>.py ...` in the checkout."""
+    job, *argv = sys.argv[1:] or ["--help"]
+    if job in ("--help", "-h"):
+        lines = ["usage: raylab JOB [--help] [--cfg job] [--config FILE] [key=value ...]", ""]
+        for path in sorted(JOBS.glob("*.py")):
+            doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+            lines.append(f"  {path.stem:<10} {doc.splitlines()[0]}")
+        print("\n".join(lines))
+        sys.exit(0)
+    try:
+        kind, script = _load(job)
+    except ConfigError as error:
+        sys.exit(_log_failure(f"error: {error}", 2))
+    run_job(kind, script.__doc__, script.run, argv)
+
+
+def start(job: str, *overrides: str) -> None:
+    """Runs a job in this process, such as that of a notebook, as its command does.
+
+    Args:
+        job: Name of the job, such as `train`.
+        *overrides: Settings as on the command line, `key=value`.
+
+    Raises:
+        ConfigError: There is no such job, or the settings cannot be used.
+        RaylabError: The job failed for a reason that the user can act on.
+    """
+    kind, script = _load(job)
+    config = load_config(kind, overrides)
+    require_trackers(getattr(config, "tracking", ()))
+    script.run(config)
+
+
+def _load(job: str) -> tuple[type[JobConfig], Any]:
+    """Returns the configuration class and the module of a job.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    names = sorted(path.stem for path in JOBS.glob("*.py"))
+    if not names:
+        raise ConfigError(
+            f"{JOBS} holds no jobs: install raylab from its checkout, by make venv or pip install "
+            "-e, because its jobs and their configuration lie beside the package"
+        )
+    spec = importlib.util.spec_from_file_location(f"jobs.{job}", JOBS / f"{job}.py")
+    if job not in names or spec is None or spec.loader is None:
+        raise ConfigError(f"there is no job {job!r:.100}: the jobs are {', '.join(names)}")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    (kind,) = (kind for kind in JobConfig.__subclasses__() if kind.job == job)
+    return kind, script
+
+
+def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> str:
+    """Returns the text of `--help`: the job, its flags, config groups and keys.
+
+    Args:
+        kind: Configuration class of the job.
+        doc: Module docstring of the job.
+        every: True for all keys, as `--help=all` prints them; else those that matter most.
+    """
+    keys, values = list_keys(kind), compose_values(kind)
+    summary, _, rest = (doc or "").strip().partition("\n\n")
+    groups = "".join(f"\n  {name}={' | '.join(o)}" for name, o in config_groups(kind).items())
+    if every:
+        title, lines = "All keys, each with its type,", _key_lines(keys, values)
+    else:
+        title, lines = "Main keys, each with its", _main_lines(kind, keys, values)
+    sections = [
+        f"usage: {shlex.join(command_of(kind.job))} [--help] [--cfg job] [--config FILE] "
+        "[key=value ...]",
+        summary,
+        "\n".join([f"{title} default and meaning:", *lines]),
+        f"Config groups:{groups}" if groups else "",
+        f"Flags:\n  --help         print this; --help=all explains all {len(keys)} keys\n"
+        "  --cfg job      print the configuration and stop\n"
+        "  --config FILE  YAML whose sections replace those of the job's own",
+        rest,
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # The value of an unknown flag may be a secret.
+        message = re.sub(r"=\S+", "=...", message)
+        raise ConfigError(
+            f"{message}\nthe flags are --help, --cfg job and --config FILE; all else is key=value"
+        )
+
+
+def _status(
+    kind: type[Config],
+    doc: str | None,
+    run: Callable[[Config], object],
+    argv: Sequence[str],
+    output: ExitStack,
+) -> int:
+    """Runs the job, with JSON lines on `output` if it asks for them; returns its exit status."""
+    try:
+        if (config := _configure(kind, doc, argv)) is not None:
+            if config.log == "json" and not prints_json():
+                output.enter_context(json_lines(kind.job))
+            if config.log == "debug":
+                output.enter_context(details())
+            if config.log == "auto":
+                output.enter_context(bars())
+            require_trackers(getattr(config, "tracking", ()))
+            run(config)
+        sys.stdout.flush()
+    except RaylabError as error:
+        return _log_failure(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        return _log_failure("interrupted; the same command with resume=true continues", INTERRUPTED)
+    except SystemExit as ended:
+        # Code of a user's own runs in the job, such as model.target, and must not end it silently.
+        return _log_failure(f"error: code that the job runs called exit({ended.code!r})", 1)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            # Otherwise Python's flush at exit would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        if not prints_json():
+            raise
+        return _log_failure(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
+    return 0
+
+
+def _log_failure(message: str, status: int, **fields: str) -> int:
+    log_line(message, logging.ERROR, status=status, **fields)
+    return status
+
+
+def _configure(kind: type[Config], doc: str | None, argv: Sequence[str]) -> Config | None:
+    """Returns the configuration of the command line; None if it was only to be printed."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    # An override that follows is none of its values.
+    parser.add_argument("--help", "-h", nargs="?", const="main")
+    parser.add_argument("--cfg", "-c", choices=["job"])
+    parser.add_argument("--config")
+    parser.add_argument("overrides", nargs="*")
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.help:
+        print(help_text(kind, doc, arguments.help == "all"))
+        return None
+    file = None if arguments.config is None else Path(arguments.config)
+    config = load_config(kind, arguments.overrides, file)
+    if arguments.cfg:
+        print(as_yaml(config), end="")
+        return None
+    return config
+
+
+def _reader_is_gone() -> bool:
+    """Returns True if the standard output is broken, not some other pipe of the job."""
+    watch = select.poll()
+    watch.register(sys.stdout, 0)
+    return bool(watch.poll(0))
+
+
+def _main_lines(
+    kind: type[JobConfig], keys: Sequence[ConfigKey], values: dict[str, Any]
+) -> Iterator[str]:
+    by_path = {key.path: key for key in keys}
+    main = [by_path[path] for path in (*kind.main, "storage", "name", "resume")]
+    defaults = [_plain(_value_at(values, key)) for key in main]
+    shown = [text if len(text) <= LONGEST_DEFAULT else "..." for text in defaults]
+    settings = [f"  {key.path}={text}" for key, text in zip(main, shown, strict=True)]
+    column = max(map(len, settings)) + 2
+    for setting, key in zip(settings, main, strict=True):
+        meaning = key.doc.partition(". ")[0].rstrip(".")
+        wrapped = textwrap.wrap(meaning, WIDTH - column, break_on_hyphens=False)
+        yield f"{setting:<{column}}" + f"\n{' ' * column}".join(wrapped)
+
+
+def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[str]:
+    around = ("", None)
+    for key in keys:
+        section = (key.path.rpartition(".")[0], key.variant)
+        if key.type and section != around:
+            yield f"\n  With {key.variant}:" if key.variant else ""
+        around = section if key.type else (key.path, key.variant)
+        default = key.default if key.variant else _value_at(values, key)
+        yield f"  {key.path}: {key.type} = {_plain(default)}" if key.type else f"\n  {key.path}"
+        if key.doc:
+            wrapped = textwrap.wrap(key.doc, WIDTH - 6, break_on_hyphens=False)
+            yield textwrap.indent("\n".join(wrapped), " " * 6)
+
+
+def _value_at(values: dict[str, Any], key: ConfigKey) -> object:
+    *parents, name = key.path.split(".")
+    for section in parents:
+        values = values.get(section) or {}
+    return values.get(name, key.default)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

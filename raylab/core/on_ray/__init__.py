@@ -1,0 +1,35 @@
+"""Joins or starts a Ray cluster, and spreads calls over it."""
+
+import os
+
+# Ray reads this on import, in this process alone. More idle actors than CPUs are expected, and Ray
+# reports an error of each training because Ray Train's preemption watcher is not restarted.
+os.environ.setdefault(
+    "RAY_DEDUP_LOGS_SKIP_REGEX",
+    "PYTHON worker processes have been started|class name: 'PreemptionWatcher'",
+)
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from raylab.core.config.base import ClusterConfig
+from raylab.core.runs.run import Run
+from raylab.core.workers import Workers, WorkersHere
+
+
+@contextmanager
+def workers_for(cluster: ClusterConfig, run: Run) -> Generator[Workers]:
+    """Yields the workers of a configuration: this process, or tasks of a Ray session.
+
+    Raises:
+        ConfigError, RunError: As `raylab.core.on_ray.session.session`.
+    """
+    if cluster.is_this_process:
+        yield WorkersHere(cluster)
+        return
+    # Ray takes a second to import.
+    from raylab.core.on_ray.session import session
+    from raylab.core.on_ray.workers import RayWorkers
+
+    with session(cluster, run):
+        yield RayWorkers(cluster, run.name)

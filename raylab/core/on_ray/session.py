@@ -1,0 +1,360 @@
+"""The Ray cluster of a job: joining or starting it, its nodes, and the results of its tasks."""
+
+import importlib.util
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import ray
+from ray._private import ray_constants
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.job_config import JobConfig
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raylab.core.config.base import ClusterConfig
+from raylab.core.errors import ConfigError, DataError, RaylabError, RunError
+from raylab.core.files import Place
+from raylab.core.log import prints_details, prints_json
+from raylab.core.runs.run import RECORD, SHARED_PLACES, Run
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+TOKEN_FILE = Path("~/.ray/auth_token")
+"""The token of all clusters for which the environment names no other."""
+SETTINGS = {
+    # Ray Train collects reports once per poll. At the default of 2 s, short epochs wait for it, and
+    # a checkpoint that is written but not yet collected is lost with its worker.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+}
+"""Variables of the processes that Ray starts for a job; the user's own settings win."""
+JOIN_SECONDS = 5.0
+
+
+Node = dict[str, Any]
+"""A node of the cluster, as `ray.nodes` describes it."""
+
+
+def _suits(node: Node, config: ClusterConfig) -> bool:
+    """Returns True if a node has the accelerator and the labels that a configuration asks for."""
+    accelerator = config.accelerator_type
+    if accelerator is not None and f"accelerator_type:{accelerator}" not in node["Resources"]:
+        return False
+    return config.label_selector.items() <= node["Labels"].items()
+
+
+def placement_options(config: ClusterConfig) -> dict[str, Any]:
+    """Returns the options of Ray's tasks and of Ray Train that choose the configured nodes."""
+    selector = {"label_selector": config.label_selector} if config.label_selector else {}
+    accelerator = config.accelerator_type
+    return selector | ({"accelerator_type": accelerator} if accelerator else {})
+
+
+@contextmanager
+def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
+    """Joins the cluster of `config.address` or RAY_ADDRESS, or starts a local one, while in use.
+
+    A local one listens on loopback alone, and asks for a token that this process draws.
+
+    Args:
+        config: the cluster to join.
+        run: the run that tasks of the session read or write on any node.
+
+    Raises:
+        ConfigError: the `lightning` package is installed, no Ray can be joined or started, or other
+            accounts can read the token of a cluster.
+        RunError: a node of the cluster does not see the run's directory.
+    """
+    if importlib.util.find_spec("lightning") is not None:
+        raise ConfigError(
+            "package lightning is installed: Ray would mix it with pytorch_lightning; "
+            "pip uninstall lightning"
+        )
+    with nullcontext() if ray.is_initialized() else _connect(config.address_to_join):
+        if run is not None:
+            _require_shared(run)
+        yield
+
+
+def _require_shared(run: Run) -> None:
+    """Refuses a run that a node cannot read or has a separate copy of."""
+    nodes = _nodes()
+    if len(nodes) == 1:
+        return
+    record = str(run / RECORD)
+    look: Any = ray.remote(num_cpus=0)(_read)
+    probes = {
+        node["NodeID"]: look.options(scheduling_strategy=_on_node(node["NodeID"])).remote(record)
+        for node in nodes
+    }
+    own = _read(record)
+    blind = [n["NodeManagerAddress"] for n in nodes if not _holds(probes[n["NodeID"]], own)]
+    if not blind:
+        return
+    count = f"{len(blind)} of {len(nodes)} nodes cannot see it ({', '.join(blind)})"
+    if run.is_local:
+        raise RunError(
+            f"run {run} is on the disk of one machine, and {count}: give storage= {SHARED_PLACES}"
+        )
+    raise RunError(
+        f"run {run} is in remote storage, and {count}: give every node the environment or the "
+        "credentials file that this machine reaches it with, before Ray is started there"
+    )
+
+
+def _nodes() -> list[Node]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _read(uri: str) -> bytes | None:
+    try:
+        return Place.at(uri).read()
+    except DataError:
+        return None
+
+
+def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
+    """Returns True if a node reads this content or was lost meanwhile."""
+    try:
+        return result_of(probe) == content
+    except RunError:
+        return True
+
+
+def this_node() -> NodeAffinitySchedulingStrategy:
+    """Returns the node of the caller, as a place for tasks and actors."""
+    return _on_node(ray.get_runtime_context().get_node_id())
+
+
+def _on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+@contextmanager
+def _connect(address: str | None) -> Generator[None]:
+    # Without one Ray would write a token to `TOKEN_FILE`, for every account to read.
+    lacks_token = os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
+    token = {"RAY_AUTH_TOKEN": _draw_token()} if address is None and lacks_token else {}
+    # Set until the end: this process reads it for each of its connections.
+    with set_variables(**token):
+        _start_or_join(address)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@cache
+def _draw_token() -> str:
+    """Returns the token of all local Rays of this process, which Ray reads once."""
+    return secrets.token_hex(32)
+
+
+def _start_or_join(address: str | None) -> None:
+    try:
+        if address is None:
+            _start()
+        else:
+            _join(address)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        if address is None:
+            raise ConfigError(
+                f"no local Ray can be started ({reason}): fix that, set RAY_TMPDIR to another "
+                "directory for its files, or name a running cluster by cluster.address"
+            ) from error
+        raise ConfigError(
+            f"no Ray cluster at {address} ({reason}): start it; set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN if it asks for a token; correct cluster.address or RAY_ADDRESS; or "
+            "leave both unset for a local one"
+        ) from error
+
+
+def _start() -> None:
+    """Starts a Ray that no other account and no other machine can use."""
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    # Else Ray would replace a loopback address by one of the network; there is no public switch.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        # Ray's processes inherit the environment in which Ray starts.
+        with set_variables(**SETTINGS):
+            # Without an address Ray would join any cluster that it finds on the machine.
+            _init("local", _node_ip_address=LOOPBACK)
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+
+
+def _join(address: str) -> None:
+    if os.environ.get("RAY_AUTH_MODE") == "token" and not _environment_has_token():
+        _require_private(TOKEN_FILE.expanduser())
+    _require_listener(address)
+    # A variable that is set here is one of a submitted job, or Ray Train hands it on.
+    settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
+    # Ray tries twenty times by default, for 40 seconds each.
+    with set_variables(RAY_gcs_server_port_wait_time_s="1"):
+        _init(address, runtime_env={"env_vars": settings})
+
+
+def _require_listener(address: str) -> None:
+    """Fails within seconds if nothing listens there; Ray would take most of a minute.
+
+    Raises:
+        OSError: Nothing listens.
+    """
+    url = urlsplit(address if "://" in address else f"//{address}")
+    if url.scheme in ("", "ray") and url.hostname and url.port:
+        socket.create_connection((url.hostname, url.port), JOIN_SECONDS).close()
+
+
+@contextmanager
+def set_variables(**values: str) -> Generator[None]:
+    """Sets environment variables of this process that are not set, while in use."""
+    new = values.keys() - os.environ.keys()
+    os.environ.update({name: values[name] for name in new})
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
+
+
+def _environment_has_token() -> bool:
+    return bool({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys())
+
+
+def _require_private(token: Path) -> None:
+    """Refuses a token that other accounts of the machine can read."""
+    if token.exists() and token.stat().st_mode & 0o077:
+        raise ConfigError(
+            f"{token} is open to other accounts of this machine, and whoever reads it can run code "
+            f"on the cluster: chmod 600 {token}, and give the cluster a new token if others may "
+            "have read this one"
+        )
+
+
+def _init(address: str, **options: Any) -> None:
+    job = JobConfig()
+    if prints_json():
+        # ray.init(logging_config=...) would add a second handler with other keys to this process.
+        ray_logger = logging.getLogger("ray")
+        ray_logger.handlers.clear()
+        ray_logger.propagate = True
+        job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
+    # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
+    ray.init(
+        address,
+        log_to_driver=prints_details(),
+        logging_level=logging.ERROR,
+        job_config=job,
+        **options,
+    )
+
+
+def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
+    """Returns the result of a Ray task or of an actor's call, or raises its original error.
+
+    Args:
+        task: the task, or the call of an actor.
+        what: description of the task, for error messages.
+
+    Raises:
+        RaylabError, OSError: the task raised it.
+        RunError: the task was lost with its process or node, and so were its retries.
+        ray.exceptions.RayActorError: the actor was lost.
+        ray.exceptions.RayTaskError: the task raised any other error.
+    """
+    try:
+        return ray.get(task)
+    except RayTaskError as error:
+        if isinstance(error.cause, RaylabError | OSError):
+            raise error.cause from error
+        raise
+    except RayActorError:
+        raise
+    except RayError as error:
+        raise RunError(
+            f"{what} was lost at each attempt: {error}\nfix the cause, then resume=true continues"
+        ) from error
+
+
+def uses_gpu(config: ClusterConfig) -> bool:
+    """Returns True if each worker gets a GPU: as configured, or if the cluster has enough.
+
+    Raises:
+        ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
+    """
+    gpus = sum(_shares(config, "GPU"))
+    if config.use_gpu and not gpus:
+        raise ConfigError("cluster.use_gpu=true, but the cluster has no GPU: leave it unset")
+    return gpus >= config.fewest_workers if config.use_gpu is None else config.use_gpu
+
+
+def cpus_per_worker(config: ClusterConfig) -> int:
+    """Returns the CPUs of each worker: as configured, or the largest even share that fits.
+
+    The share is that of the fewest workers, so that more find room on nodes that join.
+    Too few CPUs cause a warning, not an error, because the cluster may still be growing.
+    """
+    nodes = _shares(config, "CPU")
+    wanted = config.cpus_per_worker or even_share(nodes, config.fewest_workers)
+    if sum(cpus // wanted for cpus in nodes) < config.fewest_workers:
+        logger.warning(
+            "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster that "
+            "suit: waiting for nodes to join",
+            config.fewest_workers,
+            wanted,
+            sum(nodes),
+        )
+    return wanted
+
+
+def cpus_here() -> int | None:
+    """Returns the CPUs that Ray reserved for this actor; None in a process that is no actor."""
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is None:
+        return None
+    return int(context.get_assigned_resources().get("CPU", 1))
+
+
+def even_share(nodes: Sequence[int], workers: int) -> int:
+    """Returns the most CPUs that each of so many workers can have on these nodes, at least 1."""
+    shares = range(sum(nodes) // workers, 1, -1)
+    fits = (share for share in shares if sum(cpus // share for cpus in nodes) >= workers)
+    return next(fits, 1)
+
+
+def count_trainings(config: ClusterConfig, wanted: int | None) -> int:
+    """Returns the number of trainings to run side by side: `wanted`, or all that fit.
+
+    Raises:
+        ConfigError: the cluster holds none, or fewer than wanted: they would deadlock, each
+            waiting for workers of another.
+    """
+    fit = count_places(config) // config.most_workers
+    if fit < (wanted or 1):
+        raise ConfigError(
+            f"{wanted or 1} training(s) at a time of cluster.workers={config.most_workers} with "
+            f"{cpus_per_worker(config)} CPU(s) each do not fit on this cluster, {fit} would: lower "
+            "concurrent, cluster.workers or cluster.cpus_per_worker, or add nodes"
+        )
+    return wanted or fit
+
+
+def count_places(config: ClusterConfig) -> int:
+    """Returns how many workers or tasks of this share the cluster has room for at a time."""
+    cpus = cpus_per_worker(config)
+    places = sum(node // cpus for node in _shares(config, "CPU"))
+    return min(places, sum(_shares(config, "GPU"))) if uses_gpu(config) else places
+
+
+def _shares(config: ClusterConfig, resource: str) -> list[int]:
+    """Returns the amount of a resource on each node that suits a configuration."""
+    nodes = (node for node in _nodes() if _suits(node, config))
+    return [int(node["Resources"].get(resource, 0)) for node in nodes]

@@ -1,0 +1,1 @@
+"""Run directories, their records, and the score logs in them."""

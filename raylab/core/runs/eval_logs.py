@@ -1,0 +1,278 @@
+"""Inspect AI eval logs: reading the accuracy of any log, and writing our own.
+
+A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
+with everything but the samples in `header.json`. So accuracies are read without the samples.
+"""
+
+import contextlib
+import hashlib
+import re
+import zipfile
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, BinaryIO, Self, TypeVar, cast
+
+import msgspec
+from pydantic import FiniteFloat, model_validator
+
+from raylab.core.bounded import decode, open_zip, over, read_member
+from raylab.core.errors import DataError
+from raylab.core.printable import printable
+from raylab.core.runs.records import Record
+
+PREFIX = 1 << 16
+"""Bytes of a JSON log to read first; all are read if its samples do not begin there."""
+SAMPLES = re.compile(rb'"samples"\s*:\s*\[')
+ATTEMPTS = 8
+"""Most keys in a prefix that are tried as the samples'."""
+LOG_BYTES = 1 << 26
+"""Longest JSON log with results after its samples, and longest header of a zip."""
+HEADER = "header.json"
+LEAST_SCORED = 30
+"""Fewest units for the standard error of a share."""
+LEAST_OF_EACH = 5
+"""Right and wrong units that a share needs for one."""
+LONGEST_REASON = 200
+SUFFIXES = (".json", ".eval")
+
+
+A_LOG = "an Inspect eval log"
+
+
+class Score(msgspec.Struct):
+    """A score among a log's results."""
+
+    name: str | None = None
+    scorer: str | None = None
+    metrics: dict[str, Any] = {}
+
+
+class _Results(msgspec.Struct):
+    scores: list[Score] = []
+
+
+class Header(msgspec.Struct):
+    """A log without its samples."""
+
+    status: str | None = None
+    results: _Results | None = None
+    error: object = None
+    invalidated: bool = False
+
+    def choose(self, scorer: str | None) -> Score | None:
+        """Returns the score with a name or scorer, by default the first; None if there is none."""
+        scores = () if self.results is None else self.results.scores
+        return next((s for s in scores if scorer in (None, s.name, s.scorer)), None)
+
+
+H = TypeVar("H", bound=Header)
+
+_HEADER = msgspec.json.Decoder(Header)
+
+
+def read_score(
+    file: BinaryIO, name: str, metric: str = "accuracy", scorer: str | None = None
+) -> float | str:
+    """Reads the accuracy in [0, 1] of an eval log, or the reason why it has none.
+
+    A log without a status, as other tools write, is valid if it has a score. So is a JSON log that
+    is truncated within its samples, because nothing after the header is read.
+
+    Args:
+        file: The log, at its start.
+        name: File name; its suffix determines the format.
+        metric: Name of the metric to read.
+        scorer: Name of the score to read, or of its scorer; None reads the first score.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    try:
+        if name.endswith(".eval"):
+            with open_zip(file, f"not {A_LOG}") as archive:
+                log = read_zip_header(archive, _HEADER)
+        else:
+            log, _ = read_json_header(file, _HEADER)
+        return _value(log, metric, scorer)
+    except DataError as error:
+        reason = printable(str(error)[: LONGEST_REASON + 1], breaks=False)
+        return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
+
+
+def is_estimated(share: float, count: int) -> bool:
+    """Returns True if `share` +- 1.96 standard errors over `count` units is a 95 % interval.
+
+    It is too short for few units, and near 0 or 1, where the standard error is uncertain.
+    """
+    return count >= LEAST_SCORED and count * min(share, 1.0 - share) >= LEAST_OF_EACH
+
+
+class EvalLog(Record):
+    """A log to write as an Inspect AI eval log (version 2), with or without samples.
+
+    Equal logs have equal contents: all other identifiers are hashes of the fields.
+
+    Attributes:
+        model: Model name.
+        task: Task name.
+        dataset: Name of what was scored.
+        samples: Number of samples.
+        metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
+        created: Time in ISO 8601 with its zone.
+        run_id: Id of the run; None derives one from model and time.
+        metadata: Further data, as JSON values.
+        scorer: Name of the score.
+        cases: The samples, in Inspect's format.
+
+    Raises:
+        ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
+    """
+
+    model: str
+    task: str
+    dataset: str
+    samples: int
+    metrics: Mapping[str, FiniteFloat]
+    created: str
+    run_id: str | None = None
+    metadata: Mapping[str, Any] = {}
+    scorer: str = "raylab"
+    cases: tuple[Mapping[str, Any], ...] = ()
+
+    @model_validator(mode="after")
+    def _check_accuracy(self) -> Self:
+        if not 0.0 <= self.metrics.get("accuracy", -1.0) <= 1.0:
+            raise ValueError(
+                f"{self.model} on {self.task} needs an accuracy in [0, 1]: {dict(self.metrics)}"
+            )
+        return self
+
+    def content(self) -> dict[str, Any]:
+        """Returns the log in Inspect's format, with `accuracy` first of the metrics."""
+        return {
+            "version": 2,
+            "status": "success",
+            "eval": self._eval(),
+            "plan": {"name": "plan", "steps": [], "config": {}},
+            "results": {
+                "total_samples": self.samples,
+                "completed_samples": self.samples,
+                "scores": [self._score()],
+            },
+            "stats": {
+                "started_at": self.created,
+                "completed_at": self.created,
+                "model_usage": {},
+            },
+            **({"samples": list(self.cases)} if self.cases else {}),
+        }
+
+    def _eval(self) -> dict[str, Any]:
+        return {
+            "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
+            "run_id": self.run_id or _identifier("run", self.model, self.created),
+            "created": self.created,
+            "task": self.task,
+            "task_id": _identifier("task", self.task, self.dataset),
+            "dataset": {"name": self.dataset, "samples": self.samples},
+            "model": self.model,
+            "config": {},
+            "metadata": dict(self.metadata),
+        }
+
+    def _score(self) -> dict[str, Any]:
+        metrics = {"accuracy": self.metrics["accuracy"], **self.metrics}
+        values = {
+            name: {"name": name, "value": value, "params": {}} for name, value in metrics.items()
+        }
+        return {"name": self.scorer, "scorer": self.scorer, "params": {}, "metrics": values}
+
+
+def _identifier(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
+
+
+def _value(log: Header, name: str, scorer: str | None) -> float:
+    """Returns the value of a metric.
+
+    Raises:
+        DataError: There is none.
+    """
+    if log.status is None and log.results is None:
+        raise DataError(f"not {A_LOG}: it has neither status nor results")
+    if log.status not in (None, "success"):
+        raise DataError(f"status is {log.status}, not success")
+    if log.error is not None:
+        raise DataError("the log carries an error")
+    if log.invalidated:
+        raise DataError("invalidated: run its samples again, as Inspect's eval sets do")
+    if log.results is None or not log.results.scores:
+        raise DataError("the log has no scores")
+    score = log.choose(scorer)
+    if score is None:
+        there = ", ".join(other.name or other.scorer or "" for other in log.results.scores)
+        raise DataError(f"the log has no score of {scorer}: it has {there}")
+    return _metric_value(score.metrics, name, scorer)
+
+
+def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float:
+    metric = metrics.get(name)
+    value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
+    if value is None:
+        there = ", ".join(other for other in metrics if other != name) or "none"
+        which = "the first score" if scorer is None else f"the score of {scorer}"
+        raise DataError(f"{which} has no {name}: it has {there}")
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise DataError(f"{name} is {value!r}, not a number in [0, 1]")
+    return float(value)
+
+
+def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[H, int]:
+    """Reads a JSON log up to its samples.
+
+    Args:
+        file: The log, at its start.
+        decoder: A decoder of headers, or of logs with samples where these can be read with it.
+
+    Returns:
+        The header, and the place of its first sample in the file; 0 where it was read whole.
+
+    Raises:
+        DataError: It is no log, or has more than `LOG_BYTES` before its samples.
+        OSError: It cannot be read.
+    """
+    content = file.read(PREFIX)
+    if len(content) == PREFIX:
+        if (header := _before_samples(content, decoder)) is not None:
+            return header
+        content += file.read(LOG_BYTES)
+        if (header := _before_samples(content, decoder)) is not None:
+            return header
+        if file.read(1):
+            raise over("the log", "bytes", LOG_BYTES)
+    return decode(decoder, content, A_LOG), 0
+
+
+def _before_samples(content: bytes, decoder: msgspec.json.Decoder[H]) -> tuple[H, int] | None:
+    for key in islice(SAMPLES.finditer(content), ATTEMPTS):
+        # Only before a top-level key is this valid JSON: elsewhere a bracket or quote stays open.
+        header = content[: key.start()].rstrip().removesuffix(b",") + b"}"
+        with contextlib.suppress(DataError):
+            log = decode(decoder, header, A_LOG)
+            if log.status is not None and (log.results is not None or log.status != "success"):
+                return log, key.end()
+    return None
+
+
+def read_zip_header(archive: zipfile.ZipFile, decoder: msgspec.json.Decoder[H]) -> H:
+    """Reads the header of an `.eval` log.
+
+    Raises:
+        DataError: It is no log, or unfinished.
+        OSError: It cannot be read.
+    """
+    try:
+        member = archive.getinfo(HEADER)
+    except KeyError:
+        raise DataError(f"unfinished: the log has no {HEADER}") from None
+    return decode(decoder, read_member(archive, member, HEADER, LOG_BYTES), A_LOG)

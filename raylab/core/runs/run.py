@@ -1,0 +1,296 @@
+"""Run directories on any filesystem that pyarrow opens: one run each, never overwritten.
+
+`<storage>/<run name>/record.json` records what made the other files of the run. Every JSON file is
+written whole or not at all.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from raylab.core.config.base import JobConfig
+from raylab.core.config.schema import differences
+from raylab.core.errors import OwnerError, RunError
+from raylab.core.files import Place, is_temporary, make_directory, places_of, require_writable
+from raylab.core.log import bind_run
+from raylab.core.runs.records import Record
+from raylab.core.runs.run_record import RECORD, RunRecord, config_hash, identity_of
+
+METRICS = "metrics.json"
+SCORES = "scores"
+TRIALS = "trials"
+RECORD_BYTES = 1 << 25
+"""Longest record that is read."""
+LISTED_RUNS = 8
+"""Most runs that an error names."""
+SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
+COPIES = "/working_dir_files/_ray_pkg_"
+"""Part of the path of each copy that Ray makes of the working directory of a submitted job."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+
+R = TypeVar("R", bound=Record)
+
+
+def list_runs(storage: str) -> str:
+    """Returns the end of an error: the runs of a storage, and where else a run may be."""
+    place = Place.at(storage)
+    runs = (name for name in place.names() if (place / name / RECORD).exists())
+    names = list(islice(runs, LISTED_RUNS + 1))
+    listed = ", ".join([*names[:LISTED_RUNS], *["..."] * (len(names) > LISTED_RUNS)])
+    return (
+        f"{storage} has {f'the runs {listed}' if names else 'no runs'}; give storage= for a run of "
+        "another directory, because the default is ./runs of the present one"
+    )
+
+
+def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
+    """Returns the run directory, or the file with a suffix, that a user names.
+
+    Args:
+        text: A name under `storage`, a path or a URI.
+        storage: The directory of runs.
+        suffix: Ending of the names of files to find as well as runs.
+
+    Raises:
+        RunError: There is none.
+        DataError: The storage cannot be read.
+        ConfigError: No filesystem opens the URI.
+    """
+    places = places_of(text, storage)
+    files = [p if suffix and p.name.endswith(suffix) else p / RECORD for p in places]
+    for place, file in zip(places, files, strict=True):
+        if file.exists():
+            return place
+    raise RunError(
+        f"no run {text}: there is no {' or '.join(map(str, files))}; {list_runs(storage)}"
+    )
+
+
+class Run(Place):
+    """A run directory; its name is the name of the run."""
+
+    @classmethod
+    def open(cls, config: JobConfig) -> "Run":
+        """Starts the run of `config`, or continues it with `config.resume`.
+
+        If several processes start the same name at once on a local disk, one of them succeeds.
+        Other storage has no such guarantee between the check and the write.
+
+        Args:
+            config: Resolved configuration; its name, or one derived from it, names the directory.
+
+        Raises:
+            RunError: The name is taken, the run to resume is of another configuration, or the
+                storage cannot be written.
+            DataError: The storage cannot be read.
+            ConfigError: No filesystem opens the storage.
+        """
+        run = cls.locate(config)
+        record = run._read_resumable(config)
+        if record is None:
+            started = RunRecord.start(config, run.name)
+            if not (run / RECORD).create(_json(started)):
+                record = run._read_resumable(config)
+        if record is not None:
+            run.remove_abandoned()
+            run.write_record(record.resume())
+        bind_run(run.name, run.id)
+        return run
+
+    @classmethod
+    @contextmanager
+    def open_alone(cls, config: JobConfig) -> Generator["Run"]:
+        """Opens the run of `config` and locks it against other processes for the block.
+
+        The system releases the lock when the process ends, however it ends. Object stores and file
+        systems without locks do not enforce it.
+
+        Raises:
+            OwnerError: Another process holds the lock.
+            RunError, DataError, ConfigError: As `open`.
+        """
+        with cls.locate(config)._lock():
+            yield cls.open(config)
+
+    @classmethod
+    def check(cls, config: JobConfig) -> "Run":
+        """Checks that `open` would succeed and returns its directory; writes nothing.
+
+        Raises:
+            RunError, DataError, ConfigError: As `open`.
+        """
+        run = cls.locate(config)
+        if run._read_resumable(config) is None and run.is_local:
+            require_writable(Path(run.path))
+        return run
+
+    @classmethod
+    def locate(cls, config: JobConfig) -> "Run":
+        """Returns the run directory of `config`, which need not exist.
+
+        Raises:
+            RunError: Ray would delete it with its copy of the job's working directory.
+            ConfigError: No filesystem opens the storage.
+        """
+        name = config.name or f"{config.job}-{config_hash(config)}"
+        run = cls.at(Place.at(config.storage) / name)
+        if run.is_local and COPIES in run.path:
+            raise RunError(
+                f"run {run} lies in Ray's copy of the working directory, as a relative storage= "
+                "does in a submitted job; other nodes have other copies, and Ray deletes them all: "
+                f"give storage= {SHARED_PLACES}"
+            )
+        return run
+
+    @cached_property
+    def id(self) -> str | None:
+        """The id in the record; None without a record."""
+        record = self.read_record(RunRecord)
+        return None if record is None else record.id
+
+    @property
+    def record(self) -> RunRecord:
+        """The record, read from storage at each access.
+
+        Raises:
+            RunError: There is no valid record of this raylab's version.
+            DataError: It cannot be read.
+        """
+        record = self.read_record(RunRecord)
+        if record is None:
+            raise RunError(f"{self} is no run: it has no {RECORD}")
+        return record
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the whole run is done; False without a record."""
+        record = self.read_record(RunRecord)
+        return record is not None and record.finished is not None
+
+    def finish(self) -> None:
+        """Marks the run as finished in its record; a finished run keeps its time."""
+        self.write_record(self.record.finish())
+
+    def read_record(self, kind: type[R], name: str | None = None) -> R | None:
+        """Reads the record of a kind; None if there is no such file.
+
+        Args:
+            kind: Class of the record.
+            name: Relative name of its file; None takes that of the kind.
+
+        Raises:
+            RunError: The file holds no valid record of this version.
+            DataError: It cannot be read.
+        """
+        file = self / (name or kind.file)
+        if not file.exists():
+            return None
+        try:
+            content = _OBJECT.decode(file.read(RECORD_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise RunError(
+                f"{file}: not valid JSON: {error}: restore the file, or remove the run directory"
+            ) from error
+        try:
+            return kind.from_content(content)
+        except ValueError as error:
+            raise RunError(f"{file} cannot be used: {error}, restore or remove it") from error
+
+    def write_record(self, record: Record, name: str | None = None) -> None:
+        """Writes a record whole or not at all; NaN and infinity become null.
+
+        Args:
+            record: Record to write.
+            name: Relative name, with `/` between directories, which are created; None takes that of
+                the kind.
+
+        Raises:
+            RunError: The file cannot be written, or the run is not the one that was opened.
+        """
+        self.require_own()
+        (self / (name or record.file)).write(_json(record))
+
+    def require_own(self) -> None:
+        """Refuses a local run that is not the one this process opened.
+
+        Raises:
+            RunError: The run was removed, or removed and started again.
+        """
+        opened = self.__dict__.get("id")
+        if opened is None or not self.is_local:
+            return
+        present = self.read_record(RunRecord)
+        if present is None or present.id != opened:
+            raise RunError(
+                f"run {self} was removed or started again while this process worked on it, so "
+                "this process stops writing to it: give another name="
+            )
+
+    @contextmanager
+    def _lock(self) -> Generator[None]:
+        if not self.is_local:
+            yield
+            return
+        with self._errors_as("written", RunError):
+            make_directory(Path(self.path))
+            directory = os.open(self.path, os.O_RDONLY)
+        try:
+            # Some file systems have no locks.
+            with contextlib.suppress(OSError):
+                self._claim(directory)
+            yield
+        finally:
+            os.close(directory)
+
+    def _claim(self, directory: int) -> None:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OwnerError(
+                f"run {self} is worked on by another process: wait until it ends, or stop it"
+            ) from error
+
+    def _read_resumable(self, config: JobConfig) -> RunRecord | None:
+        """Returns the record of a run that `config` may continue; None if there is no run."""
+        record = self.read_record(RunRecord)
+        if record is None:
+            self._refuse_strange_content()
+            return None
+        if not config.resume:
+            raise RunError(
+                f"run {self} exists, started {record.started}: continue it with "
+                "resume=true, choose another name=, or remove the directory"
+            )
+        if record.job != config.job:
+            raise RunError(
+                f"run {self} is of job {record.job}, not {config.job}: choose another name="
+            )
+        if differing := differences(record.identity, identity_of(config)):
+            raise RunError(
+                f"run {self} has another configuration:{differing}\n"
+                "set these keys as the run has them, or choose another name="
+            )
+        return record
+
+    def _refuse_strange_content(self) -> None:
+        # A process that dies while it writes leaves a temporary file.
+        names = [name for name in self.names() if not is_temporary(name)]
+        if names and RECORD not in names:
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise RunError(
+                f"run {self} has no {RECORD} but holds {listed}, and nothing says what made "
+                "them: choose another name=, or remove the directory"
+            )
+
+
+def _json(record: Record) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record.content()), indent=2) + b"\n"

@@ -1,0 +1,380 @@
+"""The ledger of a run: its calls that were paid, are in flight, or may have been billed.
+
+A call has one row for all runs of an archive: *sent* while the attempt of a claim is in flight,
+*answered* for ever after. The primary key makes it impossible to send equal calls at once. A run's
+row holds sums: billed by answers, uncertain (may have been billed), and held by the claims in
+flight. A claim is granted only to the owner of the run, within its budget; the run's row is locked
+meanwhile. Only the end of an existing claim changes the sums, so a write may be repeated.
+
+The owner of a run holds a lock that the system releases when its process ends, however it ends. Its
+token is in the run's row, and every claim is checked against it.
+"""
+
+import logging
+import os
+import platform
+import secrets
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from raylab.core.errors import ArchiveError, OwnerError
+from raylab.label.archive.database import Database, Release
+from raylab.label.archive.records import CallRow, Cost, RunCost
+from raylab.label.archive.tables import (
+    ANSWERED,
+    CALLS,
+    RUNS,
+    SENT,
+    AnyRow,
+    cost_of,
+    lock_number,
+    seal,
+    unseal,
+)
+from raylab.llm.config import Budget
+
+ROUNDING = 1 + 1e-9
+"""Factor by which sums of floating-point prices may exceed a budget of money."""
+LONGEST_COMMAND = 300
+
+LOGGER = logging.getLogger(__name__)
+
+# Statements are built once, because that takes longer than to execute them.
+_LOCKED_RUN = select(RUNS).where(RUNS.c.id == bindparam("of_run")).with_for_update()
+_SET_COST = update(RUNS).where(RUNS.c.id == bindparam("of_run"))
+_ROWS = select(CALLS).where(CALLS.c.key.in_(bindparam("keys", expanding=True)))
+_DROP = delete(CALLS).where(
+    CALLS.c.state == SENT,
+    CALLS.c.key == bindparam("of_key"),
+    CALLS.c.claim == bindparam("of_claim"),
+)
+_DROP_CLAIMS = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
+_DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
+    CALLS.c.owner == bindparam("of_owner"), CALLS.c.claimant == bindparam("of_claimant")
+).returning(CALLS.c.held)
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim to send an attempt that costs at most `most`; its name is unique in an archive."""
+
+    key: str
+    claim: str
+    most: Cost
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """An answered call, which ends its claim; without tokens, it may cost all that was held."""
+
+    call: CallRow
+    claim: str
+
+    @property
+    def key(self) -> str:
+        """Key of the call."""
+        return self.call.key
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of the call."""
+        call = self.call
+        return Cost(1, call.prompt_tokens, call.completion_tokens, call.cost or 0.0)
+
+
+@dataclass(frozen=True)
+class EndRow:
+    """The end of a claim without an answer; if it may be `paid`, its cost is uncertain."""
+
+    key: str
+    claim: str
+    paid: bool
+
+
+CallOperation = ClaimRow | AnswerRow | EndRow
+Refusal = CallRow | RunCost | None
+"""The reason why a claim was not granted: the call, if it is answered already; the cost of the run,
+if that leaves too little of the budget, whatever the calls in flight cost; None while an equal call
+is in flight, or while calls in flight hold the rest of the budget."""
+
+
+@dataclass(frozen=True)
+class CallResults:
+    """Results of operations.
+
+    Attributes:
+        refused: Claims that were not granted, by name.
+        lost: Names of claims that were refused because the run has another owner, and of claims
+            that others ended, whose answers are not stored.
+    """
+
+    refused: Mapping[str, Refusal]
+    lost: frozenset[str] = frozenset()
+
+
+class Ledger:
+    """The ledger of a run as its owner writes it; made by `RunArchive.ledger`."""
+
+    def __init__(self, database: Database, run_id: int, owner: str, budget: Budget) -> None:
+        """Uses the database of an open archive; `owner` is the token of the ownership."""
+        self._database = database
+        self._run_id = run_id
+        self._owner = owner
+        self._budget = budget
+        insert = database.dialect.insert(CALLS)
+        self._claims = insert.on_conflict_do_nothing().returning(CALLS.c.key)
+        self._answer = insert.on_conflict_do_update(
+            index_elements=["key"],
+            set_=dict(insert.excluded),
+            where=(CALLS.c.state == SENT) & (CALLS.c.claim == insert.excluded.claim),
+        )
+
+    def write(self, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
+        """Does all operations, or none, in one transaction; may be repeated.
+
+        Args:
+            operations: Claims, answers and ends. Claims are granted after all else.
+            claimant: Name of the process that has the claims.
+
+        Raises:
+            ValueError: A time has no zone.
+            ArchiveError: The archive fails.
+        """
+        endings = [row for row in operations if not isinstance(row, ClaimRow)]
+        ended = {row.claim for row in endings if isinstance(row, EndRow)}
+        claims = [row for row in operations if isinstance(row, ClaimRow) and row.claim not in ended]
+        # Writers that insert the same keys in different orders would deadlock.
+        claims.sort(key=lambda claim: claim.key)
+
+        return self._database.write(
+            lambda connection: self._change(connection, endings, claims, claimant)
+        )
+
+    def void(self, claimant: str) -> None:
+        """Ends the claims of a dead process; the tokens and money that they held are uncertain."""
+        its = {"of_run": self._run_id, "of_owner": self._owner, "of_claimant": claimant}
+
+        def work(connection: Connection) -> None:
+            cost = cost_of(_lock_run(connection, self._run_id))
+            for row in connection.execute(_DROP_OF_CLAIMANT, its):
+                cost = cost.settle(Cost(**row.held), uncertain=Cost(**row.held))
+            _set_cost(connection, self._run_id, cost)
+
+        self._database.write(work)
+
+    def _change(
+        self,
+        connection: Connection,
+        endings: Sequence[AnswerRow | EndRow],
+        claims: Sequence[ClaimRow],
+        claimant: str,
+    ) -> CallResults:
+        """Ends claims, makes others if the owner still has the run, and updates the run's cost."""
+        run = _lock_run(connection, self._run_id)
+        before = cost_of(run)
+        cost, lost = self._end(connection, before, endings)
+        refused: dict[str, Refusal] = {}
+        if run.owner != self._owner:
+            lost |= {claim.claim for claim in claims}
+        elif claims:
+            cost, refused = self._claim(connection, cost, claims, claimant)
+        if cost != before:
+            _set_cost(connection, self._run_id, cost)
+        return CallResults(refused, frozenset(lost))
+
+    def _end(
+        self, connection: Connection, cost: RunCost, endings: Sequence[AnswerRow | EndRow]
+    ) -> tuple[RunCost, set[str]]:
+        """Ends claims; returns the cost after that, and the claims that others ended."""
+        rows = _find_calls(connection, [ending.key for ending in endings])
+        for ending in endings:
+            row = rows.get(ending.key)
+            if row is not None and (row.claim, row.state) == (ending.claim, SENT):
+                cost = _settle(cost, Cost(**row.held), ending)
+        answers = [ending for ending in endings if isinstance(ending, AnswerRow)]
+        if answers:
+            # If the claim is gone, its cost was counted when it ended.
+            stored = [self._row(ANSWERED, row.claim, **seal(row.call)) for row in answers]
+            connection.execute(self._answer, sorted(stored, key=lambda row: row["key"]))
+        ends = [ending for ending in endings if isinstance(ending, EndRow)]
+        if ends:
+            connection.execute(_DROP, [{"of_key": end.key, "of_claim": end.claim} for end in ends])
+        return cost, {row.claim for row in answers if rows.get(row.key, row).claim != row.claim}
+
+    def _claim(
+        self, connection: Connection, cost: RunCost, claims: Sequence[ClaimRow], claimant: str
+    ) -> tuple[RunCost, dict[str, Refusal]]:
+        """Grants the claims that are neither answered nor in flight nor beyond the budget."""
+        rows = self._look_up(connection, [claim.key for claim in claims])
+        refused: dict[str, Refusal] = {}
+        new: dict[str, ClaimRow] = {}
+        for claim in claims:
+            row = rows.get(claim.key)
+            if row is not None and row.state == ANSWERED:
+                refused[claim.claim] = unseal(CallRow, row)
+            elif row is not None:
+                if row.claim != claim.claim:
+                    refused[claim.claim] = None
+            elif not self._covers(cost.spent + claim.most):
+                refused[claim.claim] = RunCost(cost.billed, cost.uncertain)
+            elif claim.key in new or not self._covers(cost.spent + cost.held + claim.most):
+                refused[claim.claim] = None
+            else:
+                cost = cost.hold(claim.most)
+                new[claim.key] = claim
+        for key in self._insert(connection, new.values(), claimant):
+            cost = cost.settle(new[key].most)
+            refused[new[key].claim] = None
+        return cost, refused
+
+    def _insert(
+        self, connection: Connection, claims: Collection[ClaimRow], claimant: str
+    ) -> set[str]:
+        """Stores claims; returns the keys that other runs have claimed since they looked free."""
+        rows = [
+            self._row(SENT, claim.claim, claimant, key=claim.key, held=vars(claim.most))
+            for claim in claims
+        ]
+        stored = connection.scalars(self._claims, rows) if rows else ()
+        return {claim.key for claim in claims}.difference(stored)
+
+    def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
+        """Returns the rows of calls, after the claims of runs without an owner are ended."""
+        rows = _find_calls(connection, keys)
+        in_flight = [row for row in rows.values() if row.state == SENT]
+        others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
+        for run_id, owner in sorted(others):
+            if not _is_owned(connection, self._database, run_id):
+                _give(connection, run_id, former=owner)
+        return _find_calls(connection, keys) if others else rows
+
+    def _covers(self, cost: Cost) -> bool:
+        tokens, money = self._budget.tokens, self._budget.money
+        return (tokens is None or cost.tokens <= tokens) and (
+            money is None or cost.money <= money * ROUNDING
+        )
+
+    def _row(self, state: str, claim: str, claimant: str = "", **columns: Any) -> dict[str, Any]:
+        mine = {"run_id": self._run_id, "owner": self._owner}
+        return {**mine, "state": state, "claim": claim, "claimant": claimant, **columns}
+
+
+class Ownership:
+    """The ownership of a run by this process; a context manager that holds it while in use.
+
+    Attributes:
+        token: Name of this ownership, which its claims carry.
+    """
+
+    def __init__(self, database: Database, run: AnyRow) -> None:
+        """See `RunArchive.own`."""
+        self.token = secrets.token_hex(16)
+        self._database, self._run = database, run
+        self._release: Release | None = None
+
+    def __enter__(self) -> Self:
+        """Takes the run.
+
+        Raises:
+            OwnerError: Another process owns it.
+            ArchiveError: The archive fails.
+        """
+        if not self.take():
+            holder = select(RUNS.c.holder).where(RUNS.c.id == self._run.id)
+            name = self._database.rows(holder)[0].holder or "another process"
+            raise OwnerError(
+                f"run {self._run.name} of archive {self._database.place} is worked on by {name}: "
+                "wait until that ends, or stop it"
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Gives the run back; if the archive fails, the next owner ends the claims."""
+        try:
+            self.end()
+        except ArchiveError as failure:
+            LOGGER.warning("the claims of run %s were not ended: %s", self._run.name, failure)
+
+    def take(self) -> bool:
+        """Takes the run, and ends the claims of former owners; returns False if it is owned.
+
+        Raises:
+            ArchiveError: The archive fails.
+        """
+        self._release = self._database.try_lock(lock_number(self._run))
+        if self._release is None:
+            return False
+        mine = self.token, _this_process()
+        try:
+            self._database.write(lambda connection: _give(connection, self._run.id, *mine))
+        except BaseException:
+            self._release()
+            raise
+        return True
+
+    def end(self) -> None:
+        """Gives the run back. Attempts that are still claimed count as uncertain.
+
+        Raises:
+            ArchiveError: The archive fails; the run is free all the same.
+        """
+        try:
+            mine = {"former": self.token}
+            self._database.write(lambda connection: _give(connection, self._run.id, **mine))
+        finally:
+            if self._release is not None:
+                self._release()
+
+
+def _this_process() -> str:
+    command = shlex.join(sys.argv)[:LONGEST_COMMAND]
+    return f"{command} (process {os.getpid()} on {platform.node()})"
+
+
+def _give(
+    connection: Connection,
+    run_id: int,
+    owner: str | None = None,
+    holder: str = "",
+    former: str | None = None,
+) -> None:
+    """Gives a run to an owner or to nobody, and ends the claims on it, which become uncertain.
+
+    With a `former` owner, it does nothing if the run has another one.
+    """
+    run = _lock_run(connection, run_id)
+    if former in (None, run.owner):
+        cost = cost_of(run)
+        connection.execute(_DROP_CLAIMS, {"of_run": run_id})
+        after = cost.settle(cost.held, uncertain=cost.held)
+        _set_cost(connection, run_id, after, owner=owner, holder=holder)
+
+
+def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
+    """Returns True if the owner of a run lives."""
+    run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+    return database.dialect.is_locked(connection, lock_number(run))
+
+
+def _lock_run(connection: Connection, run_id: int) -> AnyRow:
+    return connection.execute(_LOCKED_RUN, {"of_run": run_id}).one()
+
+
+def _set_cost(connection: Connection, run_id: int, cost: RunCost, **more: str | None) -> None:
+    connection.execute(_SET_COST, {"of_run": run_id, "cost": asdict(cost), **more})
+
+
+def _find_calls(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
+    return {row.key: row for row in connection.execute(_ROWS, {"keys": keys})}
+
+
+def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:
+    if isinstance(ending, AnswerRow) and ending.cost.tokens:
+        return cost.settle(held, billed=ending.cost)
+    is_free = isinstance(ending, EndRow) and not ending.paid
+    return cost.settle(held, uncertain=Cost() if is_free else held)

@@ -1,0 +1,343 @@
+"""The work of people on a run: cases that wait for them, leases, decisions, and the audit.
+
+The two kinds of decisions lie in one table. Those of kind `DECISION` settle the cases that the run
+left open; those of kind `AUDIT` draw settled cases and classify them anew. A case waits while its
+latest row of a kind has the status `HUMAN`, but not for those whose judgement of it stands. Every
+change locks the run, so that any number of processes may serve reviewers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    Table,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
+
+from raylab.core.errors import LeaseError
+from raylab.label.archive.database import Database
+from raylab.label.archive.records import (
+    AUDIT,
+    DECISION,
+    DRAW,
+    HUMAN,
+    JUDGE,
+    UNCONFIRMED,
+    UNDO,
+    Body,
+    CaseHead,
+    CaseRow,
+    CurrentCase,
+    DecisionRow,
+    Lease,
+    person,
+    standing_judgements,
+)
+from raylab.label.archive.tables import (
+    CASES,
+    DECISIONS,
+    LEASES,
+    AnyRow,
+    append,
+    digest,
+    find_heads,
+    find_run,
+    latest_status,
+    seal,
+    unseal,
+)
+
+_SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
+
+
+class RunReviews:
+    """The reviews of a run; made by `RunArchive.reviews`.
+
+    Callers supply the times; their clocks should agree within a few seconds. Each method raises
+    `ArchiveError` if the archive fails.
+    """
+
+    def __init__(self, database: Database, run: AnyRow) -> None:
+        """Uses the database of an open archive, and the row of the run."""
+        self._database, self._run = database, run
+
+    def waiting(self, kind: str) -> list[int]:
+        """Returns the sequences of the cases that wait for people.
+
+        Args:
+            kind: `DECISION` for open cases, in the order of the run; `AUDIT` for drawn ones, in
+                pseudo-random order, so that those coded first are a random sample too.
+        """
+        columns = select(CASES.c.sequence, CASES.c.case).where(self._mine(CASES))
+        rows = self._database.rows(columns.where(self._waits[kind]).order_by(CASES.c.sequence))
+        if kind == AUDIT:
+            rows.sort(key=lambda row: digest(row.case))
+        return [row[0] for row in rows]
+
+    def count_drawn(self) -> int:
+        """Returns the number of cases that are drawn for the audit."""
+        return len(self._database.rows(self._drawn()))
+
+    def judges(self, kind: str) -> dict[int, dict[str, str]]:
+        """Returns who has judged each case of a kind, by its sequence: names by person."""
+        acted = (DECISIONS.c.kind == kind) & DECISIONS.c.action.in_((JUDGE, UNDO))
+        columns = select(CASES.c.sequence, DECISIONS.c.action, DECISIONS.c.reviewer)
+        statement = columns.join(CASES, _SAME_CASE).where(self._mine(DECISIONS), acted)
+        rows: dict[int, list[AnyRow]] = {}
+        for row in self._database.rows(statement.order_by(DECISIONS.c.sequence)):
+            rows.setdefault(row[0], []).append(row)
+        return {
+            place: {key: row.reviewer for key, row in standing_judgements(acts).items()}
+            for place, acts in rows.items()
+        }
+
+    def leases(self, now: datetime) -> dict[int, Lease]:
+        """Returns the unexpired leases, by the sequence of their case."""
+        return self._database.read(lambda connection: self._leases(connection, now))
+
+    def look(self, sequence: int, now: datetime) -> CurrentCase | None:
+        """Returns a case as a reviewer sees it; None if the run has none at this place."""
+        case_here = select(CASES).where(self._mine(CASES), CASES.c.sequence == sequence)
+
+        def work(connection: Connection) -> CurrentCase | None:
+            row = connection.execute(case_here).first()
+            if row is None:
+                return None
+            case = unseal(CaseRow, row)
+            decisions = [
+                unseal(DecisionRow, decision)
+                for decision in connection.execute(self._on_case(case.case))
+            ]
+            drawn = [decision for decision in decisions if decision.kind == AUDIT]
+            lease = self._leases(connection, now, LEASES.c.sequence == sequence).get(sequence)
+            return CurrentCase(case, tuple(drawn or decisions), lease=lease)
+
+        return self._database.read(work)
+
+    def take(
+        self,
+        cases: Sequence[int],
+        reviewer: str,
+        now: datetime,
+        until: datetime,
+    ) -> int | None:
+        """Takes or renews the lease on the first case that waits for the reviewer and is free.
+
+        Args:
+            cases: Sequences of the cases, the preferred ones first.
+            reviewer: Name of the reviewer.
+            now: Current time; leases that expire by then are free.
+            until: Expiry of the new lease.
+
+        Returns:
+            The sequence of the case; None if there is none.
+        """
+        lease = {"reviewer": reviewer, "expires": until}
+        taking = self._database.dialect.insert(LEASES).on_conflict_do_update(
+            index_elements=["run_id", "sequence"], set_=lease
+        )
+
+        def work(connection: Connection) -> int | None:
+            self._lock(connection)
+            case = self._first_free(connection, cases, reviewer, now)
+            if case is not None:
+                connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
+            return case
+
+        return self._database.write(work)
+
+    def give_back(self, case: int, reviewer: str) -> None:
+        """Ends the reviewer's lease on a case; does nothing if the reviewer holds none."""
+        mine = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case)
+        ended = mine.where(LEASES.c.reviewer == reviewer)
+        self._database.write(lambda connection: connection.execute(ended))
+
+    def add(self, row: DecisionRow, *, after: int | None = None, leased: bool = False) -> None:
+        """Archives a decision or an audit's code on a case of the run, which ends its lease.
+
+        One that equals the latest of its kind on the case, its body and time included, changes
+        nothing.
+
+        Args:
+            row: The decision.
+            after: Require that the latest one of its kind on the case is at this sequence; 0 if
+                there is none.
+            leased: Require that the case waits and that the reviewer holds its lease.
+
+        Raises:
+            LeaseError: A requirement is not met, or the reviewer's judgement stands on the case and
+                the row does not withdraw it. Nothing is written.
+        """
+        now = self._database.now()
+
+        def work(connection: Connection) -> None:
+            run = self._lock(connection)
+            case = find_heads(connection, run, [row.case])[row.case]
+            rows = self._on_kind(connection, row.case, row.kind)
+            last = rows[-1] if rows else None
+            if last is not None and _say_same(last, row):
+                return
+            if row.action != UNDO and person(row.reviewer) in standing_judgements(rows):
+                raise LeaseError(f"you have judged case {row.case}: it waits for somebody else")
+            if after is not None and after != (last.sequence if last else 0):
+                raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
+            lease = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case.sequence)
+            holder = connection.scalar(lease.returning(LEASES.c.reviewer))
+            if leased:
+                _require(case, last, row, holder)
+            append(connection, run, [row], now)
+
+        self._database.write(work)
+
+    def confirm(self, sequence: int, row: DecisionRow) -> bool:
+        """Completes a decision by the evaluator's report on it.
+
+        Args:
+            sequence: Place of the decision.
+            row: The decision with the report and the status that follows from it.
+
+        Returns:
+            False if the decision waits no more: it was taken back, or is judged already. Nothing
+            is written then.
+        """
+
+        def work(connection: Connection) -> bool:
+            self._lock(connection)
+            last = self._on_kind(connection, row.case, DECISION)[-1]
+            if (last.sequence, last.status) != (sequence, UNCONFIRMED):
+                return False
+            judged = seal(replace(row, sequence=sequence, created=last.created))
+            here = (self._mine(DECISIONS)) & (DECISIONS.c.sequence == sequence)
+            connection.execute(update(DECISIONS).where(here).values(judged))
+            return True
+
+        return self._database.write(work)
+
+    def made_by(
+        self, reviewer: str, kind: str, most: int
+    ) -> Iterator[tuple[int, DecisionRow, bool]]:
+        """Yields the latest decisions of a reviewer, the last one first.
+
+        Yields:
+            The sequence of the case, the decision, and whether it is the latest on the case.
+        """
+        statement = (
+            select(DECISIONS, CASES.c.sequence.label("place"), _latest(kind).label("last"))
+            .join(CASES, _SAME_CASE)
+            .where(self._mine(DECISIONS), DECISIONS.c.kind == kind)
+            .where(DECISIONS.c.reviewer == reviewer)
+            .order_by(DECISIONS.c.sequence.desc())
+            .limit(most)
+        )
+        for row in self._database.rows(statement):
+            decision = unseal(DecisionRow, row)
+            yield row.place, decision, row.last == decision.sequence
+
+    def draw(self, cases: Sequence[str], body: Body) -> int:
+        """Draws cases for the audit; returns the number of those that were not drawn before.
+
+        Args:
+            cases: Ids of cases of the run.
+            body: What they were drawn by.
+        """
+        now = self._database.now()
+
+        def work(connection: Connection) -> int:
+            run = self._lock(connection)
+            new = dict.fromkeys(cases)
+            for case in connection.scalars(self._drawn()):
+                new.pop(case, None)
+            drawn = [DecisionRow(case, DRAW, "", HUMAN, body, AUDIT) for case in new]
+            append(connection, run, drawn, now)
+            return len(drawn)
+
+        return self._database.write(work)
+
+    def _lock(self, connection: Connection) -> AnyRow:
+        return find_run(connection, self._database.place, self._run.name, lock=True)
+
+    def _first_free(
+        self, connection: Connection, cases: Sequence[int], reviewer: str, now: datetime
+    ) -> int | None:
+        """Returns the first of the cases that waits for the reviewer and that nobody else holds."""
+        leases = self._leases(connection, now)
+        others = {place for place, lease in leases.items() if lease.reviewer != reviewer}
+        for case in cases:
+            if case not in others and self._waits_for(connection, case, reviewer):
+                return case
+        return None
+
+    def _mine(self, table: Table) -> ColumnElement[bool]:
+        return table.c.run_id == self._run.id
+
+    def _leases(
+        self, connection: Connection, now: datetime, *where: ColumnElement[bool]
+    ) -> dict[int, Lease]:
+        held = select(LEASES).where(self._mine(LEASES), LEASES.c.expires > now, *where)
+        return {row.sequence: Lease(row.reviewer, row.expires) for row in connection.execute(held)}
+
+    def _drawn(self) -> Select[str]:
+        """Returns the query of the cases that are drawn."""
+        of_audit = (DECISIONS.c.kind == AUDIT) & (DECISIONS.c.action == DRAW)
+        return select(DECISIONS.c.case).where(self._mine(DECISIONS), of_audit)
+
+    def _on_case(self, case: str) -> Select[Any]:
+        """Returns the query of the decisions on a case, in order."""
+        on_it = select(DECISIONS).where(self._mine(DECISIONS), DECISIONS.c.case == case)
+        return on_it.order_by(DECISIONS.c.sequence)
+
+    def _on_kind(self, connection: Connection, case: str, kind: str) -> list[AnyRow]:
+        return [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
+
+    def _waits_for(self, connection: Connection, place: int, reviewer: str) -> bool:
+        """Returns whether a case waits, and the reviewer has not judged it."""
+        here = select(CASES.c.case).where(self._mine(CASES), CASES.c.sequence == place)
+        case = connection.scalar(here.where(or_(*self._waits.values())))
+        if case is None:
+            return False
+        return person(reviewer) not in standing_judgements(connection.execute(self._on_case(case)))
+
+    @cached_property
+    def _waits(self) -> dict[str, ColumnElement[bool]]:
+        """The condition that a case waits for people, by kind; each reads few cases by an index."""
+        decided = func.coalesce(latest_status(DECISION), HUMAN)
+        drawn = CASES.c.case.in_(self._drawn())
+        return {
+            DECISION: (CASES.c.status == HUMAN) & (decided == HUMAN),
+            AUDIT: drawn & (latest_status(AUDIT) == HUMAN),
+        }
+
+
+def _latest(kind: str) -> ScalarSelect[int]:
+    """Returns the place of the latest decision of a kind on the case of a decision."""
+    later = DECISIONS.alias()
+    same = (later.c.run_id == DECISIONS.c.run_id) & (later.c.case == DECISIONS.c.case)
+    return select(func.max(later.c.sequence)).where(same, later.c.kind == kind).scalar_subquery()
+
+
+def _say_same(stored: AnyRow, row: DecisionRow) -> bool:
+    said = (row.action, row.reviewer, row.body)
+    return (stored.action, stored.reviewer, stored.body) == said
+
+
+def _require(case: CaseHead, last: AnyRow | None, row: DecisionRow, holder: str | None) -> None:
+    """Requires that a case waits and that the reviewer of a decision on it holds its lease."""
+    status = last.status if last else case.status if row.kind == DECISION else ""
+    if status != HUMAN:
+        raise LeaseError(f"case {row.case} does not wait any more: your text stays here")
+    if holder != row.reviewer:
+        raise LeaseError(
+            f"{holder or 'nobody'} works on case {row.case} now: your text stays, and can be sent "
+            "when the case is given back"
+        )

@@ -1,0 +1,230 @@
+"""One run in an archive: its cases, the decisions on them, and its cost."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true
+
+from raylab.core.errors import ArchiveError
+from raylab.label.archive.database import Database
+from raylab.label.archive.ledger import Ledger, Ownership
+from raylab.label.archive.records import (
+    DECISION,
+    CaseHead,
+    CaseRow,
+    CurrentCase,
+    DecisionRow,
+    Prompts,
+    RunCost,
+    RunRow,
+)
+from raylab.label.archive.reviews import RunReviews
+from raylab.label.archive.tables import (
+    CASES,
+    DECISIONS,
+    PROMPTS,
+    AnyRow,
+    append,
+    cost_of,
+    find_heads,
+    find_run,
+    latest_status,
+    run_row,
+    unseal,
+)
+from raylab.llm.config import Budget
+
+BATCH = 100
+"""Records read at once."""
+
+T = TypeVar("T")
+
+
+class RunArchive:
+    """A run in an open archive; made by `raylab.label.archive.store.Archive.run`.
+
+    Nothing is read before a method is called. Each method raises `ArchiveError` if the archive
+    fails or has no such run.
+
+    Attributes:
+        name: Name of the run.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        """Uses the database of an open archive."""
+        self.name = name
+        self._database = database
+
+    def row(self) -> RunRow:
+        """Returns the run's current row in the archive."""
+        return run_row(self._row())
+
+    def add_prompts(self, prompts: Prompts) -> None:
+        """Stores prompts by their hash; those that the archive has stay unchanged."""
+        rows = [
+            {"hash": key, "name": name, "version": version, "text": content}
+            for key, (name, version, content) in sorted(prompts.items())
+        ]
+        new = self._database.dialect.insert(PROMPTS).on_conflict_do_nothing()
+        self._database.write(lambda connection: connection.execute(new, rows))
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """Appends cases to the run.
+
+        A case that the run already has stays unchanged, even if the new body differs: a case that
+        is repeated after a lost answer has other times and may have other replies.
+
+        Raises:
+            ArchiveError: The run has one of the cases with another description. Nothing is
+                written.
+        """
+        now = self._database.now()
+
+        def work(connection: Connection) -> None:
+            run = self._find(connection, lock=True)
+            heads = find_heads(connection, run, [row.case for row in rows])
+            append(connection, run, self._new(rows, heads), now)
+
+        self._database.write(work)
+
+    def _new(self, rows: Sequence[CaseRow], heads: Mapping[str, CaseHead]) -> list[CaseRow]:
+        """Returns the rows whose case the run does not have; `heads` are the cases that it has."""
+        new: dict[str, CaseRow] = {}
+        for row in rows:
+            there = heads.get(row.case) or new.setdefault(row.case, row)
+            if there.description_hash != row.description_hash:
+                raise ArchiveError(
+                    f"run {self.name} of archive {self._database.place} has case {row.case!r} "
+                    "with another description: give each case of a run its own id and keep "
+                    "its description; for changed descriptions choose another name="
+                )
+        return list(new.values())
+
+    def find_heads(self, cases: Sequence[str]) -> dict[str, CaseHead]:
+        """Returns place, status and description of those cases that the run has, by id."""
+        return self._database.read(
+            lambda connection: find_heads(connection, self._find(connection), cases)
+        )
+
+    def ids(self) -> list[str]:
+        """Returns the ids of all cases, in the order in which they were archived."""
+        mine = select(CASES.c.case).where(CASES.c.run_id == self._row().id)
+        return [row.case for row in self._database.rows(mine.order_by(CASES.c.sequence))]
+
+    def counts(self, now: bool = False) -> dict[str, int]:
+        """Returns the number of cases by status.
+
+        Args:
+            now: Count by current status, with later decisions, instead of the run's own.
+        """
+        latest = func.coalesce(latest_status(DECISION), CASES.c.status)
+        status = (latest if now else CASES.c.status).label("status")
+        each = select(status).where(CASES.c.run_id == self._row().id).subquery()
+        numbers = select(each.c.status, func.count()).group_by(each.c.status)
+        return {status: count for status, count in self._database.rows(numbers)}
+
+    def cases(
+        self,
+        status: str | None = None,
+        *,
+        places: Sequence[int] | None = None,
+        until: int | None = None,
+    ) -> Iterator[CurrentCase]:
+        """Yields the cases with the decisions on them, in the order in which they were archived.
+
+        Cases added in the meantime are included; memory holds one batch.
+
+        Args:
+            status: Only cases with this current status.
+            places: Only cases of these sequences.
+            until: Only cases and decisions up to this sequence.
+        """
+        run = self._row()
+        early = true() if until is None else DECISIONS.c.sequence <= until
+        wanted = true() if until is None else CASES.c.sequence <= until
+        if status is not None:
+            wanted &= func.coalesce(latest_status(DECISION, early), CASES.c.status) == status
+
+        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
+            return _current_cases(connection, run, rows, early)
+
+        for batch in _batches(places):
+            yield from self._pages(CASES, run, wanted & batch, complete)
+
+    def decisions(self, kind: str = DECISION) -> Iterator[DecisionRow]:
+        """Yields the decisions of a kind, in the order of their archiving."""
+        run = self._row()
+
+        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[DecisionRow]:
+            return [unseal(DecisionRow, row) for row in rows]
+
+        return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, complete)
+
+    def own(self) -> Ownership:
+        """Returns the ownership of the run, a context manager that holds it while in use."""
+        return Ownership(self._database, self._row())
+
+    def ledger(self, owner: str, budget: Budget) -> Ledger:
+        """Returns the ledger of the run as the owner of this token writes it, within a budget."""
+        return Ledger(self._database, self._row().id, owner, budget)
+
+    def reviews(self) -> RunReviews:
+        """Returns the work of people on the run: queues, leases, decisions and the audit."""
+        return RunReviews(self._database, self._row())
+
+    def cost(self) -> RunCost:
+        """Returns the cost of the run; calls in flight count as uncertain.
+
+        Calls answered from the archive were paid by the run that sent them.
+        """
+        cost = cost_of(self._row())
+        return RunCost(cost.billed, cost.uncertain + cost.held)
+
+    def _pages(
+        self,
+        table: Table,
+        run: AnyRow,
+        wanted: ColumnElement[bool],
+        complete: Callable[[Connection, Sequence[AnyRow]], list[T]],
+    ) -> Iterator[T]:
+        """Yields the results of `complete` for the rows of a run; a batch is one snapshot."""
+        ordered = select(table).where(table.c.run_id == run.id, wanted).order_by(table.c.sequence)
+        after = 0
+        while True:
+            page = ordered.where(table.c.sequence > after).limit(BATCH)
+
+            def work(connection: Connection, page: Select[Any] = page) -> tuple[int, list[T]]:
+                rows = connection.execute(page).all()
+                return rows[-1].sequence if len(rows) == BATCH else 0, complete(connection, rows)
+
+            after, records = self._database.read(work)
+            yield from records
+            if not after:
+                return
+
+    def _row(self) -> AnyRow:
+        return self._database.read(self._find)
+
+    def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
+        return find_run(connection, self._database.place, self.name, lock)
+
+
+def _current_cases(
+    connection: Connection, run: AnyRow, rows: Sequence[AnyRow], wanted: ColumnElement[bool]
+) -> list[CurrentCase]:
+    """Returns the cases of rows with those decisions on them that are wanted."""
+    decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
+    on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
+    statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, wanted)
+    for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
+        decisions[row.case].append(unseal(DecisionRow, row))
+    return [CurrentCase(unseal(CaseRow, row), tuple(decisions[row.case])) for row in rows]
+
+
+def _batches(places: Sequence[int] | None) -> list[ColumnElement[bool]]:
+    """Returns a condition for each batch of places; one that every case meets for None."""
+    if places is None:
+        return [true()]
+    ordered = sorted(set(places))
+    starts = range(0, len(ordered), BATCH)
+    return [CASES.c.sequence.in_(ordered[start : start + BATCH]) for start in starts]

@@ -1,0 +1,481 @@
+"""The interface that a taxonomy offers to the annotation protocol.
+
+A codebook defines the categories, reads answers as labels, compares labels and holds the prompts.
+`raylab.label.opt` implements one.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Protocol, Self, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from rapidfuzz.distance import Levenshtein
+
+from raylab.core.config.base import Strict
+from raylab.core.errors import LabelError
+from raylab.llm.prompts import PromptFile, Schema, read_prompt
+
+Categories = frozenset[str]
+"""The categories of a label; empty where there is no label."""
+
+
+def field_of(category: str) -> str:
+    """Returns the field that a category is a value of, as in `kind: person`; empty without one."""
+    return category.partition(": ")[0] if ": " in category else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """A classification of a case, equal to all that have the same canonical line.
+
+    Attributes:
+        line: The canonical line.
+        written: The line as it was written, before it was brought to the canonical form.
+        parts: Operator and category of each part, at least one; the first part has no operator.
+        fields: The attributes, by key.
+        repairs: Kinds of repairs that were needed to read it.
+    """
+
+    line: str
+    written: str
+    parts: tuple[tuple[str, str], ...]
+    fields: Mapping[str, str]
+    repairs: tuple[str, ...] = ()
+
+    @cached_property
+    def composition(self) -> str:
+        """The part of the canonical line that decides whether two answers are the same."""
+        return "".join(f"{operator}{category}" for operator, category in self.parts)
+
+    @cached_property
+    def categories(self) -> Categories:
+        """The set of categories, without their composition."""
+        return frozenset(category for _, category in self.parts)
+
+    @property
+    def primary(self) -> str:
+        """The first category, for statistics that count one category per label."""
+        return self.parts[0][1]
+
+    def __str__(self) -> str:
+        return self.line
+
+    def __eq__(self, other: object) -> bool:
+        return self.line == other.line if isinstance(other, Label) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.line)
+
+
+class SetDistance(Protocol):
+    """A metric between two non-empty sets of categories, in [0, 1]; results record its version."""
+
+    @property
+    def version(self) -> str: ...
+
+    def __call__(self, a: Categories, b: Categories, /) -> float: ...
+
+
+class Agreement(Strict):
+    """The agreement of two labels, in the measures of the evaluation protocol.
+
+    Attributes:
+        exact: True if the compositions are identical; fields do not count.
+        jaccard: Jaccard index of the sets of categories, in [0, 1].
+        levenshtein: Edits between the lines as written, the string distance of the protocol.
+        levenshtein_normalised: Edits divided by the length of the longer line, in [0, 1]; 0 means
+            equal lines.
+        weighted: 1 minus the distance of the sets, in [0, 1]; 1 only for equal sets.
+        composition: 1 for the same composition, 0.5 for the same categories composed differently,
+            else 0.
+        distance: Version of the distance used for `weighted`.
+    """
+
+    exact: bool
+    jaccard: float
+    levenshtein: int
+    levenshtein_normalised: float
+    weighted: float
+    composition: float
+    distance: str
+
+
+def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
+    """Compares two labels by the measures of `Agreement`; symmetric."""
+    exact, same_categories = a.composition == b.composition, a.categories == b.categories
+    return Agreement(
+        exact=exact,
+        jaccard=len(a.categories & b.categories) / len(a.categories | b.categories),
+        levenshtein=Levenshtein.distance(a.written, b.written),
+        levenshtein_normalised=Levenshtein.normalized_distance(a.written, b.written),
+        weighted=1.0 - distance(a.categories, b.categories),
+        composition=1.0 if exact else 0.5 if same_categories else 0.0,
+        distance=distance.version,
+    )
+
+
+class Verdict(StrEnum):
+    """An evaluator's judgement, the best first."""
+
+    PASS = "PASS"
+    WEAK_PASS = "WEAK_PASS"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A criterion by which an evaluator judges a label.
+
+    Attributes:
+        name: Name in reports and archives.
+        cap: Highest score of a label that does not meet it; None does not limit the score.
+        synonyms: Other names that models use, in lower case.
+    """
+
+    name: str
+    cap: int | None = None
+    synonyms: tuple[str, ...] = ()
+
+
+FORMAT = Criterion("format")
+"""The criterion that labels without repairs meet; no evaluator is asked about it."""
+
+
+# Replies
+
+SHOWN = 60
+LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
+SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
+ASIDE = re.compile(
+    r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<shown>\w+ id=[0-9a-f]{8}|description"
+    r"|system_description|system|input|case|document|source|candidate|examples?|prompt))>"
+)
+"""Start or end of text outside an answer: thoughts, or a copy of shown material."""
+
+
+def clean(text: str) -> str:
+    """Returns the text with U+FFFD for NUL and lone surrogates, which no database stores."""
+    return LONE_OR_NUL.sub("\ufffd", text)
+
+
+def quote(value: object) -> str:
+    """Returns a value in quotation marks, cut to 60 characters."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+
+
+def drop_asides(text: str) -> str:
+    """Returns a reply without thoughts, finished or not, and copies of shown material."""
+    tags = list(ASIDE.finditer(text))
+    closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}
+    kept, place, inside = list[str](), 0, None
+    for tag in tags:
+        if tag["end"] and inside is None and not tag["shown"]:
+            # A template has opened the tag for the model.
+            kept, place = [], tag.end()
+        elif tag["end"] and tag["name"] == inside:
+            place, inside = tag.end(), None
+        elif not tag["end"] and inside is None:
+            if not tag["shown"] or closed.get(tag["name"], -1) > tag.start():
+                kept.append(text[place : tag.start()])
+                inside = tag["name"]
+    return "\n".join(kept if inside else [*kept, text[place:]])
+
+
+@dataclass(frozen=True)
+class ReplyReading:
+    """The context in which a reply is validated: its form, and the repairs so far."""
+
+    form: "AnswerForm"
+    repairs: list[str] = field(default_factory=list[str])
+
+
+def _reading(info: ValidationInfo) -> ReplyReading:
+    return cast(ReplyReading, info.context)
+
+
+def _read_label(value: object, info: ValidationInfo) -> "Label":
+    reading = _reading(info)
+    if reading.form.label["type"] == "string" and not isinstance(value, str):
+        raise ValueError("should be text")
+    try:
+        return reading.form.read(value, reading.repairs)
+    except LabelError as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_text(value: object, info: ValidationInfo) -> str:
+    if not isinstance(value, str):
+        _reading(info).repairs.append(f"{info.field_name} is no text: left out")
+        return ""
+    return clean(value).strip()
+
+
+def _read_name(value: object, info: ValidationInfo) -> object:
+    """Reads a name of a short list in other letters, such as `weak pass`."""
+    if not isinstance(value, str):
+        return value
+    name = re.sub(r"[\s-]+", "_", value.strip())
+    name = name.upper() if info.field_name == "verdict" else name.lower()
+    if name != value:
+        _reading(info).repairs.append(f"{info.field_name} {quote(value)} read as {name}")
+    return name
+
+
+def _read_score(value: object, info: ValidationInfo) -> object:
+    """Reads a whole number in another form; not clamped, because 850 may mean 8.5 or 85."""
+    text = value.strip() if isinstance(value, str) else repr(value)
+    number = SCORE.fullmatch(text) if isinstance(value, str | float) else None
+    if number is None:
+        return value
+    _reading(info).repairs.append(f"score {quote(value)} read as {number[1]}")
+    return int(number[1])
+
+
+def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
+    """Reads the unmet criteria, in the order of reports, without unknown ones."""
+    reading = _reading(info)
+    items = re.split(r"[,;|\n]", value) if isinstance(value, str) else value
+    names = [str(item) for item in cast(list[object], items)] if isinstance(items, list) else []
+    criteria = reading.form.criteria
+    meant = {name: each.name for each in criteria for name in (each.name, *each.synonyms)}
+    unmet = {meant.get(name.strip(" \t\"'*").lower()) for name in names}
+    issues = tuple(criterion.name for criterion in criteria if criterion.name in unmet)
+    if value != names or set(names) != set(issues):
+        reading.repairs.append(f"issues {quote(value)} read as {', '.join(issues) or 'none'}")
+    return issues
+
+
+Text = Annotated[str, BeforeValidator(_read_text)]
+SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
+"""Schema of a text by a small model."""
+LIMITS, SMALL_LIMITS = (100_000, 4_000), (1_500, 200)
+"""Most characters of a description, about 25,000 tokens of prose, and of another model's text that
+is shown; and for small models, of which the embedded one has 1,536 tokens in total."""
+SMALL_WARNING = (
+    "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
+    "run says anything about quality"
+)
+PLACES: tuple[str, ...] = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+"""The labels that an adjudicator is shown, by their place."""
+SYNTHESIS = "synthesis"
+"""A label that is none of those shown."""
+
+
+class ReplyModel(BaseModel):
+    """A reply; its validators read what comes in a `ReplyReading`, and note their repairs."""
+
+    model_config = ConfigDict(frozen=True)
+    title: ClassVar[str]
+    """Suffix of the title of its schema."""
+
+
+class LabelReply(ReplyModel):
+    """An annotator's answer."""
+
+    title = "classification"
+    rationale: Text = ""
+    label: Annotated[Any, BeforeValidator(_read_label)]
+
+
+class ReportReply(ReplyModel):
+    """An evaluator's answer: reasons, unmet criteria, score from 0 to 100, verdict."""
+
+    title = "evaluation"
+    summary: Text = ""
+    issues: Annotated[tuple[str, ...], BeforeValidator(_read_issues)] = ()
+    score: Annotated[int, Field(ge=0, le=100, strict=True), BeforeValidator(_read_score)]
+    verdict: Annotated[Verdict, BeforeValidator(_read_name)]
+
+
+class ChoiceReply(ReplyModel):
+    """An adjudicator's answer: one of the labels shown, or a label of its own."""
+
+    title = "adjudication"
+    rationale: Text = ""
+    choice: Annotated[str | None, BeforeValidator(_read_name)] = None
+    """One of `PLACES`, or `SYNTHESIS`; whether it was shown is not checked here."""
+    label: Annotated[Any, BeforeValidator(_read_label)] = None
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerForm:
+    """The form in which models answer, in one style of prompts.
+
+    Attributes:
+        name: Name of the taxonomy in the titles of schemas.
+        key: Key of a label in replies.
+        label: JSON schema of a label.
+        read: Reads a label in a JSON value of the schema, or in a text, and adds its repairs to a
+            list; raises LabelError.
+        criteria: Criteria that an evaluator is asked about, in the order of reports.
+        show: Returns a label as it is shown to models.
+        failed_criterion: The criterion that FAIL implies, for models too small to name unmet
+            criteria or a choice and to write more than a few words; None for other models.
+    """
+
+    name: str
+    key: str
+    label: Schema
+    read: Callable[[Any, list[str]], Label]
+    criteria: tuple[Criterion, ...]
+    show: Callable[[Label], str] = str
+    failed_criterion: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """The key of the reasons for a label."""
+        return "reason" if self.failed_criterion else "rationale"
+
+    @property
+    def text(self) -> Schema:
+        """The JSON schema of reasons and summaries."""
+        return SHORT_TEXT if self.failed_criterion else {"type": "string"}
+
+    def keys(self, kind: type[ReplyModel]) -> dict[str, str]:
+        """Returns the fields of a kind of reply by their keys, in the requested order."""
+        hidden = {"issues", "choice"} if self.failed_criterion else set[str]()
+        names = {"label": self.key, "rationale": self.reason}
+        return {names.get(name, name): name for name in kind.model_fields if name not in hidden}
+
+    def schema(self, kind: type[ReplyModel], shown: int = 2) -> Schema:
+        """Returns the JSON schema of a kind of reply, as sent to the endpoint.
+
+        Args:
+            kind: The kind of reply.
+            shown: Number of labels that an adjudicator chooses from.
+        """
+        issues = [criterion.name for criterion in self.criteria]
+        schemas: dict[str, Schema] = {
+            "rationale": self.text,
+            "summary": self.text,
+            "label": self.label,
+            "issues": {"type": "array", "items": names_schema(issues), "maxItems": len(issues)},
+            "choice": names_schema([*PLACES[:shown], SYNTHESIS]),
+            "score": {"type": "integer", "maximum": 100, "minimum": 0},
+            "verdict": names_schema(Verdict),
+        }
+        keys = self.keys(kind)
+        return {
+            "title": f"{self.name}_{kind.title}",
+            "type": "object",
+            "properties": {key: schemas[name] for key, name in keys.items()},
+            "required": list(keys),
+            "additionalProperties": False,
+        }
+
+
+def names_schema(names: Iterable[str]) -> Schema:
+    """Returns the JSON schema of a text that is one of some names."""
+    return {"type": "string", "enum": [*map(str, names)]}
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """The prompts of one style.
+
+    Attributes:
+        classify: Prompt of the annotators.
+        evaluate: Prompt of the evaluator, also used to confirm adjudicated and human labels.
+        adjudicate: Prompt of the adjudicator.
+        repair: Second turn after a reply that cannot be read.
+        form: Form in which models answer.
+        open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
+            gold then measures no accuracy.
+    """
+
+    classify: PromptFile
+    evaluate: PromptFile
+    adjudicate: PromptFile
+    repair: PromptFile
+    form: AnswerForm
+    open_book: bool = False
+
+    @classmethod
+    def read(
+        cls,
+        folder: Traversable,
+        names: tuple[str, str, str],
+        form: AnswerForm,
+        open_book: bool,
+        made: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Reads the prompts of a folder.
+
+        Args:
+            folder: The folder.
+            names: Names of the files for annotators, evaluator and adjudicator.
+            form: Form in which models answer.
+            open_book: As the attribute.
+            made: Texts that are included as files, by name.
+
+        Raises:
+            DataError: A file does not begin with its version.
+        """
+        limits = SMALL_LIMITS if form.failed_criterion else LIMITS
+
+        def read(name: str, schema: Schema) -> PromptFile:
+            return read_prompt(folder, name, schema, *limits, made=made)
+
+        classify, evaluate, adjudicate = names
+        return cls(
+            read(classify, form.schema(LabelReply)),
+            read(evaluate, form.schema(ReportReply)),
+            read(adjudicate, form.schema(ChoiceReply)),
+            read("repair", {}),
+            form,
+            open_book,
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """The limits on what such answers show; None if there are none."""
+        return SMALL_WARNING if self.form.failed_criterion else None
+
+    @property
+    def files(self) -> tuple[PromptFile, ...]:
+        """All prompts."""
+        return self.classify, self.evaluate, self.adjudicate, self.repair
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook:
+    """A taxonomy with its notation.
+
+    Attributes:
+        name: Name in data sets, such as `opt-code`.
+        version: Version of the set of categories.
+        label_name: Noun for a label in messages, with its article, such as `an OPT-Code`.
+        case_sets: Files of the packaged cases, by the name of the set; the first is the default.
+        categories: Readable name of each category, in the order of the taxonomy; may be empty.
+        examples: Codes as a person may write them.
+        criteria: Criteria in the order of reports; `FORMAT` is one of them.
+        bait: Categories that a trap suggests if its case names none.
+        prompts: The prompts of each style that a configuration may choose.
+        distance: Distance between sets of categories.
+        parse: Reads the label in a text, with repairs where necessary; raises LabelError.
+        read: Reads a canonical line, as written by `str(label)`; raises LabelError.
+        parse_own: Reads a label that a person wrote, without repairs; raises LabelError.
+        definitions: What categories mean, for the page.
+    """
+
+    name: str
+    version: str
+    label_name: str
+    case_sets: Mapping[str, tuple[str, ...]]
+    categories: Mapping[str, str]
+    examples: tuple[str, ...]
+    criteria: tuple[Criterion, ...]
+    bait: Categories
+    prompts: Mapping[str, PromptSet]
+    distance: SetDistance
+    parse: Callable[[str], Label]
+    read: Callable[[str], Label]
+    parse_own: Callable[[str], Label]
+    definitions: Mapping[str, str] = field(default_factory=dict[str, str])

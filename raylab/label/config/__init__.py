@@ -1,0 +1,1 @@
+"""The configuration of labelling: jobs, the sections of their files, codebooks."""

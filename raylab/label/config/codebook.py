@@ -1,0 +1,246 @@
+"""Codebooks in YAML files: labels or fields, with definitions, examples, distances and rules."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import resources
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from raylab.core.bounded import read_all
+from raylab.core.config.base import Location, RunName, Strict
+from raylab.core.config.schema import explain_errors
+from raylab.core.errors import ConfigError, DataError
+
+LARGEST = 1 << 20
+"""Bytes of a file."""
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+EXAMPLES: Mapping[str, str] = {
+    name: str(resources.files("raylab.label.codebooks") / f"examples/{name}.yaml")
+    for name in ("sentiment", "topics", "entities")
+}
+"""The files of the packaged codebooks, by name."""
+PLAIN = {"true": True, "false": False, "null": None, "~": None, "": None}
+"""The values of plain words. Others, such as `yes` and `no`, are text."""
+MARKUP = re.compile(r"\{[{%#]|</?[A-Za-z!][^<>]*>|<[|\uff5c]|\[/?INST\]|[\0-\x08\x0b-\x1f]")
+"""Text that templates, browsers or chat servers would interpret."""
+
+Path = tuple[str | int, ...]
+Lines = dict[Path, int]
+"""The line of each value in a file, by its keys and indices."""
+
+
+class _LabelError(ValueError):
+    """A problem of one label; `label` is its name."""
+
+    def __init__(self, label: str, problem: str) -> None:
+        super().__init__(problem)
+        self.label = label
+
+
+def _without_markup(text: str) -> str:
+    if markup := MARKUP.search(text):
+        raise ValueError(f"holds the markup {markup[0][:40]!r}: write it in words")
+    return text
+
+
+Prose = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(_without_markup)]
+LABEL = re.compile(r"^\w([\w .'+-]{0,58}[\w+])?$")
+"""A name of a label, which needs no quotation marks in YAML."""
+LabelName = Annotated[str, Field(pattern=LABEL.pattern)]
+NO_LABELS = ("unclear", "undo")
+"""Decisions of reviewers that would be read as labels of these names, in lower case."""
+FieldName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+Row = tuple[float, ...]
+
+
+class LabelText(Strict):
+    """The meaning of a label; a text alone is its definition."""
+
+    definition: Prose
+    examples: list[Prose] = Field(default=[])
+    """Texts that have the label."""
+    counterexamples: list[Prose] = Field(default=[])
+    """Texts that seem to have it, each with what it has instead."""
+
+
+def _as_definition(value: object) -> object:
+    return {"definition": value} if isinstance(value, str) else value
+
+
+Labels = dict[LabelName, Annotated[LabelText, BeforeValidator(_as_definition)]]
+
+
+def _distinct(labels: Labels) -> Labels:
+    """Refuses labels that a reply in another case, or a truncated one, would confuse."""
+    names = sorted(labels, key=str.casefold)
+    if len(names) < 2:
+        raise ValueError("needs two labels or more, each with its definition")
+    for name in names:
+        if name.casefold() in NO_LABELS:
+            raise _LabelError(name, f"{name} is what a reviewer says without a label: rename it")
+    for name, longer in pairwise(names):
+        if name.casefold() == longer.casefold():
+            raise _LabelError(longer, f"{name} and {longer} are one label: rename or remove one")
+        if longer.casefold().startswith(name.casefold()):
+            raise _LabelError(
+                longer, f"{longer} begins with the label {name}, as which it may be read: rename it"
+            )
+    return labels
+
+
+class FieldConfig(Strict):
+    """A question about a text, answered by one label, several, a number or a text."""
+
+    definition: Prose | None = None
+    labels: Annotated[Labels, AfterValidator(_distinct)] | None = None
+    """The labels, in their order."""
+    several: bool = False
+    """One label or more, instead of one."""
+    number: tuple[int | float, int | float] | None = None
+    """The least and the greatest number; whole numbers if both are."""
+    text: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Most characters of a text."""
+    distance: Literal["equal", "graded"] | tuple[Row, ...] = "equal"
+    """`equal` is 0 or 1; `graded` the steps between labels in their order, the difference of
+    numbers, or the edits between texts, as shares of the most; or a row of distances per label."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [name for name in ("labels", "number", "text") if getattr(self, name) is not None]
+        if len(kinds) > 1:
+            raise ValueError(f"has {' and '.join(kinds)}: keep one")
+        if self.labels is None and (self.several or isinstance(self.distance, tuple)):
+            raise ValueError("several and a table of distances need labels: remove them")
+        if self.number and self.number[0] >= self.number[1]:
+            raise ValueError("number is the least and the greatest, as in [0, 10]")
+        return self
+
+
+class Rule(Strict):
+    """A criterion by which the evaluator judges an answer."""
+
+    text: Prose
+    cap: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Highest score of an answer that does not meet it."""
+
+
+class CodebookConfig(FieldConfig):
+    """A codebook: `labels`, or `fields` that make up an answer."""
+
+    name: RunName
+    task: Prose
+    """What to look for in a text; it opens every prompt."""
+    noun: Prose = "a code"
+    """What an answer is called in messages, with its article."""
+    fields: dict[FieldName, FieldConfig] = Field(default={})
+    """The fields of an answer; the first has labels, by which tables count."""
+    cases: Location | None = None
+    """File of cases that comes with it, beside its own."""
+    rules: dict[FieldName, Rule] = Field(default={})
+    """Further criteria by name: `labels` is always one."""
+
+    @model_validator(mode="after")
+    def _labels_or_fields(self) -> Self:
+        if self.number or self.text or (self.labels is None) == (not self.fields):
+            raise ValueError("give labels: with a definition each, or fields: that make an answer")
+        for name, field in self.fields.items():
+            if field.labels is None and field.number is None and field.text is None:
+                raise ValueError(f"the field {name} needs labels, number or text")
+        if (first := next(iter(self.fields.values()), None)) and not (
+            first.labels and not first.several
+        ):
+            raise ValueError("the first field, by which tables count, needs labels and one of them")
+        if clash := self.rules.keys() & {"format", "labels"}:
+            raise ValueError(f"the rule {clash.pop()} is there already: rename it")
+        return self
+
+    @property
+    def parts(self) -> Mapping[str, FieldConfig]:
+        """The fields by name; a codebook of labels alone has one without a name."""
+        return self.fields or {"": self}
+
+
+def read_codebook(location: str) -> dict[str, Any]:
+    """Reads the file of a codebook as the values of a `CodebookConfig`.
+
+    Args:
+        location: Its path.
+
+    Raises:
+        ConfigError: The file cannot be used; the message names the line and the way out.
+    """
+    lines: Lines = {}
+    try:
+        with open(location, "rb") as file:
+            text = read_all(file, "the file", LARGEST).decode("utf-8-sig")
+        values = read_yaml(text, lines)
+        if isinstance(values, dict) and isinstance(values.get("cases"), str):
+            values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
+        CodebookConfig.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        line, problem = _problem(error, lines)
+        raise ConfigError(f"codebook {location}, line {line}: {problem}") from None
+    except (OSError, DataError, UnicodeError) as error:
+        raise ConfigError(f"codebook {location} cannot be read: {str(error)[:300]}") from error
+    return values
+
+
+def read_yaml(text: str, lines: Lines) -> Any:
+    """Returns the value of a text in YAML, and notes the lines of all values in it.
+
+    Quoted text and plain words other than true, false and null are text. Keys are text.
+
+    Raises:
+        DataError: The text is no YAML, repeats a key, or has aliases, which may stand for more than
+            memory holds.
+    """
+    try:
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.AliasEvent):
+                raise DataError(f"line {event.start_mark.line + 1}: *{event.anchor}: write it out")
+        return _values(yaml.compose(text), (), lines)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"line {line}: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DataError(str(error).partition("\n")[0]) from error
+
+
+def _values(node: yaml.Node | None, path: Path, lines: Lines) -> Any:
+    if node is None:
+        return None
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        return [_values(item, (*path, place), lines) for place, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        if node.style is not None:
+            return node.value
+        is_number = NUMBER.fullmatch(node.value)
+        return json.loads(node.value) if is_number else PLAIN.get(node.value, node.value)
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in values:
+            raise DataError(f"line {line}: {name[:60]!r} stands twice: remove or rename one")
+        lines[*path, name] = line
+        values[name] = _values(value, (*path, name), lines)
+    return values
+
+
+def _problem(error: ValidationError, lines: Lines) -> tuple[int, str]:
+    """Returns the line of the first problem, and the problem."""
+    first = error.errors(include_url=False)[0]
+    path: Path = tuple(key for key in first["loc"] if key != "[key]")
+    label = getattr(first.get("ctx", {}).get("error"), "label", None)
+    while label is None and path and path not in lines:
+        path = path[:-1]
+    line = lines.get((*path, label) if label else path, 1)
+    if first["type"] == "string_pattern_mismatch":
+        name = str(first["input"])[:60]
+        return line, f"{name!r} is no name: a name has letters, digits, blanks and . ' + - _"
+    return line, str(explain_errors(CodebookConfig, error)[0])

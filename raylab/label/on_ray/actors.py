@@ -1,0 +1,112 @@
+"""The actors of an annotation: the annotators and the archive's writer."""
+
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from raylab.core.errors import RaylabError, RunError
+from raylab.core.on_ray.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
+from raylab.label.archive.database import PATIENCE_SECONDS
+from raylab.label.archive.store import Archive
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, Send
+from raylab.label.protocol.settings import protocol_settings
+from raylab.label.protocol.worker import Chunk, Tally, Worker
+from raylab.llm.client import CallEvent
+from raylab.llm.config import Budget
+from raylab.llm.endpoints import EndpointAccess
+from raylab.llm.limits import RateLimiterClient, Share
+
+
+class ArchiveWriterActor(ArchiveWriter):
+    """The archive's writer in its own process."""
+
+    def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
+        # A writer that restarts may meet a server that is starting.
+        archive = Archive.open(location, wait=PATIENCE_SECONDS)
+        super().__init__(archive, run, owner, budget)
+
+
+class Annotator:
+    """A worker in its own process; see `raylab.label.protocol.worker.Worker`."""
+
+    def __init__(
+        self,
+        config: AnnotateConfig,
+        run: str,
+        name: str,
+        writer: str,
+        limiter: str | None,
+        embedded: EndpointAccess | None,
+        share: Share,
+    ) -> None:
+        """Opens the worker.
+
+        Args:
+            config: configuration of the run.
+            run: name of the run.
+            name: name of the actor in the run, which it keeps when it restarts.
+            writer: name of the actor that writes the archive.
+            limiter: name of the actor that holds the limits a minute; None without any.
+            embedded: address of the embedded model, if it is used.
+            share: the share of this actor in the calls in flight.
+        """
+        archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
+        limits = None if limiter is None else RateLimiterClient(_sender(ray.get_actor(limiter)))
+        self._meters = Meters(run)
+        self._refusal: RaylabError | None = None
+        try:
+            settings = protocol_settings(config, run, choose_codebook(config))
+            self._worker = Worker(
+                config.llm,
+                settings,
+                run,
+                archive,
+                limits,
+                embedded,
+                share=share,
+                observe=self._observe,
+            )
+        except RaylabError as error:
+            # Raising here would count as a death of the process, so the first chunk returns it.
+            self._refusal = error
+
+    async def annotate(self, chunk: Chunk) -> Tally:
+        """Annotates cases concurrently; each is archived when it ends."""
+        if self._refusal is not None:
+            return Tally(halt=self._refusal)
+        tally = await self._worker.annotate(chunk)
+        self._meters.record(KNOWN, tally.answered)
+        for status, count in tally.statuses.items():
+            self._meters.record(CASES, count, status=status)
+        return tally
+
+    async def stop(self) -> None:
+        """Sends no further call; those in flight are finished and archived."""
+        if self._refusal is None:
+            self._worker.stop()
+
+    def _observe(self, event: CallEvent) -> None:
+        labels = {"endpoint": event.endpoint, "model": event.model}
+        self._meters.record(ATTEMPTS, **labels, outcome=event.outcome.value)
+        self._meters.record(SECONDS, event.seconds, **labels)
+        if (reply := event.reply) is not None:
+            self._meters.record(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
+            self._meters.record(TOKENS, reply.completion_tokens, **labels, direction="reply")
+            self._meters.record(COST, reply.cost or 0.0, **labels)
+
+
+def _sender(actor: Any) -> Send:
+    """Returns a function that calls the methods of an actor by name and raises their errors."""
+
+    async def send(method: str, *arguments: object) -> Any:
+        try:
+            return await getattr(actor, method).remote(*arguments)
+        except RayTaskError as error:
+            if isinstance(error.cause, RaylabError):
+                raise error.cause from None
+            raise RunError(f"an actor of the run failed: {error}") from error
+
+    return send

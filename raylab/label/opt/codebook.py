@@ -1,0 +1,158 @@
+"""The Operational Premise Taxonomy as a codebook: criteria, the forms of answers, and prompts.
+
+Models give a code as its line or, if they are too small for that, as one plain word.
+"""
+
+import re
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from raylab.label.codebooks.codebook import (
+    FORMAT,
+    AnswerForm,
+    Codebook,
+    Criterion,
+    Label,
+    PromptSet,
+    names_schema,
+    quote,
+)
+from raylab.label.opt.agreement import packaged_distance
+from raylab.label.opt.code import bare, parse, read_canonical
+from raylab.label.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
+
+VERSION = "1.0"
+"""Version of the set of roots."""
+CASE_SETS = ("systems+gold", "gold", "systems", "proposed", "injections")
+"""The packaged cases.
+
+`gold` holds single mechanisms with the codes from the taxonomy's texts, which the prompts name, and
+its notation examples; `systems` holds published systems that no prompt names, with codes that await
+a second person; `proposed` holds hybrids and traps that nobody else has reviewed; `injections`
+holds descriptions that give orders to the models that read them.
+"""
+PROMPTS: Traversable = resources.files("raylab.label.opt") / "prompts"
+ASKED_FIELDS = FIELDS[:-1]
+"""The fields that a classifier is asked for; v1.0 makes every field optional."""
+MECHANISM = "mechanism"
+EXECUTION = "parallelism/pipelines"
+"""Parallelism or pipelines mistaken for a mechanism."""
+CRITERIA = (
+    FORMAT,
+    Criterion(MECHANISM, 50, ("mechanisms", "root", "roots")),
+    Criterion(EXECUTION, 60, ("parallelism", "pipeline", "pipelines", "execution")),
+    Criterion("composition"),
+    Criterion("attributes", synonyms=("attribute", "attribute plausibility")),
+)
+"""The criteria in the order of reports, with the caps on labels that do not meet them."""
+WORDS: dict[str, Label] = dict(
+    zip(
+        "learning evolution rules probability search control swarm".split(),
+        map(bare, Root),
+        strict=True,
+    )
+)
+"""Plain words for the roots, used with models too small to learn codes from a prompt."""
+VALUE = "[A-Za-z][A-Za-z0-9_+-]{0,31}"
+
+
+def code_pattern() -> str:
+    """Returns the pattern of a full canonical line; it also admits unordered or repeated roots."""
+    roots = f"({'|'.join(root.value for root in Root)})"
+    fields = "".join(f"; {key}={VALUE}" for key in ASKED_FIELDS[:-1])
+    return f"^OPT={roots}([+/]{roots}){{0,6}}{fields}; Human=(none|low|med|high)$"
+
+
+def read_code(text: str, repairs: list[str]) -> Label:
+    """Reads the code in a text, and adds its repairs to a list.
+
+    Raises:
+        OptCodeError: The text holds no code.
+    """
+    code = parse(text)
+    repairs += code.repairs
+    if missing := [key for key in ASKED_FIELDS if key not in code.fields]:
+        repairs.append(f"fields not given: {', '.join(missing)}")
+    return code
+
+
+def read_word(text: str, repairs: list[str]) -> Label:
+    """Reads the one word of `WORDS` in a text, and adds its repairs.
+
+    Raises:
+        OptCodeError: The text holds none or several of the words.
+    """
+    words = [word for word in WORDS if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+    if len(words) != 1:
+        raise OptCodeError(f"it holds {len(words) or 'none'} of the words {', '.join(WORDS)}")
+    if text != words[0]:
+        repairs.append(f"word {quote(text)} read as {words[0]}")
+    return WORDS[words[0]]
+
+
+def _show_word(label: Label) -> str:
+    return next((word for word, code in WORDS.items() if code == label), str(label))
+
+
+CODE_ANSWERS = AnswerForm(
+    name="opt",
+    key="opt",
+    label={"type": "string", "pattern": code_pattern()},
+    read=read_code,
+    criteria=CRITERIA[1:],
+)
+WORD_ANSWERS = AnswerForm(
+    name="opt",
+    key="word",
+    label=names_schema(WORDS),
+    read=read_word,
+    criteria=CRITERIA[1:],
+    show=_show_word,
+    failed_criterion=MECHANISM,
+)
+
+
+def opt_codebook() -> Codebook:
+    """Returns the codebook of the Operational Premise Taxonomy."""
+    folder = resources.files("raylab.label.opt") / "data"
+    return Codebook(
+        name="opt-code",
+        version=VERSION,
+        label_name="an OPT-Code",
+        case_sets={
+            name: tuple(str(folder / f"{file}.jsonl") for file in name.split("+"))
+            for name in CASE_SETS
+        },
+        categories={str(root): name for root, name in LONG_NAMES.items()},
+        examples=("Evo/Lrn+Ctl", "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"),
+        criteria=CRITERIA,
+        # Threads and clusters suggest these.
+        bait=frozenset({Root.EVO, Root.SCH, Root.SWM}),
+        prompts={style: prompt_set(style) for style in ("minimal", "maximal", "word")},
+        distance=packaged_distance(),
+        parse=parse,
+        read=read_canonical,
+        parse_own=_parse_own,
+    )
+
+
+def _parse_own(text: str) -> Label:
+    return parse(text, strict=True) if "=" in text else bare(text)
+
+
+@cache
+def prompt_set(style: str) -> PromptSet:
+    """Returns the prompts of a style.
+
+    Args:
+        style: `minimal`, `maximal`, or `word`, which asks for one plain word from a list and is for
+            models too small for codes.
+
+    Raises:
+        DataError: A file does not begin with its version.
+    """
+    words = style == "word"
+    form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")
+    names = (f"classify_{style}", f"evaluate{suffix}", f"adjudicate{suffix}")
+    return PromptSet.read(PROMPTS, names, form, open_book=not words)

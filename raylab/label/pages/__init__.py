@@ -1,0 +1,1 @@
+"""The pages, tables and progress lines of annotations."""

@@ -1,0 +1,518 @@
+"""The page of an annotation run, whose tables the terminal prints too."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from raylab.core.page.page import Block, Page, Section, block, provenance
+from raylab.core.page.table import (
+    RULE,
+    Cell,
+    Column,
+    Row,
+    Table,
+    figure_cell,
+    hues,
+    share_cell,
+    shorten,
+)
+from raylab.core.printable import join_names, pluralize
+from raylab.core.runs.records import Measure, Part, explain_field, list_measures
+from raylab.core.runs.run_record import RunRecord
+from raylab.core.stats import Estimate
+from raylab.label.config.sections import MOST_ANNOTATORS
+from raylab.label.pages.drift import drift_section
+from raylab.label.protocol.outcome import (
+    ADJUDICATE,
+    STAGES,
+    HumanDecision,
+    Outcome,
+    Status,
+    classify_stage,
+    evaluate_stage,
+)
+from raylab.label.statistics.accuracy import FINAL, NAMES, REVIEWED, AuditReport, ConfusionPanel
+from raylab.label.statistics.agreement import NONE, AgreementReport
+from raylab.label.statistics.people import SubstituteReport
+from raylab.label.statistics.report import AnnotationReport
+
+SHOWN_CODES = 10
+RELIABLE, TENTATIVE = 0.8, 0.667
+"""Krippendorff's conventional limits of alpha."""
+STATUSES = {
+    Status.ACCEPTED: "accepted",
+    Status.ADJUDICATED: "adjudicated",
+    Status.HUMAN: "left to a person",
+    Status.FAILED: "failed",
+}
+KINDS = {
+    "one-acceptable": "One answer acceptable",
+    "few-acceptable": "Too few answers acceptable",
+    "none-acceptable": "No answer acceptable",
+    "disagreement": "Codes differ",
+    "candidate": "Candidate refused",
+    "unconfirmed": "Adjudication refused",
+    "unparsable": "Answer without a code",
+    "unreadable": "Reply unreadable",
+    "audit": "Audit",
+    "judge": "Waits for a judgement",
+    "settle": "Two people differ",
+}
+"""Names for people of the reasons why a case waits."""
+QUEUES = {"decision": "open cases", "audit": "audited cases"}
+LONGEST_NAME = 50
+"""Most characters shown of the name of a model."""
+
+
+class FullCase(NamedTuple):
+    """A case with the texts that a person reads, and the latest human decision if there is one."""
+
+    outcome: Outcome
+    description: str
+    decision: HumanDecision | None
+
+
+def annotation_page(
+    uri: str,
+    record: RunRecord,
+    report: AnnotationReport,
+    disagreements: Sequence[FullCase],
+    diagnosis: Sequence[Section] = (),
+) -> Page:
+    """Returns the page of a run.
+
+    Args:
+        uri: The run directory.
+        record: Its record.
+        report: Its report.
+        disagreements: The cases of the disagreements in the report, in the same order.
+        diagnosis: The section on the diagnosis of gold, if there is one.
+    """
+    archive = {"archive": report.archive, "records": f"{report.records:,}"}
+    made = provenance(uri, record, {**archive, "distances": report.distance})
+    return Page(
+        "annotation",
+        report.run,
+        uri,
+        list(summarize(report)),
+        [*_sections(report, disagreements), *diagnosis, drift_section(report), made],
+        report.notices,
+        "smoke test" if report.smoke else "",
+    )
+
+
+# Sentences
+
+
+def summarize(report: AnnotationReport) -> Iterator[str]:
+    """Yields sentences that sum up the run, the final codes first."""
+    cases, right = report.cases, report.gold.get(REVIEWED, report.gold[FINAL]).labels
+    decided = sum(share.cases for share in report.codes.values())
+    codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
+    yield (
+        f"{pluralize(decided, 'final code')} for {pluralize(cases.total, 'case')}"
+        f"{f': {join_names(codes)}' if codes else ''}."
+    )
+    shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
+    if ended := [f"{count:,} {label}" for count, label in shares if count]:
+        yield f"How the models left the cases: {join_names(ended)}."
+    if right.count:
+        yield f"Of the {right.count:,} with gold, {share_cell(right).text} have the right labels."
+    if report.audit is not None:
+        yield _summarize_audit(report.audit)
+    yield from _summarize_agreement(report.agreement)
+    if (final := report.substitutes.get(FINAL)) is not None and final.reason is None:
+        yield _summarize_substitute(final)
+    annotators = _join([_name_models(report, classify_stage(name)) for name in report.annotators])
+    judge = _name_models(report, evaluate_stage(next(iter(report.annotators))))
+    settler = (
+        f"; adjudicator: {_name_models(report, ADJUDICATE)}" if report.adjudication.cases else ""
+    )
+    yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
+
+
+def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
+    if agreement.exact.value is not None:
+        yield (
+            f"The annotators gave the same code in {share_cell(agreement.exact).text} of "
+            f"{pluralize(agreement.compared, 'case')}."
+        )
+    if (alpha := agreement.alpha.value) is not None:
+        yield f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}."
+
+
+def _summarize_audit(audit: AuditReport) -> str:
+    if not audit.audited:
+        return f"The audit of {pluralize(audit.drawn, 'case')} has no answer yet."
+    return (
+        f"People audited {pluralize(audit.audited, 'decided case')} and found "
+        f"{audit.right.cases:,} right: an estimated {share_cell(audit.corrected).text} of all."
+    )
+
+
+def _summarize_substitute(final: SubstituteReport) -> str:
+    if final.passes is None:
+        return f"Whether the models may stand in for people cannot be said: {final.reason}."
+    return (
+        f"The final codes {'may' if final.passes else 'may not'} stand in for people's, by the "
+        f"alternative annotator test: winning rate {final.winning_rate:.2f}."
+    )
+
+
+def _reliability(alpha: float) -> str:
+    if alpha >= RELIABLE:
+        return "reliable"
+    return "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
+
+
+def _name_models(report: AnnotationReport, stage: str) -> str:
+    """Returns the served names of the models that answered in a stage."""
+    names = dict.fromkeys(
+        shorten(row.shown_model, LONGEST_NAME)
+        for row in report.usage.by_source
+        if row.role == stage
+    )
+    return join_names([*names] or ["nobody"])
+
+
+# Sections
+
+
+def _sections(report: AnnotationReport, disagreements: Sequence[FullCase]) -> Iterator[Section]:
+    yield Section("codes", "Final codes", list(_codes(report)))
+    yield Section("endings", "How the cases ended", list(_endings(report)))
+    if report.cases.with_gold:
+        yield Section("gold", "Accuracy against gold", list(_gold(report)))
+    if report.agreement.pairs:
+        yield Section("agreement", "Agreement of the annotators", list(_agreement(report)))
+    if report.people:
+        yield Section("people", "Two people a case", list(_people(report)))
+    annotators = list(_annotators(report))
+    yield Section("annotators", "Annotators and evaluator", annotators, page_only=True)
+    confusion = list(_confusion(report))
+    yield Section("confusion", "Which labels are confused", confusion, page_only=True)
+    shown = list(_disagreements(report, disagreements))
+    yield Section("disagreements", "The most instructive disagreements", shown)
+    yield Section("cost", "Cost and latency", list(_cost(report)), page_only=True)
+
+
+def _codes(report: AnnotationReport) -> Iterator[Block]:
+    if not report.codes:
+        yield "No case has a final code."
+        return
+    look = hues(report.labels)
+    codes = [
+        [Cell(code, look=look[code]), *_count_cells(share)] for code, share in report.codes.items()
+    ]
+    labels = [
+        [Cell(name, look=look[name]), *_count_cells(share)]
+        for name, share in report.labels.items()
+        if share.cases and not _has_single_labels(report)
+    ]
+    most = f"The {SHOWN_CODES} most frequent of {len(codes):,} codes" if codes[SHOWN_CODES:] else ""
+    below = ". Below: the cases whose code names each label" if labels else ""
+    yield Table(
+        "Final codes",
+        ["code", "cases", "share"],
+        [*codes[:SHOWN_CODES], RULE, *labels],
+        f"{most or 'The codes'} in force, including people's decisions{below}.",
+    )
+    if (audit := report.audit) is not None:
+        weight = "" if audit.weight is None else f" (weight {audit.weight:.2f})"
+        yield _part_table(
+            "Audit",
+            {"right codes": audit},
+            f"People classified {audit.audited:,} of {pluralize(audit.drawn, 'case')} drawn at "
+            f"random from the {audit.decided:,} that the protocol decided, by the description "
+            "alone. The last row combines the evaluator's scores with the audit by "
+            f"prediction-powered inference{weight}.",
+        )
+
+
+def _endings(report: AnnotationReport) -> Iterator[Block]:
+    cases = report.cases
+    people = [[*row, ""] for row in _part_rows([report.decisions])]
+    yield Table(
+        pluralize(cases.total, "case"),
+        ["", "cases", "share"],
+        [
+            *([label, *_count_cells(cases.status[key])] for key, label in STATUSES.items()),
+            RULE,
+            *(people if report.decisions.cases else people[-1:]),
+        ],
+        "How the models left the cases, and what people decided.",
+    )
+    if cases.endings:
+        yield Table(
+            "Cases by last step",
+            ["last step", "cases", Column("example", text=True)],
+            [
+                [_describe_step(step), f"{ending.cases:,}", ending.example or ""]
+                for step, ending in cases.endings.items()
+            ],
+        )
+
+
+def _gold(report: AnnotationReport) -> Iterator[Block]:
+    cases, tree = report.cases, report.score_tree
+    single = _has_single_labels(report)
+    proposed = f", {cases.proposed_gold:,} of them proposed and not reviewed"
+    yield _part_table(
+        "Accuracy against gold",
+        report.gold,
+        f"{pluralize(cases.with_gold, 'case has', 'cases have')} a gold code"
+        f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong.",
+        ("cases", "labels") if single else ("cases", "labels", "exact", "primary"),
+    ).upright
+    labels = _part_table(
+        "By label",
+        report.gold,
+        "Recall: of the cases whose gold names the label, the share whose code does. Precision: of "
+        "the cases whose code names it, the share whose gold does.",
+        ("recall", "precision"),
+    )
+    yield block("fold", "Recall and precision by label", [labels])
+    if tree.left_out:
+        yield block("fold", "Not in the score tree", tree.left_out)
+
+
+def _agreement(report: AnnotationReport) -> Iterator[Block]:
+    agreement, pairs = report.agreement, report.agreement.pairs
+    single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
+    rows = [_explain(agreement, name) for name in single or list_measures(AgreementReport)]
+    if len(pairs) == 1:
+        rows += [_explain(pair, "kappa") for pair in pairs.values()]
+    yield Table(
+        f"Agreement of {_join([*report.annotators])}",
+        ["measure", "figure", Column("meaning", text=True, page_only=True)],
+        rows,
+        f"Over {agreement.compared:,} of {pluralize(agreement.cases, 'case')}, those with at least "
+        "two codes, with 95 % intervals. By convention an alpha of 0.8 or more is reliable, and "
+        "one from 0.667 good for tentative conclusions.",
+    )
+    if agreement.rest:
+        rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
+        yield _part_table(
+            "Agreement of two",
+            {_join(names): pair for names, pair in pairs.items()} | rest,
+            "The rest: another annotator who answered the case, drawn at random.",
+        ).upright
+
+
+def _people(report: AnnotationReport) -> Iterator[Block]:
+    yield _part_table(
+        "Independent judgements",
+        {QUEUES[kind]: people for kind, people in report.people.items()},
+        "Two people judged each case by the description alone. Alpha is over the cases to which "
+        "both gave a code.",
+    )
+    if (final := report.substitutes.get(FINAL)) is not None:
+        yield _summarize_substitute(final)
+        if final.reason is None:
+            yield _part_table(
+                "Whether codes may stand in for people's",
+                report.substitutes,
+                "The alternative annotator test (arXiv 2501.10970), on audited cases that two "
+                "people judged, asks who is nearer to one of them: the code, or the other person. "
+                "A code wins against a person whose advantage is below review.epsilon, and may "
+                "stand in with a winning rate of 0.5 or more.",
+            )
+
+
+def _annotators(report: AnnotationReport) -> Iterator[Block]:
+    yield _part_table(
+        "Answers, as the evaluator saw them",
+        report.annotators,
+        "An answer passes with PASS or WEAK_PASS. It is acceptable if its score also reaches the "
+        "threshold.",
+    )
+    if report.adjudication.cases:
+        yield _part_table(
+            "Adjudicator",
+            {ADJUDICATE: report.adjudication},
+            "The order is random: without position bias, half of the choices of the first or last "
+            "code fall on the first.",
+        )
+    if report.cases.traps:
+        yield _part_table(
+            "Traps",
+            report.sensitivity,
+            f"{pluralize(report.cases.traps, 'case suggests', 'cases suggest')} a wrong label. A "
+            "trap is taken where the code names that label and gold does not. Counted are traps "
+            "with gold and an answer.",
+        )
+    if any(judge.codes for judge in report.judge.values()):
+        yield _part_table(
+            "The evaluator against gold",
+            report.judge,
+            "A code is right if it has gold's set of labels. The evaluator is of use if more codes "
+            "are right under PASS than overall, and if its score ranks right codes above wrong "
+            "ones: an area of 0.5 is no skill, 1 is perfect. Its score is a probability if the "
+            "share in each band of ten lies within the band.",
+        )
+        if report.audit is None:
+            yield (
+                "Gold may differ from the other cases: `jobs/review.py audit=0.05` has people "
+                "classify a random sample of those decided."
+            )
+
+
+def _confusion(report: AnnotationReport) -> Iterator[Block]:
+    yield (
+        "Rows and columns are the labels that two sides name; the diagonal has what both name. A "
+        "code with several labels counts once for each. The column and row `none` have labels "
+        "without a counterpart, and missing codes. The shade is the share of the row."
+    )
+    for panel in report.confusion.panels.values():
+        yield confusion_table(panel, report.confusion.labels)
+
+
+def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
+    """Returns a confusion matrix, shaded by the share of the row."""
+    look = hues(label for label in labels if label != NONE)
+    rows = [
+        [
+            Cell(label, look=look[label]),
+            *(Cell(_count(count), shade=count / (sum(counts) or 1.0)) for count in counts),
+        ]
+        for label, counts in zip(labels, panel.sets, strict=True)
+    ]
+    title = f"Rows: {panel.rows}. Columns: {panel.columns}."
+    return Table(title, ["label", *labels], rows, dense=True)
+
+
+def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Iterator[Block]:
+    shown, total = report.disagreements.shown, report.disagreements.total
+    if not shown:
+        yield "In no case do two codes differ."
+        return
+    yield (
+        f"The codes differ in {total:,} of {pluralize(report.agreement.compared, 'case')}. First "
+        "come cases whose codes lie far apart although the evaluator found two convincing: their "
+        "description, or the codebook, can be read in two ways. A dashed frame marks a label that "
+        "no other annotator named."
+    )
+    yield block("disagreements", zip(shown, cases, strict=True), STATUSES, hues(report.labels))
+
+
+def _cost(report: AnnotationReport) -> Iterator[Block]:
+    usage, confirming = report.usage, report.decisions.usage
+    order = [*STAGES, *(row.role for row in usage.by_source)]
+    calls = {
+        f"{STAGES.get(row.role, row.role)}: {shorten(row.shown_model, LONGEST_NAME)}": row
+        for row in sorted(usage.by_source, key=lambda row: order.index(row.role))
+    }
+    people = {"confirming people's codes": confirming} if confirming.sent else {}
+    yield _part_table(
+        "Cost and latency by role and model as served",
+        {**calls, "all": usage.total, **people},
+        "Calls answered from the archive cost nothing here: the run that sent them paid.",
+    ).upright
+    if unpriced := usage.total.unpriced:
+        have = pluralize(unpriced, "call has", "calls have")
+        yield f"{have} no price: set `llm.prices` for the model."
+    if attempts := usage.uncertain.attempts:
+        yield (
+            f"{pluralize(attempts, 'lost answer')} may be billed as well, at "
+            f"{usage.uncertain.money:,.4g} at most."
+        )
+
+
+def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
+    """Returns the figures of several runs side by side, by the label of a run."""
+    rows: list[Row] = [
+        [label, *(figure_cell(Measure(label), run.cases.status[key]) for run in reports.values())]
+        for key, label in STATUSES.items()
+    ]
+    runs = [dict(_name_parts(report)) for report in reports.values()]
+    for whose in dict.fromkeys(name for parts in runs for name in parts):
+        group = _part_rows(parts.get(whose) for parts in runs)
+        rows += [RULE, *([f"{whose}{row[0]}", *row[1:]] for row in group)]
+    return Table("Annotation", ["", *reports], rows, "Small, the 95 % intervals.")
+
+
+def _name_parts(report: AnnotationReport) -> Iterator[tuple[str, Part | None]]:
+    """Yields the compared parts of a report, each with the words before its labels."""
+    yield "agreement: ", report.agreement
+    for names, pair in report.agreement.pairs.items():
+        yield f"{_join(names)}: ", pair
+    for name, annotator in report.annotators.items():
+        yield f"{NAMES[name]}: ", annotator
+    for name, gold in report.gold.items():
+        yield f"{NAMES[name]} against gold: ", gold
+    yield "calls: ", report.usage.total
+
+
+# Rows and cells
+
+
+def _part_table(
+    title: str, parts: Mapping[Any, Part], notes: str = "", fields: Sequence[str] = ()
+) -> Table:
+    """Returns figures of parts of one kind side by side, by giver of codes; by default all."""
+    columns = ["", *(NAMES.get(name, STAGES.get(name, name)) for name in parts)]
+    return Table(title, columns, list(_part_rows(parts.values(), fields)), notes)
+
+
+def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iterator[Row]:
+    """Yields a row for each field with a measure of some parts of one kind, side by side.
+
+    A field that is a mapping has a row for each of its keys that any part has cases of, and its
+    shares have the number that they are of.
+    """
+    parts = list(parts)
+    measures = [list_measures(type(each)) for each in parts if each is not None][:1]
+    for name, measure in (item for each in measures for item in each.items()):
+        values = [getattr(each, name, None) for each in parts]
+        if fields and name not in fields:
+            continue
+        if not any(isinstance(value, Mapping) for value in values):
+            yield [measure.label, *(figure_cell(measure, value) for value in values)]
+            continue
+        for key in dict.fromkeys(key for value in values if value for key in value):
+            figures = [value.get(key) if value else None for value in values]
+            cells = [
+                share_cell(figure, figure.count)
+                if isinstance(figure, Estimate)
+                else figure_cell(measure, figure)
+                for figure in figures
+            ]
+            if any(cell.text not in ("-", "0") for cell in cells):
+                yield [f"{measure.label} {key}", *cells]
+
+
+def _explain(figures: Part, name: str) -> Row:
+    """Returns the label, the figure and the meaning of a field."""
+    kind = type(figures)
+    measure = list_measures(kind)[name]
+    return [measure.label, figure_cell(measure, getattr(figures, name)), explain_field(kind, name)]
+
+
+def _has_single_labels(report: AnnotationReport) -> bool:
+    """Returns True if every final code is one label, so that measures of sets repeat others."""
+    return report.codes.keys() <= report.labels.keys()
+
+
+def _describe_step(step: str) -> str:
+    """Returns the last step of a case in words."""
+    if step == "accept":
+        return "Accepted"
+    kind, _, what = step.partition(":")
+    stage = STAGES.get(what.removesuffix("-unreadable"), what)
+    if kind == "failed":
+        return f"Call to {stage} failed"
+    return f"Reply of {stage} unreadable" if stage != what else KINDS.get(what, step)
+
+
+def _join(names: Sequence[str]) -> str:
+    """Joins the names of all annotators for a sentence."""
+    return join_names(names, MOST_ANNOTATORS)
+
+
+def _count_cells(estimate: Estimate) -> Row:
+    return [f"{estimate.cases:,}", share_cell(estimate)]
+
+
+def _count(count: float) -> str:
+    if count == round(count):
+        return f"{count:,.0f}"
+    return f"{count:,.1f}" if count >= 0.05 else "<0.1"

@@ -1,0 +1,216 @@
+"""The end of an annotation: report, score tree and page."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from raylab.benchmark.checks.diagnosis import diagnose
+from raylab.benchmark.checks.responses import make_responses
+from raylab.benchmark.pages.diagnosis import verdict_sections, write_diagnosis
+from raylab.core.errors import LlmError
+from raylab.core.log import log_line
+from raylab.core.page.page import PAGE, Page, write_page
+from raylab.core.page.table import print_tables
+from raylab.core.printable import pluralize
+from raylab.core.runs.records import list_measures
+from raylab.core.runs.run import SCORES, Run
+from raylab.core.tracking import track
+from raylab.label.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
+from raylab.label.pages.annotation import FullCase, annotation_page
+from raylab.label.pages.drift import archived_run
+from raylab.label.protocol.decisions import audited_codes, judged_cases, without_lone_judgements
+from raylab.label.protocol.export import export, model_names
+from raylab.label.protocol.outcome import Status, read_decision, read_outcome
+from raylab.label.protocol.run import AnnotationRun
+from raylab.label.statistics.accuracy import CODES, givers_of
+from raylab.label.statistics.agreement import AgreementReport
+from raylab.label.statistics.drift import DriftChange, compare_latest
+from raylab.label.statistics.frame import Tables, read_run, tabulate
+from raylab.label.statistics.people import people_report, substitute_report
+from raylab.label.statistics.report import AnnotationReport, annotation_report
+from raylab.label.statistics.scores import ScoreTreeReport, score_answers, score_tree
+from raylab.llm.embedded import uses_embedded
+
+EARLIER_RUNS = 12
+"""Most earlier runs that the run may be compared with: the latest."""
+
+
+def conclude(annotation: AnnotationRun, left: str = "") -> None:
+    """Writes and prints the results of the run.
+
+    The report includes decisions by people, so every call writes it again.
+
+    Args:
+        annotation: The run.
+        left: A sentence on the cases that were tried and stay open; empty if none do.
+
+    Raises:
+        ArchiveError: A record of the run was changed after it was archived.
+        LlmError: Cases failed, or stay open.
+    """
+    run, config = annotation.run, annotation.config
+    report = _report(annotation, left)
+    run.write_record(report)
+    track(config.tracking, run, report.cases.total, figures_of(report))
+    if config.export is not None:
+        path = export(annotation, config.export)
+        log_line(f"{pluralize(report.cases.total, 'case')} -> {path}", uri=path)
+    page = annotation_page(
+        run.uri, run.record, report, _full_cases(annotation, report), verdict_sections(run)
+    )
+    write_page(run, page)
+    _print(run, report, page)
+    counts = annotation.archived.counts(now=True)
+    _log_waiting(annotation, counts)
+    _raise_failures(annotation, counts, left)
+
+
+def figures_of(report: AnnotationReport) -> dict[str, float]:
+    """Returns the main figures of a run by name, for trackers, without undefined ones."""
+    agreement = {name: getattr(report.agreement, name) for name in list_measures(AgreementReport)}
+    kappas = {f"kappa/{names}": pair.kappa for names, pair in report.agreement.pairs.items()}
+    shares = {
+        **{f"cases/{status}": share for status, share in report.cases.status.items()},
+        **{f"agreement/{name}": figure for name, figure in (agreement | kappas).items()},
+        **{f"gold/{name}": gold.labels for name, gold in report.gold.items()},
+    }
+    figures = {name: share.value for name, share in shares.items() if share.value is not None}
+    return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
+
+
+def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
+    """Reads the outcomes once; returns their report and writes the score tree and diagnosis."""
+    archived, codebook, config = annotation.archived, annotation.codebook, annotation.config
+    settings, head = annotation.settings, archived.row()
+    tables = tabulate(
+        read_run(archived, codebook),
+        codebook,
+        settings.answerers,
+        open_book=settings.prompts.open_book,
+    )
+    decisions = without_lone_judgements(archived.decisions())
+    return annotation_report(
+        tables,
+        [read_decision(row.body, codebook) for row in decisions],
+        audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
+        uncertain=archived.cost().uncertain,
+        smoke=uses_embedded(config.llm),
+        warnings=(*settings.warnings, *([f"{left}."] if left else [])),
+        seed=config.protocol.seed,
+        run=annotation.run.name,
+        archive=annotation.archive.place,
+        records=head.records,
+        score_tree=_write_scores(annotation, head, tables),
+        changes=_over_time(annotation, head, tables),
+        **_people(annotation, tables),
+    )
+
+
+def _write_scores(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
+    """Writes the score tree, and the diagnosis of the answers to gold if models can be compared."""
+    run, config, names = annotation.run, annotation.config, model_names(annotation)
+    answers = list(score_answers(tables, names))
+    if len(names) > 1 and answers and not uses_embedded(config.llm):
+        write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
+    created = head.started.isoformat()
+    logs, tree = score_tree(tables, names, created)
+    for path, log in logs.items():
+        run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
+    return tree
+
+
+def _people(annotation: AnnotationRun, tables: Tables) -> dict[str, Any]:
+    """Returns the reports on the independent judgements, as fields of the report."""
+    archived, codebook, config = annotation.archived, annotation.codebook, annotation.config
+    if config.review.people == 1:
+        return {}
+    seed = config.protocol.seed
+    judged = {kind: judged_cases(archived.decisions(kind), codebook) for kind in (DECISION, AUDIT)}
+    people = {
+        kind: people_report([*cases.values()], codebook.distance, seed)
+        for kind, cases in judged.items()
+        if cases
+    }
+    audited = {
+        case: {person(own.reviewer): own.label for own in judgements.judgements if own.label}
+        for case, judgements in judged[AUDIT].items()
+    }
+    rows = tables.cases[tables.cases.case.isin([*audited])]
+    labels = {name: map(tables.label, rows[CODES[name]]) for name in givers_of(tables)}
+    substitutes = {
+        name: substitute_report(
+            [*zip(map(audited.__getitem__, rows.case), codes, strict=True)],
+            codebook.distance,
+            config.review.epsilon,
+            seed,
+        )
+        for name, codes in labels.items()
+        if audited
+    }
+    return {"people": people, "substitutes": substitutes}
+
+
+def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[FullCase]:
+    """Returns the cases of the disagreements in the report, in the same order."""
+    archived, codebook = annotation.archived, annotation.codebook
+    ids = [shown.case for shown in report.disagreements.shown]
+    places = [head.sequence for head in archived.find_heads(ids).values()]
+    cases: dict[str, FullCase] = {}
+    for current in archived.cases(places=places):
+        made = [*without_lone_judgements(current.decisions)]
+        latest = read_decision(made[-1].body, codebook) if made else None
+        outcome = read_outcome(current.case.body, codebook)
+        cases[current.case.case] = FullCase(outcome, current.case.description, latest)
+    return [cases[case] for case in ids]
+
+
+def _over_time(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[DriftChange]:
+    """Returns the changes since earlier runs."""
+    archive = annotation.archive
+    rows = [row for row in archive.runs() if row.records and row.name != head.name]
+    before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
+    this = replace(archived_run(archive, head), read=lambda: tables)
+    return compare_latest(this, [archived_run(archive, row) for row in before[-EARLIER_RUNS:]])
+
+
+def _print(run: Run, report: AnnotationReport, page: Page) -> None:
+    print_tables(
+        *page.tables,
+        **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
+        usage=report.usage.total.model_dump(mode="json"),
+    )
+    for notice in report.notices:
+        log_line(f"note: {notice}")
+    for sentence in page.lead:
+        log_line(sentence)
+    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
+
+
+def _log_waiting(annotation: AnnotationRun, counts: Mapping[str, int]) -> None:
+    """Logs what waits for a person or the evaluator."""
+    if waiting := counts.get(Status.HUMAN, 0):
+        people = pluralize(waiting, "case waits", "cases wait")
+        command = annotation.config.command("review", annotation.run.name)
+        log_line(f"{people} for a person: {command}", waiting=waiting)
+    if unconfirmed := counts.get(UNCONFIRMED, 0):
+        decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
+        log_line(
+            f"{decisions} for the evaluator: repeat the annotation with resume=true",
+            unconfirmed=unconfirmed,
+        )
+
+
+def _raise_failures(annotation: AnnotationRun, counts: Mapping[str, int], left: str) -> None:
+    failures: list[str] = []
+    if failed := counts.get(Status.FAILED, 0):
+        first = next(annotation.archived.cases(Status.FAILED)).case
+        reason = read_outcome(first.body, annotation.codebook).reason
+        failures.append(
+            f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"
+            "to try them again, run the same configuration under another name=: answered calls are "
+            "not sent again"
+        )
+    if left:
+        failures.append(f"{left}\nresume=true tries again")
+    if failures:
+        raise LlmError("\n".join(failures))

@@ -1,0 +1,105 @@
+"""Drift between the runs of an archive: a command, and a section on the page of each run."""
+
+import logging
+from collections.abc import Sequence
+
+from raylab.core.log import log_line
+from raylab.core.page.page import Section, block
+from raylab.core.page.table import MISSING, Cell, Column, Row, Table, print_tables
+from raylab.core.runs.run import Run
+from raylab.label.archive.records import RunRow
+from raylab.label.archive.store import Archive
+from raylab.label.codebooks.choose import recorded_codebook
+from raylab.label.protocol.outcome import name_annotators
+from raylab.label.protocol.run import archive_location
+from raylab.label.statistics.drift import (
+    LEVEL,
+    ArchivedRun,
+    Drift,
+    DriftChange,
+    alarms,
+    compare_runs,
+)
+from raylab.label.statistics.frame import read_run, tabulate
+from raylab.label.statistics.report import AnnotationReport
+
+ALONE = (
+    "No earlier run of the archive asked the same models. To see whether they drift, annotate the "
+    "same cases again later with `fresh=true` and another `name=`."
+)
+
+
+def report_drift(storage: str, archive: str | None) -> None:
+    """Compares all runs of an archive over time, on the cases that they share.
+
+    Raises:
+        ArchiveError: The archive cannot be read, or was changed.
+        ConfigError: Runs are in remote storage and no archive is named.
+    """
+    with Archive.open(archive_location(storage, archive), create=False) as opened:
+        drift = compare_runs(archived_run(opened, row) for row in opened.runs())
+    place = Run.at(storage)
+    place.write_record(drift)
+    print_tables(
+        change_table(drift.comparisons),
+        **drift.model_dump(mode="json", include={"comparisons"}),
+    )
+    compared = {change.after for change in drift.comparisons}
+    for name in drift.runs[1:]:
+        if name not in compared:
+            log_line(f"note: no run before {name} asked the same models")
+    for alarm in alarms(drift.comparisons):
+        log_line(f"alarm: {alarm}", logging.WARNING)
+    log_line(f"{place / Drift.file}", uri=str(place / Drift.file))
+
+
+def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
+    """Returns a run of an archive for the comparison of runs."""
+    codebook = recorded_codebook(row.config)
+    models = [chat["model"] for chat in row.config.get("llm", {}).get("annotators", ())]
+    names = name_annotators(len(models))
+    return ArchivedRun(
+        row.name,
+        row.started,
+        f"{codebook.name} {codebook.version}",
+        dict(zip(names, models, strict=False)),
+        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook, names),
+    )
+
+
+def drift_section(report: AnnotationReport) -> Section:
+    """Returns the section of a run's page about earlier runs of its archive."""
+    if not report.changes:
+        return Section("drift", "Drift", [ALONE])
+    flagged = list(alarms(report.changes))
+    lead = block("notes", flagged) if flagged else "No change is significant."
+    return Section("drift", "Drift", [lead, change_table(report.changes)], page_only=True)
+
+
+def change_table(changes: Sequence[DriftChange]) -> Table:
+    """Returns a row for each measure of a run against the earlier run of the same models."""
+    labels = ("before", "after", "lost", "gained", "p", "paired p", "codes changed")
+    return Table(
+        "Changes on shared cases",
+        ["measure", *labels, Column("also changed", text=True)],
+        [[change.label, *_change_cells(change)] for change in changes],
+        "Cases that were right, passed or had the same codes, of those that both runs answered "
+        "anew. Lost: only before; gained: only after. The p values are those of "
+        f"Fisher's and McNemar's exact tests; * is significant at {LEVEL:g} after Holm's "
+        "correction for all measures of the run.",
+    )
+
+
+def _change_cells(change: DriftChange) -> Row:
+    recoded = "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
+    if not change.cases:
+        runs = (Cell("-", small=name) for name in (change.before, change.after))
+        return [*runs, *["-"] * 4, recoded, change.reason or ""]
+    runs = ((change.before, change.right_before), (change.after, change.right_after))
+    rights = (Cell(f"{right:,} of {change.cases:,}", small=name) for name, right in runs)
+    p_values = [
+        Cell(f"{test.p_value:.3g}*", look=MISSING) if test.flagged else f"{test.p_value:.3g}"
+        for test in change.tests.values()
+    ]
+    changed = ", ".join(change.changed) or "-"
+    return [*rights, f"{change.lost:,}", f"{change.gained:,}", *p_values, recoded, changed]

@@ -1,0 +1,1 @@
+"""The protocol that decides a case, and people's decisions beside it."""

@@ -1,0 +1,242 @@
+"""The archive as a journal of calls; see `raylab.llm.chat.Journal`."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from raylab.core.errors import BudgetError, OwnerError
+from raylab.label.archive.ledger import AnswerRow, CallOperation, CallResults, ClaimRow, EndRow
+from raylab.label.archive.records import CallRow, CaseRow, Cost, DecisionRow, RunCost
+from raylab.label.archive.store import Archive
+from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
+from raylab.llm.config import Budget, Lane
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+Send = Callable[..., Awaitable[Any]]
+NOT_ARCHIVED = ("cached", "lane", "written_prompt_tokens")
+REPLY = tuple(field.name for field in fields(Reply) if field.name not in NOT_ARCHIVED)
+"""The fields that an archived call shares with its reply."""
+
+
+class ArchiveWriter:
+    """The one writer of the archive of a run, which each worker reaches by an `ArchiveClient`."""
+
+    def __init__(self, archive: Archive, run: str, owner: str, budget: Budget) -> None:
+        """Writes the cases and calls of `run` within a budget, as the owner of this token.
+
+        Raises:
+            ArchiveError: The archive has no such run, or fails.
+        """
+        self._archive = archive
+        self._run = archive.run(run)
+        self._ledger = self._run.ledger(owner, budget)
+
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
+        """See `raylab.label.archive.ledger.Ledger.write`."""
+        return self._ledger.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        """See `raylab.label.archive.ledger.Ledger.void`."""
+        self._ledger.void(claimant)
+
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        """Returns all answered calls about these descriptions."""
+        return self._archive.calls_of(description_hashes)
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """Archives ended cases."""
+        self._run.add_cases(rows)
+
+    def confirm(self, sequence: int, row: DecisionRow) -> None:
+        """Archives the evaluator's report on the decision of this sequence."""
+        self._run.reviews().confirm(sequence, row)
+
+
+class ArchiveClient:
+    """A client of the `ArchiveWriter` of a run, wherever that is. Repeated writes are stored once.
+
+    Attributes:
+        claimant: Name of this client among those of the run.
+    """
+
+    def __init__(self, send: Send, claimant: str = "") -> None:
+        """Reaches the writer by `send`, which takes the name of a method and its arguments."""
+        self._send, self.claimant = send, claimant
+
+    async def ask(
+        self,
+        method: Callable[Concatenate[ArchiveWriter, P], R],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        """Returns what a method of the writer returns for these arguments."""
+        return await self._send(method.__name__, *arguments, **named)
+
+
+class GroupedWriter(Generic[T, R]):
+    """A writer of rows in groups: those that gather while the previous group is being written."""
+
+    def __init__(self, write: Callable[[list[T]], Awaitable[R]]) -> None:
+        """Writes with `write`, one group at a time."""
+        self._write = write
+        self._waiting: list[T] = []
+        self._written: asyncio.Future[R] | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    def leave(self, row: T) -> None:
+        """Queues a row without waiting until it is written."""
+        self.add(row).add_done_callback(lambda written: written.exception())
+
+    def add(self, row: T) -> asyncio.Future[R]:
+        """Queues a row; the future has what writing its group returns or raises."""
+        if self._written is None:
+            self._written = asyncio.get_running_loop().create_future()
+        self._waiting.append(row)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._drain())
+        return asyncio.shield(self._written)
+
+    async def _drain(self) -> None:
+        while written := self._written:
+            group, self._waiting, self._written = self._waiting, [], None
+            try:
+                written.set_result(await self._write(group))
+            except Exception as error:
+                written.set_exception(error)
+
+
+class CallJournal:
+    """The journal of a run's calls in its archive; see `raylab.llm.chat.Journal`.
+
+    It keeps the answered calls about the descriptions that are loaded; a claim finds the others.
+    """
+
+    def __init__(self, archive: ArchiveClient, run: str, budget: Budget) -> None:
+        """Looks up and writes calls of `run` in `archive`; `budget` is named in errors."""
+        self._archive = archive
+        self._run = run
+        self._budget = budget
+        self._operations = GroupedWriter[CallOperation, CallResults](self._write)
+        self._name = secrets.token_hex(16)
+        self._numbers = count(1)
+        self._begun = asyncio.Lock()
+        self._voided = False
+        self._answered = 0
+        self._replies: dict[str, Reply] = {}
+
+    async def load(self, description_hashes: Iterable[str]) -> list[str]:
+        """Loads all answered calls about these descriptions; returns their keys, for `drop`."""
+        async with self._begun:
+            if not self._voided:
+                await self._archive.ask(ArchiveWriter.void_claims, self._archive.claimant)
+                self._voided = True
+        hashes = sorted(set(description_hashes))
+        rows = await self._archive.ask(ArchiveWriter.calls_of, hashes)
+        self._replies |= {row.key: reply_of(row) for row in rows}
+        return [row.key for row in rows]
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Drops loaded calls, to bound memory."""
+        for key in keys:
+            self._replies.pop(key, None)
+
+    def take_count(self) -> int:
+        """Returns the number of calls answered from the archive since the last call."""
+        count, self._answered = self._answered, 0
+        return count
+
+    async def get(self, key: str, description_hash: str) -> Reply | None:
+        """See `raylab.llm.chat.Journal`."""
+        reply = self._replies.get(key)
+        self._answered += reply is not None
+        return reply
+
+    async def claim(
+        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
+    ) -> Claim | Reply | None:
+        """See `raylab.llm.chat.Journal`."""
+        claim = Claim(f"{self._name}-{next(self._numbers)}", key)
+        held = Cost(1, most.prompt_tokens, most.completion_tokens, most.cost or 0.0)
+        row = ClaimRow(key, claim.id, held)
+        try:
+            results = await self._operations.add(row)
+        except asyncio.CancelledError:
+            self._operations.leave(EndRow(key, claim.id, paid=False))
+            raise
+        self._require(claim, results)
+        if claim.id not in results.refused:
+            return claim
+        reason = results.refused[claim.id]
+        if isinstance(reason, RunCost):
+            raise self._overspent(reason, row.most)
+        if reason is None:
+            return None
+        self._answered += 1
+        return reply_of(reason)
+
+    def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
+    ) -> Awaitable[None]:
+        """See `raylab.llm.chat.Journal`."""
+        row = call_row(request, reply, description_hash, role)
+        # Queued at once, so that a claim that is asked for later is granted later.
+        written = self._operations.add(AnswerRow(row, claim.id))
+        return asyncio.create_task(self._wait_until_stored(written, claim))
+
+    async def end(self, claim: Claim, paid: bool) -> None:
+        """See `raylab.llm.chat.Journal`."""
+        await self._operations.add(EndRow(claim.key, claim.id, paid))
+
+    async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
+        archive = self._archive
+        return await archive.ask(ArchiveWriter.write_calls, operations, archive.claimant)
+
+    async def _wait_until_stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
+        self._require(claim, await written)
+
+    def _require(self, claim: Claim, results: CallResults) -> None:
+        if claim.id in results.lost:
+            raise OwnerError(
+                f"run {self._run} was taken over by another process: no further call is sent; "
+                "resume=true goes on when the other ends"
+            )
+
+    def _overspent(self, spent: RunCost, most: Cost) -> BudgetError:
+        budget, tokens = self._budget, (spent.billed + spent.uncertain + most).tokens
+        key = "tokens" if budget.tokens is not None and tokens > budget.tokens else "money"
+        total, billed, uncertain, next_one = (
+            f"{round(getattr(each, key), 6):,}"
+            for each in (budget, spent.billed, spent.uncertain, most)
+        )
+        return BudgetError(
+            f"the budget of {total} ({key}) is used up: {billed} are billed, {uncertain} may have "
+            f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
+            "and resume=true to go on: all paid answers are kept"
+        )
+
+
+def reply_of(row: CallRow) -> Reply:
+    """Returns the reply to an archived call."""
+    shared = {name: getattr(row, name) for name in REPLY}
+    return Reply(**shared, cached=True, lane=Lane(row.lane))
+
+
+def call_row(request: ChatRequest, reply: Reply, description_hash: str, role: str) -> CallRow:
+    """Returns the archived form of a call that was answered just now."""
+    return CallRow(
+        **{name: getattr(reply, name) for name in REPLY},
+        description_hash=description_hash,
+        role=role,
+        endpoint=request.base_url,
+        model=request.model,
+        seed=request.seed,
+        parameters=request.parameters,
+        lane=reply.lane.value,
+        created=datetime.now(UTC),
+    )

@@ -1,0 +1,145 @@
+"""The calls that an annotation would make, and what they would cost; nothing is sent."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from raylab.label.codebooks.codebook import PLACES, Codebook
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.config.sections import LlmConfig
+from raylab.label.input.cases import select_cases
+from raylab.label.protocol.outcome import ADJUDICATOR, EVALUATOR, STAGES, classify_stage
+from raylab.label.protocol.settings import RoleModel, Settings, protocol_settings
+from raylab.llm.config import ChatModel
+from raylab.llm.prices import Prices
+from raylab.llm.prompts import PromptFile
+from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
+
+MOST_BYTES_PER_TOKEN = 4
+"""About that of English, for the lower end; the upper end takes `BYTES_PER_TOKEN`."""
+SHORT_REPLY = 100
+"""Tokens of a reply at the lower end; the upper end takes the longest reply."""
+CODE = "x" * 200
+"""A code, and the reason for a second turn, at the upper end."""
+TURNS = 2
+"""Calls for a question whose first reply cannot be read."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Calls with their tokens and price; None where there is no limit, or no price."""
+
+    calls: int
+    prompt_tokens: int
+    reply_tokens: int | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class RoleForecast:
+    """The calls of a role.
+
+    Attributes:
+        role: its name.
+        model: its model.
+        least: without second turns and adjudication, with short replies.
+        most: with all of them, and the longest replies.
+    """
+
+    role: str
+    model: str
+    least: Amounts
+    most: Amounts
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question about each description, asked from `least` to `most` times."""
+
+    role: str
+    model: RoleModel
+    prompt: PromptFile
+    content: Mapping[str, Any]
+    """Variables of the prompt at the upper end, without the description."""
+    least: int
+    most: int
+
+
+def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
+    """Returns the calls of a run by role, as if nothing were archived or cached.
+
+    Equal descriptions are asked about once, and too long ones never.
+
+    Raises:
+        ConfigError: A budget in money lacks a price, or the prompts are none of the codebook's.
+        DataError: A case cannot be used.
+    """
+    settings = protocol_settings(config, "", codebook)
+    sizes: dict[str, int] = {}
+    for _, case in select_cases(config, codebook):
+        if len(case.description) <= settings.prompts.classify.longest:
+            sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
+    forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
+    return list(map(forecaster.row, _questions(settings)))
+
+
+class _Forecaster:
+    """Forecasts questions about `count` descriptions that have `size` bytes together."""
+
+    def __init__(self, llm: LlmConfig, settings: Settings, count: int, size: int) -> None:
+        self._llm, self._prices, self._repair = llm, Prices(llm), settings.prompts.repair
+        self._count, self._size = count, size
+
+    def row(self, question: _Question) -> RoleForecast:
+        chat, prompt = question.model.chat, question.prompt
+        least = self._measure(question, dict.fromkeys(question.content, "")) / MOST_BYTES_PER_TOKEN
+        second = msgspec.json.encode(self._repair.messages(problem=CODE, keys=prompt.keys))
+        most = TURNS * self._measure(question, question.content)
+        most = (most + (len(second) + prompt.shown) * self._count) / BYTES_PER_TOKEN
+        cap = chat.longest_reply
+        short = min(SHORT_REPLY, cap or SHORT_REPLY)
+        return RoleForecast(
+            question.role,
+            chat.model,
+            self._amounts(chat, question.least, question.least * math.ceil(least), short),
+            self._amounts(chat, TURNS * question.most, question.most * math.ceil(most), cap),
+        )
+
+    def _measure(self, question: _Question, content: Mapping[str, Any]) -> int:
+        """Returns the bytes of a question about all descriptions."""
+        model, messages = question.model, question.prompt.messages(description="", **content)
+        reply_format = self._llm.endpoints[model.chat.endpoint].reply_format
+        request = encode_request(model.request(messages, question.prompt.schema), reply_format)
+        return len(request) * self._count + self._size
+
+    def _amounts(self, chat: ChatModel, calls: int, prompt: int, reply: int | None) -> Amounts:
+        calls *= self._count
+        if reply is None and calls:
+            return Amounts(calls, prompt, None, None)
+        replies = calls * (reply or 0)
+        cost = self._prices.cost(chat.endpoint, chat.model, self._llm.lane, prompt, replies)
+        return Amounts(calls, prompt, replies, cost)
+
+
+def _questions(settings: Settings) -> Iterator[_Question]:
+    """Yields the questions about a case by role, in the order of the protocol."""
+    prompts, answers, adjudicator = settings.prompts, len(settings.answerers), settings.adjudicator
+    for name, model in settings.annotators.items():
+        yield _Question(STAGES[classify_stage(name)], model, prompts.classify, {}, 1, 1)
+    adjudicates = adjudicator is not None and settings.rules.adjudicator == "model"
+    judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
+    most = answers + adjudicates
+    yield _Question(EVALUATOR, settings.evaluator, prompts.evaluate, judged, answers, most)
+    if adjudicator is not None and adjudicates:
+        said = "x" * prompts.adjudicate.shown
+        issues = [criterion.name for criterion in settings.codebook.criteria]
+        shown = {"code": CODE, "rationale": said, "verdict": "WEAK_PASS", "score": 100}
+        candidates = [
+            {"place": place, **shown, "issues": issues, "summary": said}
+            for place in PLACES[:answers]
+        ]
+        content = {"candidates": candidates}
+        yield _Question(ADJUDICATOR, adjudicator, prompts.adjudicate, content, 0, 1)

@@ -1,0 +1,172 @@
+"""The cases of a run as files for other tools, each written by one exporter.
+
+`export=` of `jobs/annotate.py` chooses it. An exporter writes into the directory of the run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from raylab.core.runs.eval_logs import EvalLog
+from raylab.label.archive.records import CurrentCase
+from raylab.label.codebooks.codebook import Label
+from raylab.label.protocol.label_studio import archived_task, write_tasks
+from raylab.label.protocol.outcome import Annotator, Classification, Evaluation, Outcome
+from raylab.label.protocol.run import AnnotationRun
+from raylab.label.statistics.frame import encodable, export_run, is_held_out, read_case
+from raylab.label.statistics.scores import CANDIDATES, annotator_names
+
+FINAL = "final"
+"""The model in the log of the codes in force."""
+GOLD, EVALUATOR = "gold", "evaluator"
+"""The scores of a sample, the first of which is that of the log if any sample has it."""
+
+
+def export(annotation: AnnotationRun, form: str) -> str:
+    """Writes the cases of a run in a format, a key of `EXPORTERS`; returns the path.
+
+    Raises:
+        RunError: A file cannot be written.
+        ArchiveError: The run cannot be read.
+    """
+    name, write = EXPORTERS[form]
+    write(annotation, name)
+    return str(annotation.run / name)
+
+
+def model_names(annotation: AnnotationRun) -> Mapping[Annotator, str]:
+    """Returns the names that the annotators have in logs; of candidates, where these are judged."""
+    judged = annotation.settings.rules.stages == "evaluate"
+    return CANDIDATES if judged else annotator_names(annotation.config.llm.annotators)
+
+
+def _write_table(annotation: AnnotationRun, name: str) -> None:
+    settings, place = annotation.settings, str(annotation.run / name)
+    book, open_book = annotation.codebook, settings.prompts.open_book
+    export_run(annotation.archived, place, book, settings.answerers, open_book=open_book)
+
+
+def _write_tasks(annotation: AnnotationRun, name: str) -> None:
+    with (annotation.run / name).writer() as file:
+        write_tasks((archived_task(case, annotation.codebook) for case in _cases(annotation)), file)
+
+
+def _write_logs(annotation: AnnotationRun, name: str) -> None:
+    """Writes Inspect logs with samples: of each annotator, and of the codes in force.
+
+    A log is held in memory.
+    """
+    created = annotation.archived.row().started.isoformat()
+    for annotator, model in {**model_names(annotation), None: FINAL}.items():
+        samples = [*_samples(annotation, annotator)]
+        scorer = GOLD if any(GOLD in sample["scores"] for sample in samples) else EVALUATOR
+        scores = [sample["scores"][scorer] for sample in samples if scorer in sample["scores"]]
+        total = sum(score["value"] for score in scores)
+        log = EvalLog(
+            model=model,
+            task=annotation.codebook.name,
+            dataset=annotation.run.name,
+            samples=len(samples),
+            metrics={"accuracy": total / max(len(scores), 1)},
+            created=created,
+            run_id=annotation.run.id,
+            scorer=scorer,
+            cases=tuple(samples),
+        )
+        # Inspect takes a JSON file for a log only if its name begins with a time.
+        time = created[:19].replace(":", "-")
+        annotation.run.write_record(log, f"{name}/{time}_{model}.json")
+
+
+def _samples(annotation: AnnotationRun, annotator: Annotator | None) -> Iterator[dict[str, Any]]:
+    """Yields the samples of an annotator, or with None those of the codes in force."""
+    codebook, open_book = annotation.codebook, annotation.settings.prompts.open_book
+    for current in _cases(annotation):
+        outcome, final = read_case(current, codebook)
+        gold = outcome.gold_label if is_held_out(outcome, open_book) else None
+        if annotator is None:
+            answer, report = _answer_behind(outcome, final)
+            yield _sample(current, outcome, final, gold, answer, report)
+        elif answer := outcome.classification(annotator):
+            report = outcome.evaluation(annotator)
+            yield _sample(current, outcome, answer.label, gold, answer, report)
+
+
+def _answer_behind(
+    outcome: Outcome, label: Label | None
+) -> tuple[Classification | None, Evaluation | None]:
+    """Returns the first answer with a label and its evaluation, the adjudicator's before others."""
+    answers = [(answer.classification, answer.evaluation) for answer in outcome.answers.values()]
+    if (settled := outcome.adjudication) is not None:
+        answers.insert(0, (settled.classification, settled.confirmation))
+    return next((pair for pair in answers if pair[0].label == label), (None, None))
+
+
+def _sample(
+    current: CurrentCase,
+    outcome: Outcome,
+    label: Label | None,
+    gold: Label | None,
+    answer: Classification | None,
+    report: Evaluation | None,
+) -> dict[str, Any]:
+    """Returns a case as a sample of one giver of codes, scored by gold and by the evaluator."""
+    call = answer.calls[-1] if answer and answer.calls else None
+    line = str(label or "")
+    text = encodable(
+        {
+            "input": current.case.description,
+            "reply": call.reply.text if call else line,
+            "rationale": answer.rationale if answer else "",
+            "summary": report.summary if report else "",
+        }
+    )
+    message = {"role": "assistant", "content": text["reply"]}
+    scores: dict[str, Any] = {}
+    if gold is not None:
+        right = label is not None and label.categories == gold.categories
+        scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
+    if report is not None:
+        scores[EVALUATOR] = {
+            "value": report.score / 100,
+            "answer": line,
+            "explanation": text["summary"],
+            "metadata": report.model_dump(mode="json", include={"verdict", "issues", "caps"}),
+        }
+    return {
+        "id": current.case.case,
+        "epoch": 1,
+        "input": text["input"],
+        "target": str(gold or ""),
+        "messages": [{"role": "user", "content": text["input"]}, message],
+        "output": {
+            "model": call.reply.response_model if call else "",
+            "choices": [{"message": message, "stop_reason": "stop"}],
+            "completion": line,
+        },
+        "scores": scores,
+        "metadata": {
+            "status": current.status,
+            "path": " > ".join(outcome.path),
+            "reason": outcome.reason,
+            "generation": outcome.generation,
+            "rationale": text["rationale"],
+            "reviewer": current.decisions[-1].reviewer if current.decisions else None,
+        },
+        "started_at": outcome.started.isoformat(),
+        "completed_at": outcome.finished.isoformat(),
+        "total_time": (outcome.finished - outcome.started).total_seconds(),
+    }
+
+
+def _cases(annotation: AnnotationRun) -> Iterator[CurrentCase]:
+    archived = annotation.archived
+    return archived.cases(until=archived.row().records)
+
+
+EXPORTERS: Mapping[str, tuple[str, Callable[[AnnotationRun, str], None]]] = {
+    "parquet": ("cases.parquet", _write_table),
+    "csv": ("cases.csv", _write_table),
+    "label-studio": ("label-studio.json", _write_tasks),
+    "inspect": ("inspect", _write_logs),
+}
+"""By format, the file or directory that is written, and what writes it."""

@@ -1,0 +1,534 @@
+"""The decision of one case by annotators, an evaluator, an adjudicator, or else a person.
+
+The only side effects are calls to the given `Chat`. Equal cases and settings make equal calls in
+the same order, so the journal can answer an interrupted run up to where it stopped. Every reply of
+a model leads to a typed outcome.
+"""
+
+import asyncio
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from raylab.core.config.base import AS_PUBLISHED
+from raylab.core.errors import CallError, LabelError
+from raylab.core.printable import join_names
+from raylab.label.codebooks.codebook import (
+    PLACES,
+    SYNTHESIS,
+    Agreement,
+    ChoiceReply,
+    Label,
+    LabelReply,
+    ReportReply,
+    Verdict,
+    clean,
+    compare,
+)
+from raylab.label.config.sections import MOST_ANNOTATORS, ProtocolConfig
+from raylab.label.input.cases import Case
+from raylab.label.protocol.outcome import (
+    ADJUDICATE,
+    CANDIDATE,
+    CANDIDATE_ANNOTATOR,
+    CONFIRM,
+    Adjudication,
+    Annotator,
+    Answer,
+    Call,
+    Classification,
+    Evaluation,
+    Outcome,
+    Status,
+    classify_stage,
+    evaluate_stage,
+)
+from raylab.label.protocol.replies import (
+    UnreadableError,
+    judge,
+    judge_unparsable,
+    read_reply,
+    settle,
+)
+from raylab.label.protocol.settings import RoleModel, Settings
+from raylab.llm.chat import Chat, Message, Reply
+from raylab.llm.prompts import PromptFile, Schema, neutral, shorten
+
+V = TypeVar("V")
+Relation = Literal["same", "operators", "labels"]
+"""The relation of codes: the same, the same labels composed differently, or other labels."""
+
+
+async def annotate(
+    case: Case, chat: Chat, settings: Settings, generation: str = AS_PUBLISHED
+) -> Outcome:
+    """Takes a case through the protocol.
+
+    A refused call ends the case as `failed` and keeps all earlier answers. An answer that is still
+    unreadable after one more turn leaves the case to a person.
+
+    Args:
+        case: The case to classify.
+        chat: The chat that answers the calls.
+        settings: Models, prompts and rules.
+        generation: Generation of the score tree that the outcome belongs to.
+
+    Raises:
+        DeadlineError: A call got no answer in time; the case stays open.
+        EndpointError: Every call would fail; the case stays open.
+        BudgetError: The budget is used up; the case stays open.
+        StoppedError: The run is stopping; the case stays open.
+    """
+    course = _Course(case, chat, settings)
+    try:
+        end = await course.decide()
+    except _CaseEnded as ended:
+        end = ended.end
+    return course.outcome(generation, end)
+
+
+async def confirm(
+    case: Case, label: Label, rationale: str, chat: Chat, settings: Settings
+) -> Evaluation:
+    """Evaluates the label that a person gave a case, and their reason for it.
+
+    Raises:
+        CallError: The call was refused, or its reply cannot be read after one more turn.
+        DeadlineError: The call got no answer in time.
+        EndpointError: Every call would fail.
+        BudgetError: The budget is used up.
+        StoppedError: The run is stopping.
+    """
+    try:
+        return await _Course(case, chat, settings).judge(CONFIRM, _classification(label, rationale))
+    except _CaseEnded as ended:
+        raise CallError(f"case {case.id}: {ended}") from ended
+
+
+def draw_order(seed: int, case: str, answers: Iterable[Annotator]) -> tuple[Annotator, ...]:
+    """Returns the annotators of a case in an order drawn by seed and case id."""
+    digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
+    left, order, number = sorted(answers), list[Annotator](), int.from_bytes(digest, "little")
+    while left:
+        number, place = divmod(number, len(left))
+        order.append(left.pop(place))
+    return tuple(order)
+
+
+# The decision table
+
+
+def _relate(labels: Iterable[Label]) -> Relation:
+    if len({label.composition for label in labels}) == 1:
+        return "same"
+    return "operators" if len({label.categories for label in labels}) == 1 else "labels"
+
+
+def _count_needed(annotators: int, rules: ProtocolConfig) -> int:
+    """Returns how many annotators must give the same acceptable code."""
+    return annotators if rules.acceptance == "all" else annotators // 2 + 1
+
+
+def _next_step(
+    codes: Counter[str], votes: Counter[str], needed: int, rules: ProtocolConfig
+) -> Literal["accept", "adjudicate", "human"]:
+    """Returns the next step.
+
+    Args:
+        codes: The annotators that gave each code.
+        votes: The annotators whose answer is acceptable, by code.
+        needed: The annotators that must give the same acceptable code.
+        rules: The rules of the protocol.
+    """
+    if rules.policy == "published" and max(codes.values()) < needed:
+        return "adjudicate"
+    if max(votes.values(), default=0) >= needed:
+        return "accept"
+    if votes.total() >= needed or (votes and rules.policy == "lenient"):
+        return "adjudicate"
+    return "human"
+
+
+# The course of a case
+
+
+class _End(NamedTuple):
+    status: Status
+    step: str
+    reason: str | None = None
+    label: Label | None = None
+
+
+class _CaseEnded(Exception):
+    """The early end of a case."""
+
+    def __init__(self, status: Status, step: str, reason: str) -> None:
+        super().__init__(reason)
+        self.end = _End(status, step, reason)
+
+
+class _Unreadable(_CaseEnded):
+    """The end of a case by two unreadable replies, with their calls."""
+
+    def __init__(self, stage: str, problem: str, calls: tuple[Call, ...]) -> None:
+        reason = f"{stage}: the reply could not be read: {problem}"
+        super().__init__(Status.HUMAN, f"human:{stage}-unreadable", reason)
+        self.problem, self.calls = problem, calls
+
+
+class _Course:
+    """One case on its way through the protocol, with all results so far."""
+
+    def __init__(self, case: Case, chat: Chat, settings: Settings) -> None:
+        self._case, self._chat, self._settings = case, chat, settings
+        self._form, self._prompts = settings.prompts.form, settings.prompts
+        self._started = datetime.now(UTC)
+        self._calls: list[Call] = []
+        self._classified: dict[Annotator, Classification] = {}
+        self._evaluated: dict[Annotator, Evaluation] = {}
+        self._agreements: dict[str, Agreement] = {}
+        self._adjudication: Adjudication | None = None
+
+    async def decide(self) -> _End:
+        """Decides the case.
+
+        Raises:
+            _CaseEnded: A call failed, or a reply or code could not be read.
+        """
+        self._refuse_long_description()
+        if self._settings.rules.stages == "evaluate":
+            return await self._decide_candidate()
+        annotators = self._settings.annotators
+        await _all(map(self._classify, annotators))
+        await _all(map(self._evaluate, annotators))
+        needed = _count_needed(len(annotators), self._settings.rules)
+        if len(self._labels) < needed:
+            name = next(name for name in annotators if name not in self._labels)
+            problem = f"no code of {name} could be read: {self._classified[name].problem}"
+            raise _CaseEnded(Status.HUMAN, "human:unparsable", problem)
+        return await self._compare(needed)
+
+    async def _compare(self, needed: int) -> _End:
+        """Decides by the codes that could be read and what the evaluator says of them."""
+        rules, labels = self._settings.rules, self._labels
+        self._agreements = {
+            f"{a}{b}": compare(labels[a], labels[b], self._settings.codebook.distance)
+            for a, b in combinations(labels, 2)
+        }
+        acceptable = {name: labels[name] for name in labels if self._evaluated[name].acceptable}
+        codes, votes = (
+            Counter(code.composition for code in each.values()) for each in (labels, acceptable)
+        )
+        match _next_step(codes, votes, needed, rules):
+            case "accept":
+                ((code, _),) = votes.most_common(1)
+                label = next(own for own in acceptable.values() if own.composition == code)
+                return _End(Status.ACCEPTED, "accept", label=label)
+            case "adjudicate" if rules.adjudicator == "model":
+                return await self._adjudicate()
+            case "adjudicate" if _relate(labels.values()) != "same":
+                compositions = [f"{name} {label.composition}" for name, label in labels.items()]
+                step, reason = "disagreement", f"the codes differ, {_join(compositions)}"
+            case _ if acceptable:
+                number, verb = ("few", "are") if len(acceptable) > 1 else ("one", "is")
+                step = f"{number}-acceptable"
+                reason = f"only {_join([*acceptable])} {verb} acceptable"
+            case _:
+                step, reason = "none-acceptable", "no code is acceptable"
+        grades = ", ".join(f"{name} {_grade(self._evaluated[name])}" for name in labels)
+        return _End(Status.HUMAN, f"human:{step}", f"{reason}: {grades}")
+
+    def _refuse_long_description(self) -> None:
+        prompt, length = self._prompts.classify, len(self._case.description)
+        if length > prompt.longest:
+            raise _CaseEnded(
+                Status.FAILED,
+                "failed:description",
+                f"the description has {length:,} characters and the prompt {prompt.name} takes "
+                f"{prompt.longest:,}: shorten it to what says how the system works"
+                + (", or choose another llm.prompt" if self._prompts.warning else ""),
+            )
+
+    async def _decide_candidate(self) -> _End:
+        """Has the evaluator judge the candidate of the row, and asks nobody else."""
+        candidate, repairs = self._case.candidate, list[str]()
+        assert candidate is not None, "a case without a candidate is no input"
+        try:
+            label = self._form.read(candidate.code, repairs)
+            classification = _classification(label, candidate.rationale, repairs)
+        except LabelError as error:
+            classification = _classification(None, candidate.rationale, problem=str(error))
+        self._classified[CANDIDATE_ANNOTATOR] = classification
+        await self._evaluate(CANDIDATE_ANNOTATOR)
+        evaluation = self._evaluated[CANDIDATE_ANNOTATOR]
+        if evaluation.acceptable:
+            return _End(Status.ACCEPTED, "accept", label=classification.label)
+        reason = f"the candidate is not acceptable: {_grade(evaluation)}"
+        return _End(Status.HUMAN, "human:candidate", reason)
+
+    async def _classify(self, annotator: Annotator) -> None:
+        """Asks an annotator; an answer that cannot be read has no code."""
+        try:
+            reply, repairs, calls = await self._ask(
+                classify_stage(annotator),
+                self._settings.annotators[annotator],
+                self._prompts.classify,
+                {"description": self._case.description},
+                partial(read_reply, self._form, LabelReply),
+            )
+        except _Unreadable as ended:
+            self._classified[annotator] = _classification(
+                None, "", calls=ended.calls, problem=ended.problem
+            )
+        else:
+            self._classified[annotator] = _classification(
+                reply.label, reply.rationale, repairs, calls
+            )
+
+    async def _evaluate(self, annotator: Annotator) -> None:
+        answer = self._classified[annotator]
+        self._evaluated[annotator] = await self.judge(evaluate_stage(annotator), answer)
+
+    async def judge(self, stage: str, classification: Classification) -> Evaluation:
+        """Returns the evaluator's judgement of an answer; one without a code is not sent to it."""
+        if classification.label is None:
+            return judge_unparsable(classification.problem or "no reason given")
+        prompt, settings = self._prompts.evaluate, self._settings
+        content = {
+            "description": self._case.description,
+            "code": self._form.show(classification.label),
+            "rationale": shorten(classification.rationale, prompt.shown),
+        }
+        read = partial(read_reply, self._form, ReportReply)
+        report, repairs, calls = await self._ask(stage, settings.evaluator, prompt, content, read)
+        if self._form.failed_criterion and report.verdict is Verdict.FAIL:
+            report = report.model_copy(update={"issues": (self._form.failed_criterion,)})
+        criteria = settings.codebook.criteria
+        evaluation = judge(report, classification.format, settings.rules, criteria)
+        return evaluation.model_copy(update={"repairs": repairs, "calls": calls})
+
+    async def _adjudicate(self) -> _End:
+        """Has the adjudicator choose, and the evaluator confirm the choice."""
+        self._adjudication = choice = await self._choose()
+        report = await self.judge(CONFIRM, choice.classification)
+        self._adjudication = choice.model_copy(update={"confirmation": report})
+        if report.acceptable:
+            return _End(Status.ADJUDICATED, "accept", label=choice.classification.label)
+        reason = f"the adjudicated code is not acceptable: {_grade(report)}"
+        return _End(Status.HUMAN, "human:unconfirmed", reason)
+
+    async def _choose(self) -> Adjudication:
+        """Shows the distinct answers in an order drawn by seed and case, and without their names.
+
+        Answers are distinct if their codes differ, or if the evaluator accepts only one of them.
+        """
+        settings, labels = self._settings, self._labels
+        assert settings.adjudicator is not None, "nobody is configured to adjudicate"
+        distinct: dict[tuple[Label, bool], Annotator] = {}
+        for name in draw_order(settings.rules.seed, self._case.id, labels):
+            distinct.setdefault((labels[name], self._evaluated[name].acceptable), name)
+        places = dict(zip(PLACES, distinct.values(), strict=False))
+        shown = {place: labels[name] for place, name in places.items()}
+        reply, repairs, calls = await self._ask(
+            ADJUDICATE,
+            settings.adjudicator,
+            self._prompts.adjudicate,
+            {
+                "description": self._case.description,
+                "candidates": [
+                    {"place": place, **self._shown(name)} for place, name in places.items()
+                ],
+            },
+            lambda text, finish: settle(
+                self._form, *read_reply(self._form, ChoiceReply, text, finish), shown
+            ),
+            self._form.schema(ChoiceReply, len(shown)),
+        )
+        return Adjudication(
+            order=tuple(places.values()),
+            choice=places.get(reply.choice or SYNTHESIS, SYNTHESIS),
+            classification=_classification(reply.label, reply.rationale, repairs, calls),
+        )
+
+    def _shown(self, annotator: Annotator) -> dict[str, Any]:
+        """Returns an answer as the adjudicator is shown it."""
+        length, evaluation = self._prompts.adjudicate.shown, self._evaluated[annotator]
+        return {
+            "code": self._form.show(self._labels[annotator]),
+            "rationale": shorten(self._classified[annotator].rationale, length),
+            "verdict": evaluation.verdict.value,
+            "score": evaluation.score,
+            "issues": list(evaluation.issues),
+            "summary": shorten(evaluation.summary, length),
+        }
+
+    @property
+    def _labels(self) -> dict[Annotator, Label]:
+        """The codes that could be read, in the order of the annotators."""
+        labels = {name: answer.label for name, answer in sorted(self._classified.items())}
+        return {name: label for name, label in labels.items() if label is not None}
+
+    async def _ask(
+        self,
+        stage: str,
+        model: RoleModel,
+        prompt: PromptFile,
+        content: dict[str, Any],
+        read: Callable[[str, str], tuple[V, list[str]]],
+        schema: Schema | None = None,
+    ) -> tuple[V, tuple[str, ...], tuple[Call, ...]]:
+        """Asks a model and, if its reply cannot be read, once more with the reason.
+
+        Returns what the reply says, the repairs that were needed to read it, and the calls.
+
+        Args:
+            stage: Stage of the first call.
+            model: The model to ask.
+            prompt: The prompt of the first turn.
+            content: The variables of the prompt.
+            read: Takes text and finish reason of a reply; returns what it says, and its repairs.
+            schema: Schema that both replies should satisfy; None is that of the prompt.
+        """
+        calls, problems, schema = list[Call](), list[str](), schema or prompt.schema
+        question, turns = prompt, prompt.messages(**content)
+        for name in (stage, f"{stage}-repair"):
+            reply = await self._call(name, model, question, turns, schema, calls)
+            try:
+                value, repairs = read(reply.text, reply.finish_reason)
+            except UnreadableError as error:
+                problems.append(str(error))
+            else:
+                again = [f"asked again: {problem}" for problem in problems]
+                return value, (*again, *repairs), tuple(calls)
+            question = self._prompts.repair
+            said = shorten(neutral(reply.text), prompt.shown) or "(no text)"
+            request = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
+            turns = (*turns, Message("assistant", said), *request)
+        raise _Unreadable(stage, "; asked again: ".join(problems), tuple(calls))
+
+    async def _call(
+        self,
+        stage: str,
+        model: RoleModel,
+        prompt: PromptFile,
+        turns: tuple[Message, ...],
+        schema: dict[str, Any],
+        calls: list[Call],
+    ) -> Reply:
+        """Returns the reply to a call, which is noted in `calls`."""
+        request = model.request(turns, schema, self._settings.salt)
+        try:
+            reply = await self._chat.complete(request, self._case.description_hash, stage)
+        except CallError as error:
+            raise _CaseEnded(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
+        call = Call(
+            stage=stage,
+            model=model.chat.model,
+            prompt=f"{prompt.name}@{prompt.version}",
+            prompt_hash=prompt.hash,
+            seed=model.chat.seed,
+            reply=replace(
+                reply, response_model=clean(reply.response_model), text=clean(reply.text)
+            ),
+        )
+        calls.append(call)
+        self._calls.append(call)
+        return call.reply
+
+    def outcome(self, generation: str, end: _End) -> Outcome:
+        """Returns the outcome, with every result so far."""
+        case = self._case
+        sent = [call.reply for call in self._calls if not call.reply.cached]
+        priced = [reply.cost for reply in sent if reply.cost is not None]
+        outcome = Outcome(
+            case=case.id,
+            description_hash=case.description_hash,
+            generation=generation,
+            gold=case.gold,
+            gold_label=case.gold_label,
+            candidate=case.candidate,
+            trap=case.trap,
+            meta=dict(case.meta),
+            status=end.status,
+            reason=end.reason,
+            path=(*self._steps(), end.step),
+            label=end.label,
+            answers={
+                name: Answer(classification=answer, evaluation=self._evaluated.get(name))
+                for name, answer in sorted(self._classified.items())
+            },
+            agreements=self._agreements,
+            adjudication=self._adjudication,
+            prompt_tokens=sum(reply.prompt_tokens for reply in sent),
+            completion_tokens=sum(reply.completion_tokens for reply in sent),
+            cost=math.fsum(priced) if len(priced) == len(sent) else None,
+            started=self._started,
+            finished=datetime.now(UTC),
+        )
+        return outcome.model_copy(update={"unread": self._unused_calls(outcome)})
+
+    def _unused_calls(self, outcome: Outcome) -> tuple[Call, ...]:
+        """Returns the calls whose replies no part of the outcome has, in order of their stages."""
+        used = {call.reply.key for call in outcome.calls}
+        unread = (call for call in self._calls if call.reply.key not in used)
+        return tuple(sorted(unread, key=lambda call: call.stage))
+
+    def _steps(self) -> Iterator[str]:
+        """Yields the steps taken, in the order of the protocol and not of the answers."""
+        candidate = self._settings.rules.stages == "evaluate"
+        for name, classification in sorted(self._classified.items()):
+            yield f"{CANDIDATE if candidate else classify_stage(name)}:{classification.format}"
+        for name, evaluation in sorted(self._evaluated.items()):
+            yield f"{evaluate_stage(name)}:{evaluation.verdict}:{evaluation.score}"
+        if self._agreements:
+            yield f"compare:{_relate(self._labels.values())}"
+        if self._adjudication is not None:
+            yield f"{ADJUDICATE}:{''.join(self._adjudication.order)}:{self._adjudication.choice}"
+            if (confirmation := self._adjudication.confirmation) is not None:
+                yield f"{CONFIRM}:{confirmation.verdict}:{confirmation.score}"
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Waits for all, so that a paid answer is kept if another fails; raises the worst error."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    errors = [result for result in results if result is not None]
+    if errors:
+        raise min(errors, key=_rank)
+
+
+def _rank(error: BaseException) -> int:
+    """Ranks errors: those that leave the case open, then failed calls, then unreadable replies."""
+    if not isinstance(error, _CaseEnded):
+        return 0
+    return 1 if error.end.status is Status.FAILED else 2
+
+
+def _join(names: Sequence[str]) -> str:
+    return join_names(names, MOST_ANNOTATORS)
+
+
+def _grade(evaluation: Evaluation) -> str:
+    return f"{evaluation.verdict} {evaluation.score}"
+
+
+def _classification(
+    label: Label | None,
+    rationale: str,
+    repairs: Sequence[str] = (),
+    calls: tuple[Call, ...] = (),
+    problem: str | None = None,
+) -> Classification:
+    return Classification(
+        label=label,
+        rationale=rationale,
+        format="unparsable" if label is None else "repaired" if repairs else "strict",
+        repairs=tuple(repairs),
+        problem=problem,
+        calls=calls,
+    )

@@ -1,0 +1,221 @@
+"""Annotation runs and their archives: finds both, and checks that they belong together."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+from pydantic import ValidationError
+
+from raylab.core.config.schema import explain_errors
+from raylab.core.errors import ArchiveError, ConfigError, RunError
+from raylab.core.files import Place
+from raylab.core.printable import redact
+from raylab.core.runs.run import Run, list_runs
+from raylab.core.runs.run_record import ArchiveNote, RunRecord, identity_of
+from raylab.label.archive.run import RunArchive
+from raylab.label.archive.store import Archive
+from raylab.label.codebooks.codebook import Codebook
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.input.cases import Case, select_cases
+from raylab.label.protocol.outcome import PROTOCOL
+from raylab.label.protocol.settings import Settings, protocol_settings
+
+ARCHIVE = "archive.db"
+
+
+@dataclass(frozen=True)
+class AnnotationRun:
+    """An annotation run with everything that its steps need.
+
+    Attributes:
+        config: Configuration of the command.
+        codebook: Codebook of the classification.
+        run: Directory of the run.
+        archive: Its open archive.
+        owner: Token of the run's ownership by this process; empty while it has none.
+    """
+
+    config: AnnotateConfig
+    codebook: Codebook
+    run: Run
+    archive: Archive
+    owner: str = ""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the protocol."""
+        return protocol_settings(self.config, self.run.name, self.codebook)
+
+    @property
+    def archived(self) -> RunArchive:
+        """The run in its archive."""
+        return self.archive.run(self.run.name)
+
+    def cases(self) -> Iterator[tuple[str, Case]]:
+        """Yields the cases of the input, each with its generation.
+
+        Raises:
+            DataError: The input cannot be read, or a row cannot be used.
+        """
+        return select_cases(self.config, self.codebook)
+
+    @contextmanager
+    def own(self) -> Generator[Self]:
+        """Owns the run while in use.
+
+        Raises:
+            OwnerError: Another process owns it.
+        """
+        with self.archived.own() as owner:
+            yield replace(self, owner=owner.token)
+
+
+def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[Run, AnnotateConfig]:
+    """Finds an annotation run and its configuration.
+
+    Args:
+        storage: Current location of the run.
+        name: Name of the run.
+        archive: Location of its archive; None takes the file that its record names.
+
+    Raises:
+        RunError: There is no annotation run with this name, or its record cannot be used.
+        ConfigError: The record names a server, and no archive is given.
+    """
+    run = Run.at(Place.at(storage) / name)
+    record = run.read_record(RunRecord)
+    if record is None or record.job != AnnotateConfig.job:
+        raise RunError(f"{run} is no annotation run: {list_runs(storage)}")
+    try:
+        moved = {"storage": storage, "archive": archive or _recorded_file(record)}
+        return run, AnnotateConfig.of_record(record.config, **moved)
+    except ValidationError as error:
+        problem = explain_errors(AnnotateConfig, error)[0]
+        raise RunError(
+            f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
+            "use the version of raylab that made it"
+        ) from error
+
+
+def archive_location(storage: str, archive: str | None, record: RunRecord | None = None) -> str:
+    """Returns the location of the archive: configured, the recorded file, or one in the storage.
+
+    Args:
+        storage: Location of the runs.
+        archive: Configured location; None if there is none.
+        record: Record of the run that the command goes on with.
+
+    Raises:
+        ConfigError: No archive is configured, and the record names a server, or the storage is
+            remote.
+    """
+    location = archive or (record and _recorded_file(record))
+    if location:
+        return location
+    place = Place.at(storage)
+    if not place.is_local:
+        raise ConfigError(
+            f"runs are in {storage}, where no SQLite file can be: give archive=, a local "
+            "file or the URL of a PostgreSQL database"
+        )
+    return f"{place.path}/{ARCHIVE}"
+
+
+def _recorded_file(record: RunRecord) -> str | None:
+    """Returns the file that a record names as the archive, if any.
+
+    The record may be a stranger's, and PostgreSQL's client gives the user's password to any server.
+    """
+    recorded = record.config.get("archive")
+    if isinstance(recorded, str) and "://" in recorded:
+        raise ConfigError(
+            f"the archive of run {record.name} is on a server, {redact(recorded)}, and a "
+            "record alone opens no server: repeat the address as archive=URL"
+        )
+    return recorded if isinstance(recorded, str) else None
+
+
+@contextmanager
+def open_archive(run: Run, location: str, start: bool = False) -> Generator[Archive]:
+    """Opens the archive of a run while in use; notes in the record what it holds when it is closed.
+
+    Args:
+        run: The run, with its record.
+        location: Location of the archive.
+        start: Let the archive lack the run, or make it, if the run was never archived.
+
+    Raises:
+        ArchiveError: The archive cannot be opened, is not that of the run, or holds fewer cases
+            than the record notes.
+    """
+    starts = start and run.record.archive is None
+    with Archive.open(location, create=starts) as archive:
+        if not starts:
+            _require(run, archive)
+        try:
+            yield archive
+        finally:
+            _note(run, archive)
+
+
+@contextmanager
+def open_annotation(
+    config: AnnotateConfig, codebook: Codebook, run: Run, location: str
+) -> Generator[AnnotationRun]:
+    """Starts or goes on with a run in its archive, which is open while in use.
+
+    Args:
+        config: Configuration of the command.
+        codebook: Codebook of the classification.
+        run: The run, with its record.
+        location: Location of the archive.
+
+    Raises:
+        ArchiveError: As `open_archive`, or the archive has another run of the name.
+    """
+    files = [prompt for prompts in codebook.prompts.values() for prompt in prompts.files]
+    with open_archive(run, location, start=True) as archive:
+        record = run.record
+        versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
+        archived = archive.start_run(run.name, identity_of(config), versions, run.id)
+        archived.add_prompts({file.hash: (file.name, file.version, file.text) for file in files})
+        if config.archive is not None and config.archive != record.config.get("archive"):
+            moved = {**record.config, "archive": config.archive}
+            record = record.model_copy(update={"config": moved})
+        run.write_record(record.model_copy(update={"archive": _describe(run, archive)}))
+        yield AnnotationRun(config, codebook, run, archive)
+
+
+def _note(run: Run, archive: Archive) -> None:
+    """Notes the number of cases of a run that was started in the archive."""
+    record = run.record
+    if record.archive is not None and record.archive != (note := _describe(run, archive)):
+        run.write_record(record.model_copy(update={"archive": note}))
+
+
+def _describe(run: Run, archive: Archive) -> ArchiveNote:
+    return ArchiveNote(id=archive.id, cases=sum(archive.run(run.name).counts().values()))
+
+
+def _require(run: Run, archive: Archive) -> None:
+    """Refuses an archive that does not hold the run with all cases that the record notes."""
+    way_out = (
+        "leave archive= out for the file in the run's record, give the place to which it was "
+        "moved, or restore it from a copy"
+    )
+    try:
+        row = archive.run(run.name).row()
+    except ArchiveError as error:
+        raise ArchiveError(f"{error}: {way_out}") from error
+    before, now = run.record.archive, _describe(run, archive)
+    if row.uid != run.id or (before is not None and before.id != now.id):
+        raise ArchiveError(
+            f"archive {archive.place} has another run of the name {run.name}: {way_out}"
+        )
+    if before is not None and now.cases < before.cases:
+        raise ArchiveError(
+            f"archive {archive.place} holds {now.cases} cases of run {run.name}, which had "
+            f"{before.cases} before: {way_out}"
+        )

@@ -1,0 +1,199 @@
+"""A worker that annotates cases in one process, with clients for the archive and the limits.
+
+Calls are looked up in the archive before they are sent, answers are archived before they are read,
+and a case is archived when it ends. The other side of a client may run anywhere.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from raylab.core.errors import CallError, DeadlineError, RaylabError
+from raylab.label.archive.records import CaseRow
+from raylab.label.config.sections import LlmConfig
+from raylab.label.input.cases import Case
+from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, CallJournal, GroupedWriter
+from raylab.label.protocol.decisions import DecidedCase, confirm_decision
+from raylab.label.protocol.outcome import Outcome, Status
+from raylab.label.protocol.protocol import annotate
+from raylab.label.protocol.settings import Settings
+from raylab.llm.client import CallEvent, Client
+from raylab.llm.connection import Timing
+from raylab.llm.endpoints import EndpointAccess
+from raylab.llm.limits import RateLimiterClient, Share
+
+LOGGER = logging.getLogger(__name__)
+
+Chunk = Sequence[tuple[str, Case]]
+"""Cases, each with the generation it belongs to."""
+
+
+def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
+    """Yields the cases in chunks of at most `size`."""
+    while chunk := list(islice(cases, size)):
+        yield chunk
+
+
+@dataclass
+class Tally:
+    """Counts of ended cases and of the calls made for them.
+
+    Attributes:
+        statuses: Ended cases by status.
+        open_cases: Why cases stay open that the run tries again when it is resumed, a reason each.
+        halt: Error that stops the run; None while it goes on.
+        sent: Calls answered by an endpoint.
+        answered: Calls answered by the archive.
+        failures: Failed attempts by kind.
+        tokens: Tokens of the calls sent, requests and replies together.
+        cost: Cost of the calls sent that have a price.
+        concurrency: Calls that each worker may have in flight now, by its number.
+    """
+
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    open_cases: list[str] = field(default_factory=list[str])
+    halt: RaylabError | None = None
+    sent: int = 0
+    answered: int = 0
+    failures: Counter[str] = field(default_factory=Counter[str])
+    tokens: int = 0
+    cost: float = 0.0
+    concurrency: dict[int, int] = field(default_factory=dict[int, int])
+
+    def add(self, other: "Tally") -> None:
+        """Adds the counts of another; the first halt stays."""
+        self.statuses += other.statuses
+        self.open_cases += other.open_cases
+        self.halt = self.halt or other.halt
+        self.sent += other.sent
+        self.answered += other.answered
+        self.failures += other.failures
+        self.tokens += other.tokens
+        self.cost += other.cost
+        self.concurrency |= other.concurrency
+
+    def count_attempt(self, event: CallEvent) -> None:
+        """Counts an attempt at a call that ended."""
+        if event.reply is None:
+            self.failures[event.outcome.value] += 1
+            return
+        self.sent += 1
+        self.tokens += event.reply.prompt_tokens + event.reply.completion_tokens
+        self.cost += event.reply.cost or 0.0
+
+
+class Worker:
+    """An annotator of cases, many at a time, in one event loop."""
+
+    def __init__(
+        self,
+        llm: LlmConfig,
+        settings: Settings,
+        run: str,
+        archive: ArchiveClient,
+        limiter: RateLimiterClient | None = None,
+        embedded: EndpointAccess | None = None,
+        timing: Timing | None = None,
+        share: Share | None = None,
+        observe: Callable[[CallEvent], None] = lambda _: None,
+    ) -> None:
+        """Opens the connections.
+
+        Args:
+            llm: The endpoints, and the budget.
+            settings: The settings of the protocol.
+            run: Name of the run.
+            archive: Archive of calls and cases.
+            limiter: Limits that all workers share; None if there are none.
+            embedded: Address of the embedded model, if it is used.
+            timing: Clocks of the client; None takes the system's.
+            share: The share of this worker in the calls in flight; None is all of them.
+            observe: Takes each attempt at a call when it has ended.
+
+        Raises:
+            ConfigError: A key is not in the environment.
+        """
+        self._settings, self._archive = settings, archive
+        self._observe, self._share = observe, share or Share()
+        self._tally = Tally()
+        self._journal = CallJournal(archive, run, llm.budget)
+        self._rows = GroupedWriter[CaseRow, None](
+            lambda rows: archive.ask(ArchiveWriter.add_cases, rows)
+        )
+        self._client = Client(
+            llm, self._journal, limiter, embedded, self._count, timing, self._share
+        )
+
+    async def annotate(self, chunk: Chunk) -> Tally:
+        """Annotates cases concurrently; returns the counts since the last call when all ended."""
+        keys: list[str] = []
+        ends: list[Status | str | RaylabError]
+        try:
+            keys = await self._journal.load(case.description_hash for _, case in chunk)
+            ends = await asyncio.gather(*(self._end(*item) for item in chunk))
+        except RaylabError as error:
+            ends = [error]
+        finally:
+            self._journal.drop(keys)
+        return self._take_tally(ends)
+
+    def stop(self) -> None:
+        """Sends no further call; those in flight are finished and archived."""
+        self._client.stop()
+
+    async def close(self) -> None:
+        """Closes the connections; no case may be under way."""
+        await self._client.close()
+
+    async def _end(self, generation: str, case: Case) -> Status | str | RaylabError:
+        """Returns the status of an ended case, or why it stays open, or what stops the run."""
+        try:
+            if isinstance(case, DecidedCase):
+                row = await confirm_decision(case, self._client, self._settings)
+                await self._store(self._archive.ask(ArchiveWriter.confirm, case.place, row))
+                return Status(row.status)
+            outcome = await annotate(case, self._client, self._settings, generation)
+            await self._store(self._rows.add(case_row(case, outcome)))
+            return outcome.status
+        except (CallError, DeadlineError) as error:
+            return f"{case.id}: {error}"
+        except RaylabError as error:
+            return error
+        except Exception as error:
+            LOGGER.exception("case %s", case.id)
+            return f"{case.id}: a fault of raylab: {type(error).__name__}: {error}"
+
+    async def _store(self, written: Awaitable[None]) -> None:
+        """Waits for a write; if it fails, sends no further call."""
+        try:
+            await written
+        except RaylabError:
+            # What other cases still pay for could not be archived either.
+            self.stop()
+            raise
+
+    def _count(self, event: CallEvent) -> None:
+        self._tally.count_attempt(event)
+        self._observe(event)
+
+    def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
+        tally, self._tally = self._tally, Tally()
+        tally.answered = self._journal.take_count()
+        tally.concurrency[self._share.number] = self._client.concurrency
+        for end in ends:
+            if isinstance(end, RaylabError):
+                tally.halt = tally.halt or end
+            elif isinstance(end, Status):
+                tally.statuses[end.value] += 1
+            else:
+                tally.open_cases.append(end)
+        return tally
+
+
+def case_row(case: Case, outcome: Outcome) -> CaseRow:
+    """Returns the archived form of an ended case."""
+    body = outcome.model_dump(mode="json")
+    return CaseRow(case.id, case.description_hash, case.description, outcome.status.value, body)

@@ -1,0 +1,166 @@
+"""Access to the page: host names, the token, sessions, and the size and origin of requests."""
+
+import hmac
+import ipaddress
+import os
+import secrets
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI, Request, Response
+from pydantic import SecretStr
+from starlette.datastructures import Headers
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import PlainTextResponse
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from raylab.core.errors import ConfigError
+from raylab.label.config.jobs import ReviewConfig
+
+TOKEN_VARIABLE = "RAYLAB_REVIEW_TOKEN"
+SHORTEST_TOKEN = 32
+"""Characters."""
+SESSION_SECONDS = 7 * 24 * 3600
+LARGEST_BODY = 1 << 18
+"""Bytes of a request: the longest justification and code, however they are encoded."""
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+OVER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
+NOT_BY_PROXY = (
+    "This page answers over HTTPS only: through a proxy that sends X-Forwarded-Proto: https from "
+    "an address in proxies= of jobs/review.py."
+)
+FOREIGN = "This form comes from another page: open the page itself and send it again."
+
+
+@dataclass(frozen=True)
+class Access:
+    """The names, token and cookie by which the page is used.
+
+    Attributes:
+        hosts: names and addresses of the page, as requests name them.
+        token: demanded of reviewers; None asks for a name alone.
+        cookie: name of the session's cookie, so that pages of several runs on one host, whose
+            ports cookies do not tell apart, have one each.
+        proxies: addresses and networks of TLS proxies, which say how and from where a request
+            reached them.
+        key: signs the cookies of sessions, which end with the process.
+    """
+
+    hosts: tuple[str, ...]
+    token: SecretStr | None
+    cookie: str
+    proxies: tuple[str, ...] = ()
+    key: SecretStr = field(default_factory=lambda: SecretStr(secrets.token_hex(32)))
+
+    def admits(self, token: str) -> bool:
+        """Returns whether a token is right, or none is demanded; compares in constant time."""
+        expected = self.token.get_secret_value() if self.token else ""
+        return self.token is None or hmac.compare_digest(
+            expected.encode(), token.encode(errors="replace")
+        )
+
+    def guard(self, app: FastAPI) -> None:
+        """Puts the checks of requests before an application, the outermost last."""
+        app.add_middleware(
+            SessionMiddleware,
+            secret_key=self.key.get_secret_value(),
+            session_cookie=self.cookie,
+            max_age=SESSION_SECONDS,
+            same_site="strict",
+            https_only=bool(self.proxies),
+        )
+        app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
+        app.state.access = self
+        app.add_middleware(BaseHTTPMiddleware, dispatch=_guard)
+        if self.proxies:
+            app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.proxies))
+
+
+def access_of(config: ReviewConfig) -> Access:
+    """Returns the access to the page that a configuration describes.
+
+    Raises:
+        ConfigError: The page can be reached from elsewhere and there is no token, the token is
+            short, or the page listens everywhere and no name for it is given.
+    """
+    if config.host in EVERYWHERE and not config.hosts:
+        raise ConfigError(
+            f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
+        )
+    token = _read_token(config)
+    names = {config.host, *config.hosts} - EVERYWHERE
+    cookie = f"raylab-review-{config.name}"
+    return Access(
+        hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
+        token=SecretStr(token) if token else None,
+        # By this prefix a browser takes the cookie from this very host over TLS alone.
+        cookie=f"__Host-{cookie}" if config.proxies else cookie,
+        proxies=tuple(map(str, config.proxies)),
+    )
+
+
+def _read_token(config: ReviewConfig) -> str:
+    """Returns the token of the environment, empty without one; refuses a page that needs more."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token and (config.hosts or not _is_loopback(config.host)):
+        raise ConfigError(
+            f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
+            f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
+            "host= and hosts= unset and reach the page by ssh -L"
+        )
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
+            f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
+        )
+    return token
+
+
+async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Refuses a request that another page sent, or that came without TLS where it is required.
+
+    A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
+    """
+    access: Access = request.app.state.access
+    if access.proxies and request.url.scheme != "https":
+        response: Response = PlainTextResponse(NOT_BY_PROXY, 400)
+    elif request.method not in SAFE_METHODS and not _is_own(request.headers):
+        response = PlainTextResponse(FOREIGN, 403)
+    else:
+        response = await call_next(request)
+    response.headers.update(HEADERS | (OVER_TLS if request.url.scheme == "https" else {}))
+    return response
+
+
+def _is_own(headers: Headers) -> bool:
+    """Returns whether the browser says that a page of this host sent a request."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin"):
+        return False
+    if origin is None:
+        return site is not None
+    return origin.partition("://")[2] == headers.get("host")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,149 @@
+"""The review of a run: serves its page, and writes and reads files of its cases."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import uvicorn
+
+from raylab.core.errors import ConfigError
+from raylab.core.log import bind_run, log_line
+from raylab.core.printable import pluralize
+from raylab.label.archive.records import AUDIT
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.config.jobs import ReviewConfig
+from raylab.label.pages.annotation_run import conclude
+from raylab.label.protocol.label_studio import import_tasks, write_waiting
+from raylab.label.protocol.reviews import Reviews, draw_audit
+from raylab.label.protocol.run import (
+    AnnotationRun,
+    archive_location,
+    find_annotation_run,
+    open_archive,
+)
+from raylab.label.review.access import access_of
+from raylab.label.review.app import create_app
+
+SECONDS_TO_END = 10
+"""For requests in flight."""
+
+
+@contextmanager
+def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun]]:
+    """Opens the reviews of a run while in use, and draws the audit that is asked for.
+
+    Review takes only the protocol and the location of the archive from the configuration of the
+    run: it sends nothing to an endpoint and reads no key.
+
+    Raises:
+        RunError: There is no annotation run of this name, or its record cannot be used.
+        ArchiveError: Its archive cannot be opened, or does not have it.
+        ConfigError: The configuration does not tell where its archive is.
+        DataError: The file of distances cannot be used.
+    """
+    assert config.name is not None
+    run, made = find_annotation_run(config.storage, config.name, config.archive)
+    with open_archive(run, archive_location(made.storage, made.archive)) as archive:
+        bind_run(run.name, run.id)
+        annotation = AnnotationRun(made, choose_codebook(made), run, archive)
+        seed = made.protocol.seed
+        if config.audit is not None:
+            drawn = draw_audit(annotation.archived, config.audit, seed)
+            log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
+        lease = timedelta(minutes=config.lease_minutes)
+        people = made.review.people
+        yield Reviews(annotation.archived, annotation.codebook, seed, lease, people), annotation
+
+
+def export_cases(config: ReviewConfig, path: Path) -> None:
+    """Writes the open cases of a run, or those drawn for the audit, as tasks of Label Studio.
+
+    Raises:
+        RunError: There is no annotation run of this name, or the file exists or cannot be written.
+        ArchiveError: The run's archive cannot be opened or read.
+    """
+    with open_reviews(config) as (reviews, annotation):
+        written = write_waiting(path, reviews, "" if config.audit is None else AUDIT)
+    label = reviews.codebook.label_name
+    choices = "the name of an answer, unclear or " if config.audit is None else ""
+    waits = "case waits" if written == 1 else "cases wait"
+    log_line(
+        f"{written} {waits} for a person -> {path}\n"
+        f"annotate decision ({choices}{label} line) and justification in Label Studio, export "
+        "JSON, then\n"
+        f"{config.command('review', annotation.run.name, **{'import': path})}",
+        waiting=written,
+        uri=str(path),
+    )
+
+
+def import_decisions(config: ReviewConfig, path: Path) -> None:
+    """Archives the decisions in a file and reports the run anew.
+
+    Raises:
+        RunError: There is no annotation run of this name.
+        DataError: The file cannot be read, or has tasks that cannot be used; none is imported.
+        LlmError: Cases of the run failed.
+        ArchiveError: The run's archive cannot be opened, read or written.
+    """
+    with open_reviews(config) as (reviews, annotation):
+        done = import_tasks(path, reviews, config.reviewer)
+        for sentence in done.left_out:
+            log_line(f"left out: {sentence}", logging.WARNING)
+        message = (
+            f"{pluralize(done.new, 'new decision')} of {done.read}, {done.unconfirmed} unconfirmed"
+        )
+        log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
+        conclude(annotation)
+
+
+def serve(config: ReviewConfig) -> None:
+    """Serves the page until Ctrl-C.
+
+    Raises:
+        ConfigError: The address is taken or demands a token.
+        RunError: There is no annotation run of this name.
+        ArchiveError: Its archive cannot be opened.
+    """
+    access = access_of(config)
+    with _bound(config) as listener, open_reviews(config) as (reviews, _):
+        server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(reviews, access),
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                ws="none",
+                timeout_graceful_shutdown=SECONDS_TO_END,
+            )
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            log_line(address_and_next(config, listener.getsockname()[1]))
+            server.run(sockets=[listener])
+
+
+def address_and_next(config: ReviewConfig, port: int) -> str:
+    """Returns the address of the page and the next step after it, for the log."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return (
+        f"open cases of run {config.name}: http://{host}:{port}/\nCtrl-C ends the page; the "
+        "command that made the run, with resume=true, has the evaluator judge what was decided "
+        "and reports it"
+    )
+
+
+def _bound(config: ReviewConfig) -> socket.socket:
+    """Returns a listening socket; an address that is taken is reported before all else."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        return socket.create_server((config.host, config.port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"port {config.port} of {config.host} cannot be listened to ({error}): give another "
+            "port=, or port=0 for any that is free"
+        ) from error

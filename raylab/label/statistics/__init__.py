@@ -1,0 +1,1 @@
+"""The figures of annotation runs: agreement, accuracy, people, drift."""

@@ -1,0 +1,314 @@
+"""Agreement and confusion of several codes of the same cases, and the cases to read first.
+
+Rows of a confusion matrix belong to one giver of codes (gold, or an annotator), columns to another.
+Both are in the order of the codebook's labels, followed by `none` for a case without a code.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+
+from raylab.core.runs.records import Measure, Part
+from raylab.core.stats import (
+    Array,
+    Cells,
+    Estimate,
+    agreement,
+    estimate,
+    proportion,
+    share_mean,
+    share_of,
+)
+from raylab.label.codebooks.codebook import Categories, SetDistance, field_of
+from raylab.label.protocol.outcome import Annotator, Status
+from raylab.label.statistics.frame import Frame, Tables, code_columns, tally, view
+
+TOLERANCE = 1e-9
+SHARES = ("jaccard", "weighted")
+"""The measures of `Agreement` that a run averages."""
+NONE = "none"
+NOTHING: Categories = frozenset()
+MOST_ANSWERS = 500
+"""Most different answers whose distances are computed; texts in a record are unbounded."""
+SHOWN = 10
+"""Most disagreements in a report."""
+SETTLED = (Status.ADJUDICATED, Status.HUMAN)
+
+Matrix = tuple[tuple[float, ...], ...]
+Answers = Mapping[tuple[Any, ...], int]
+"""Cases by the answers of the annotators in order, None or an empty set for a missing one."""
+
+
+class PairReport(Part):
+    """Agreement of two annotators, or of one with another who is drawn at random in each case."""
+
+    cases: Annotated[int, Measure("cases", "count", None)]
+    """Cases with a code of both."""
+    exact: Annotated[Estimate, Measure("same code")]
+    """The same labels, joined in the same way."""
+    kappa: Annotated[Estimate, Measure("Cohen's kappa", "number")]
+    """Agreement on the first label beyond what guessing at the same rates would give: 0 is chance,
+    1 is full agreement, below 0 is worse than chance."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    """Agreement on the sets of labels beyond chance."""
+
+
+class AgreementReport(Part):
+    """Agreement of the annotators, over the cases with two codes or more.
+
+    Measures of two codes are averaged over the pairs of codes of a case.
+    """
+
+    cases: int
+    compared: int
+    """Cases with two codes or more."""
+    exact: Annotated[Estimate, Measure("same code")]
+    """All annotators gave the same labels, joined in the same way."""
+    same_labels: Annotated[Estimate, Measure("same labels")]
+    """All annotators named the same labels, joined in any way."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    """Agreement on the sets of labels beyond chance, weighted by the distance of labels: 0 is
+    chance, 1 is full agreement."""
+    jaccard: Annotated[Estimate, Measure("Jaccard index", "number")]
+    """Labels that both codes name, as a share of those that either names."""
+    weighted: Annotated[Estimate, Measure("agreement by distance", "number")]
+    """1 minus the distance of the sets of labels: a near miss costs less than a far one."""
+    pairs: dict[str, PairReport]
+    """By the names of the two annotators, such as `AB`."""
+    rest: dict[Annotator, PairReport]
+    """Each annotator with the others; empty for two annotators, who are a pair."""
+
+
+class Disagreement(Part):
+    """A case in which the annotators' codes differ."""
+
+    case: str
+    distance: float
+    """Mean distance of two sets of labels, in [0, 1]."""
+    conviction: float
+    """The evaluator's score of the second best code, in [0, 1]."""
+
+
+class DisagreementReport(Part):
+    """The disagreements of a run."""
+
+    total: int
+    shown: tuple[Disagreement, ...]
+    """The most instructive, by rank."""
+
+
+def count_answers(tables: Tables, attribute: str, *columns: str) -> Counter[tuple[Any, ...]]:
+    """Counts cases by an attribute of the codes in some columns; None is a missing code."""
+    counts = Counter[tuple[Any, ...]]()
+    lines = (tables.cases[column].astype(object) for column in columns)
+    for codes, cases in Counter(zip(*lines, strict=True)).items():
+        labels = map(tables.label, codes)
+        counts[tuple(label and getattr(label, attribute) for label in labels)] += cases
+    return counts
+
+
+def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
+    """Returns the agreement of the annotators, with the means of the measures of single cases."""
+    names, compared = tables.annotators, tables.cases.dropna(subset="exact")
+    sets = count_answers(tables, "categories", *code_columns(names))
+    same = Counter[bool]()
+    for answers, cases in sets.items():
+        if len(named := [*filter(None, answers)]) > 1:
+            same[len({*named}) == 1] += cases
+    return AgreementReport(
+        cases=len(tables.cases),
+        compared=len(compared),
+        exact=share_of(compared.exact),
+        same_labels=proportion(same[True], same.total()),
+        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed),
+        **{name: share_mean(tally(compared, name), seed) for name in SHARES},
+        pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
+        rest={
+            name: _pair_report(tables, seed, name, *(other for other in names if other != name))
+            for name in (names if len(names) > 2 else ())
+        },
+    )
+
+
+def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annotator) -> PairReport:
+    """Returns the agreement of an annotator with one other, or one drawn from several."""
+    columns, shares = code_columns((annotator, *others)), Counter[float]()
+    for (own, *rest), cases in count_answers(tables, "composition", *columns).items():
+        if codes := [code for code in rest if own and code]:
+            shares[codes.count(own) / len(codes)] += cases
+    single, total = len(others) == 1, shares.total()
+    sets = count_answers(tables, "categories", *columns)
+    return PairReport(
+        cases=total,
+        exact=proportion(shares[1.0], total) if single else share_mean(shares, seed),
+        kappa=cohen_kappa(count_answers(tables, "primary", *columns), seed=seed),
+        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed, against_rest=True),
+    )
+
+
+def cohen_kappa(counts: Answers, seed: int = 307) -> Estimate:
+    """Computes Cohen's kappa (1960) of the primary categories of an annotator and another.
+
+    In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
+    chance alone explains their agreement. With several others, the other is one of those who
+    answered the case, at random; without missing answers this is the agreement of an observer with
+    the rest by Schouten (1982, Statistica Neerlandica 36:45).
+
+    Args:
+        counts: Cases by the answers of the annotator and the others.
+        seed: Seed of the draws.
+    """
+    values, cases = _pair_answers(counts, against_rest=True)
+    differences = 1.0 - np.eye(len(values))
+
+    def kappa(tables: Array) -> Array:
+        first, second = tables.sum(-1), tables.sum(-2)
+        total = first.sum(-1)
+        expected = 1.0 - (first * second).sum(-1) / total**2
+        return _one_less((tables * differences).sum((-2, -1)) / total, expected)
+
+    return agreement(cases, len(values), kappa, seed)
+
+
+def krippendorff_alpha(
+    counts: Answers,
+    distance: SetDistance,
+    seed: int = 307,
+    *,
+    against_rest: bool = False,
+) -> Estimate:
+    """Computes Krippendorff's alpha of annotators' sets of categories.
+
+    At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
+    Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for any number of
+    observers and missing values. Undefined if all answers are the same set, so that no disagreement
+    is expected, or if more than `MOST_ANSWERS` differ.
+
+    Args:
+        counts: Cases by the answers; those with fewer than two hold no pair and are left out.
+        distance: Distance of two sets, in [0, 1].
+        seed: Seed of the draws.
+        against_rest: Compare the first annotator alone with another one of those who answered the
+            case, at random.
+    """
+    values, cases = _pair_answers(counts, against_rest, sorted)
+    if (number := len(values)) > MOST_ANSWERS:
+        reason = f"{number:,} different answers: at most {MOST_ANSWERS} are compared by distance"
+        return estimate(None, sum(cases.values()), reason=reason)
+    differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
+
+    def alpha(tables: Array) -> Array:
+        margin = tables.sum(-1) + tables.sum(-2)
+        size = margin.sum(-1)
+        expected = ((margin @ differences) * margin).sum(-1) / (size * (size - 1))
+        return _one_less((tables * differences).sum((-2, -1)) / (size / 2), expected)
+
+    return agreement(cases, len(values), alpha, seed)
+
+
+def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[str]) -> Matrix:
+    """Returns the numbers of labels, for codes that may name several.
+
+    A label that both name counts 1 on the diagonal. The labels that only one side names are matched
+    at random with those that only the other names, and the expectation is counted: with m and n
+    such labels each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
+    So a row sums to the cases whose row side names that label, a column to those whose column side
+    does, and exchanging the sides transposes the matrix. A case without any code counts in the
+    corner. Labels of different fields are never matched.
+
+    Args:
+        counts: Cases by the two sets, None or empty for a missing code.
+        categories: All N labels, in order; the matrix has N + 1 rows and columns.
+    """
+    places = {category: place for place, category in enumerate((*categories, None))}
+    # The parts of a case are whole numbers, so that the sums are exact.
+    unit = math.lcm(*range(1, len(categories) + 1))
+    parts = np.zeros((len(places), len(places)), object)
+    fields = dict[str, set[str]]()
+    for category in categories:
+        fields.setdefault(field_of(category), set()).add(category)
+    for ((row, column), cases), names in product(counts.items(), fields.values()):
+        a, b = (row or NOTHING) & names, (column or NOTHING) & names
+        for category in a & b if a or b else {None}:
+            parts[places[category], places[category]] += unit * cases
+        longest = max(len(a - b), len(b - a))
+        ours, theirs = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
+        for pair in product(ours, theirs):
+            parts[tuple(places[category] for category in pair)] += unit // longest * cases
+    return tuple(tuple(cell / unit for cell in line) for line in parts.tolist())
+
+
+def disagreement_report(tables: Tables) -> DisagreementReport:
+    """Returns the cases in which the annotators' codes differ, the most instructive first.
+
+    A case is most instructive if the answers lie far apart and the evaluator still found two
+    different ones convincing: then the description or the taxonomy is ambiguous, while a refused
+    answer only shows a mistake. So the product of distance and conviction decides. Cases that were
+    adjudicated or wait for a person come before failed ones; ties are in the order of ids.
+    """
+    cases = tables.cases[tables.cases.exact.eq(False)]
+    rows: Frame = pd.DataFrame(
+        {
+            "case": cases.case.astype(str),
+            "distance": 1.0 - cases.weighted,
+            "conviction": pd.Series(_convictions(tables, cases), cases.index, float),
+            "unsettled": ~cases.run_status.isin(SETTLED),
+        }
+    )
+    rows["instructive"] = rows.distance * rows.conviction
+    order = ["unsettled", "instructive", "case"]
+    shown = rows.sort_values(order, ascending=[True, False, True])[:SHOWN]
+    fields = shown[[*Disagreement.model_fields]].to_dict("records")
+    return DisagreementReport(total=len(rows), shown=tuple(Disagreement(**row) for row in fields))
+
+
+def _convictions(tables: Tables, cases: Frame) -> list[float]:
+    """Returns the second best score of a code of each case, in [0, 1]; one without is 0."""
+    views = [view(cases, name) for name in tables.annotators]
+    convictions: list[float] = []
+    graded = (zip(each.code, each.score.fillna(0), strict=True) for each in views)
+    for answers in zip(*graded, strict=True):
+        best: dict[str, float] = {}
+        for line, score in answers:
+            if (label := tables.label(line)) is not None:
+                best[label.composition] = max(best.get(label.composition, 0), score)
+        convictions.append(sorted(best.values())[-2] / 100)
+    return convictions
+
+
+def _pair_answers(
+    counts: Answers, against_rest: bool, key: Callable[[Any], Any] | None = None
+) -> tuple[list[Any], Counter[Cells]]:
+    """Returns the answers in order, and cases by the pairs of answers that they hold.
+
+    All pairs of a case have the same weight. Together they weigh as much as a pair for every two
+    answers, so that each answer counts once; against the rest, as much as one pair.
+    """
+    paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
+    for answers, cases in counts.items():
+        present = [answer for answer in answers if answer]
+        if against_rest:
+            pairs = tuple(product(present[:1], present[1:])) if answers[0] else ()
+            weight = 1 / max(len(pairs), 1)
+        else:
+            pairs = tuple(combinations(present, 2))
+            weight = 1 / max(len(present) - 1, 1)
+        if pairs and cases:
+            paired[pairs, weight] += cases
+    values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)
+    places, cells = {value: place for place, value in enumerate(values)}, Counter[Cells]()
+    for (pairs, weight), cases in paired.items():
+        where = sorted(places[a] * len(values) + places[b] for a, b in pairs)
+        cells[tuple(where), weight] += cases
+    return values, cells
+
+
+def _one_less(observed: Array, expected: Array) -> Array:
+    """Returns 1 minus the ratio; NaN where the expectation is zero within `TOLERANCE`."""
+    defined = expected > TOLERANCE
+    return np.where(defined, 1.0 - observed / np.where(defined, expected, 1.0), np.nan)

@@ -1,0 +1,289 @@
+"""Changes of annotators over time: the runs of one archive compared on the cases that they share.
+
+A run is compared with the latest earlier run in which the same model played the same role, on the
+cases, equal in id and description, that both answered anew. Fisher's exact test treats the runs as
+independent samples. McNemar's exact test uses only the cases that changed, and finds smaller
+changes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from raylab.core.printable import join_names
+from raylab.core.runs.records import Part, Record
+from raylab.label.config.sections import MOST_ANNOTATORS
+from raylab.label.protocol.outcome import EVALUATOR, Annotator, Verdict
+from raylab.label.statistics.frame import Frame, Tables, view
+
+LEVEL = 0.05
+"""Chance of a false flag for a run in which nothing changed."""
+KEY = ["case", "description_hash"]
+"""The columns by which runs share a case, so that a reworded case counts as another."""
+FACTS = {
+    "model": "response_model of {}",
+    "prompt_hash": "prompt of {}",
+    "seed": "seed of {}",
+    "evaluator": f"response_model of {EVALUATOR}",
+    "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
+}
+"""Facts that may explain a change, by column; the evaluator's explain pass rates alone."""
+LABELS = {"labels": "right labels", "pass_rate": "pass rate", "exact": "same code"}
+NO_SHARED_CASE = "the runs share no case (equal id and description)"
+
+
+class DriftTest(Part):
+    """A test of the hypothesis that a measure did not change."""
+
+    p_value: float
+    holm: float
+    """The p-value corrected for all measures of the run by Holm's method (1979)."""
+    flagged: bool
+    """The corrected p-value is at most the level."""
+
+
+class DriftChange(Part):
+    """A measure of a run against an earlier run of the same models."""
+
+    measure: str
+    """`labels`, the right set; `pass_rate`; or `exact`, the same composition."""
+    annotators: tuple[Annotator, ...]
+    """One, or all for `exact`."""
+    models: tuple[str, ...]
+    before: str
+    """Name of the earlier run."""
+    after: str
+    """Name of the later run."""
+    changed: tuple[str, ...]
+    """Other facts that changed, such as `prompt of A`."""
+    shared: int
+    """Cases that both runs have."""
+    recoded: int | None
+    """Shared cases in which the annotator's codes differ; None for several annotators."""
+    cases: int
+    """Shared cases that both runs answered anew, which this measure compares."""
+    right_before: int
+    """Cases that were right, passed or had the same codes in the earlier run."""
+    right_after: int
+    lost: int
+    """Cases that were so only in the earlier run."""
+    gained: int
+    """Cases that are so only in the later run."""
+    tests: dict[str, DriftTest]
+    """Results of `TESTS` by name; none without cases."""
+    reason: str | None
+    """The reason why nothing could be compared."""
+
+    @property
+    def label(self) -> str:
+        """The measure and annotators in words."""
+        return f"{LABELS[self.measure]}, {join_names(self.annotators, MOST_ANNOTATORS)}"
+
+
+class Drift(Record):
+    """The runs of an archive over time, each compared with an earlier one."""
+
+    file: ClassVar[str] = "drift.json"
+    version: ClassVar[int] = 6
+
+    runs: tuple[str, ...]
+    """Names, the earliest run first."""
+    comparisons: tuple[DriftChange, ...]
+    """Comparisons of each run after the first."""
+
+
+@dataclass(frozen=True)
+class ArchivedRun:
+    """A run of an archive.
+
+    Attributes:
+        name: Its name.
+        started: Time of its start; runs are compared in this order.
+        codebook: Name and version of its codebook; only runs of one are compared.
+        models: Its annotators' models as configured, by which runs match.
+        read: Reads its outcomes.
+    """
+
+    name: str
+    started: datetime
+    codebook: str
+    models: Mapping[Annotator, str]
+    read: Callable[[], Tables]
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Its outcomes, read once."""
+        return self.read()
+
+
+def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
+    """Compares runs over time.
+
+    Flags keep `LEVEL` for a run as a whole: the p-values of all measures of a run are corrected by
+    Holm's method, separately for each of the two tests. The family is one run, so that later runs
+    do not change the results of earlier ones.
+
+    Args:
+        runs: In any order.
+    """
+    ordered = sorted(runs, key=lambda run: (run.started, run.name))
+    changes = [
+        change
+        for place, run in enumerate(ordered)
+        for change in compare_latest(run, ordered[:place])
+    ]
+    return Drift(runs=tuple(run.name for run in ordered), comparisons=tuple(changes))
+
+
+def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[DriftChange]:
+    """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
+    names = tuple(run.models)
+    single = product(("labels", "pass_rate"), zip(names, strict=True))
+    latest = [_latest(*measure, earlier, run) for measure in (*single, ("exact", names))]
+    changes = [change for change in latest if change is not None]
+    compared = [change for change in changes if change.cases]
+    families = {name: _holm(map(test, compared)) for name, test in TESTS.items()}
+    tests = {
+        change.label: {name: results[place] for name, results in families.items()}
+        for place, change in enumerate(compared)
+    }
+    return [change.model_copy(update={"tests": tests.get(change.label, {})}) for change in changes]
+
+
+def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
+    """Yields a sentence for each flagged measure."""
+    for change in changes:
+        if any(test.flagged for test in change.tests.values()):
+            others = f"; also changed: {', '.join(change.changed)}" if change.changed else ""
+            yield (
+                f"{change.label} ({', '.join(change.models)}): "
+                f"{change.right_before} of {change.cases} shared cases in {change.before}, "
+                f"{change.right_after} in {change.after}{others}"
+            )
+
+
+def _latest(
+    measure: str,
+    annotators: tuple[Annotator, ...],
+    earlier: Sequence[ArchivedRun],
+    run: ArchivedRun,
+) -> DriftChange | None:
+    """Compares a measure with the latest run of the same models that shares answered cases."""
+    models = [run.models[name] for name in annotators]
+    earlier = [before for before in earlier if before.codebook == run.codebook]
+    first = None
+    for before in reversed(earlier if models else ()):
+        if [before.models.get(name) for name in annotators] == models:
+            change = _compare(measure, annotators, before, run)
+            if change.cases:
+                return change
+            first = first or change
+    return first
+
+
+def _compare(
+    measure: str, annotators: tuple[Annotator, ...], before: ArchivedRun, after: ArchivedRun
+) -> DriftChange:
+    """Compares a measure of two runs of the same models, without its tests."""
+    tables = after.tables
+    rows = _share_cases(before.tables.cases, tables.cases)
+    first, second = (_results(tables, shared, measure, annotators) for shared in rows)
+    used = first.answered & second.answered
+    was, now = first.right[used], second.right[used]
+    gold = " with gold" if measure == "labels" else ""
+    missing = f"no shared case{gold} was answered anew in both runs: annotate with fresh=true"
+    return DriftChange(
+        measure=measure,
+        annotators=annotators,
+        models=tuple(after.models[name] for name in annotators),
+        before=before.name,
+        after=after.name,
+        changed=tuple(_find_changes(*rows, measure, annotators)),
+        shared=len(used),
+        recoded=_count_recoded(tables, rows, *annotators) if len(annotators) == 1 else None,
+        cases=len(was),
+        right_before=int(was.sum()),
+        right_after=int(now.sum()),
+        lost=int((was & ~now).sum()),
+        gained=int((now & ~was).sum()),
+        tests={},
+        reason=None if len(was) else missing if len(used) else NO_SHARED_CASE,
+    )
+
+
+def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], annotator: Annotator) -> int:
+    before, after = (view(shared, annotator).code for shared in rows)
+    differ = ~tables.equal(before, after, "composition")
+    return int((before.notna() & after.notna() & differ).sum())
+
+
+def _share_cases(before: Frame, after: Frame) -> tuple[Frame, Frame]:
+    """Returns the shared cases in both runs, in one order, with the gold of the later run."""
+    before, after = (
+        cases.set_index([cases[name].astype(str) for name in KEY]) for cases in (before, after)
+    )
+    keys = after.index[after.index.isin(before.index)]
+    return before.loc[keys].assign(gold_code=after.gold_code[keys]), after.loc[keys]
+
+
+def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Annotator]) -> Frame:
+    """Returns a measure of each case, as two columns of truths.
+
+    `right` is true if the case is right, passed or has the same codes; `answered` if this can be
+    said and a model was asked anew, since the journal's results are those of an earlier run.
+    """
+    own, *others = (view(rows, name) for name in annotators)
+    fresh = ~np.logical_and.reduce([each.cached.eq(True) for each in (own, *others)])
+    if measure == "exact":
+        same = [tables.equal(own.code, each.code, "composition") for each in others]
+        right = np.logical_and.reduce(same)
+        decided = np.logical_and.reduce([each.code.notna() for each in (own, *others)])
+    elif measure == "labels":
+        right = tables.equal(own.code, rows.gold_code, "categories")
+        decided = own.format.notna() & rows.gold_code.notna()
+    else:
+        right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()
+        fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
+    return pd.DataFrame({"right": right, "answered": decided & fresh})
+
+
+def _find_changes(
+    before: Frame, after: Frame, measure: str, annotators: Sequence[Annotator]
+) -> Iterator[str]:
+    for name, (column, fact) in product(annotators, FACTS.items()):
+        values = (view(rows, name)[column].dropna() for rows in (before, after))
+        counts = measure == "pass_rate" or EVALUATOR not in column
+        if counts and len({frozenset(each) for each in values}) > 1:
+            yield fact.format(name)
+
+
+def _fisher(change: DriftChange) -> float:
+    rights = (change.right_before, change.right_after)
+    table = [[right, change.cases - right] for right in rights]
+    return float(cast(Any, stats.fisher_exact(table)).pvalue)
+
+
+def _mcnemar(change: DriftChange) -> float:
+    changed = change.lost + change.gained
+    return float(stats.binomtest(change.lost, changed).pvalue) if changed else 1.0
+
+
+TESTS: dict[str, Callable[[DriftChange], float]] = {"two_proportion": _fisher, "mcnemar": _mcnemar}
+
+
+def _holm(p_values: Iterable[float]) -> list[DriftTest]:
+    """Returns the tests of one family, corrected by Holm's method (1979)."""
+    values = pd.Series([*p_values], dtype=float)
+    steps = values.sort_values() * np.arange(len(values), 0, -1)
+    corrected = steps.clip(upper=1.0).cummax().sort_index()
+    return [
+        DriftTest(p_value=p_value, holm=holm, flagged=holm <= LEVEL)
+        for p_value, holm in zip(values.tolist(), corrected.tolist(), strict=True)
+    ]

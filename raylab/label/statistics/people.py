@@ -1,0 +1,174 @@
+"""Independent judgements of people: how far they agree, and whether models may stand in for them.
+
+The second is the alternative annotator test of Calderon, Reichart and Dror (ACL 2025, arXiv
+2501.10970). It leaves out each person in turn and asks who is nearer to the others in each case:
+the model, or the person. The similarity of two codes is 1 minus the distance of the codebook. A
+model wins against a person if the person's share of cases with at least its similarity exceeds the
+model's by less than epsilon, by a one-sided t test with the correction of Benjamini and Yekutieli.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from scipy import stats
+
+from raylab.core.runs.records import Measure, Part
+from raylab.core.stats import DRAWS, PRIOR, QUANTILES, Array, Estimate, estimate, proportion
+from raylab.label.archive.records import person
+from raylab.label.codebooks.codebook import Label, SetDistance
+from raylab.label.protocol.decisions import JudgedCase, agree
+from raylab.label.statistics.agreement import krippendorff_alpha
+
+LEAST_PEOPLE, LEAST_JUDGED = 3, 30
+"""People, and cases of each, below which the paper advises against the test."""
+FALSE_DISCOVERIES = 0.05
+PASSING_RATE = 0.5
+
+Judged = Mapping[str, Label]
+"""The label that each person gave a case."""
+
+
+class SubstituteReport(Part):
+    """The alternative annotator test of one giver of codes."""
+
+    cases: Annotated[int, Measure("cases with two people's codes", "count", None)]
+    people: Annotated[int, Measure(f"people with {LEAST_JUDGED} cases or more", "count")]
+    winning_rate: Annotated[float | None, Measure("winning rate", "number")]
+    """Share of these people against whom it wins: with 0.5 or more it may stand in for people."""
+    advantage: Annotated[Estimate, Measure("average advantage probability")]
+    """Chance that it is at least as near to the other people as the person who is left out."""
+    reason: str | None
+    """The reason why there is no winning rate."""
+
+    @property
+    def passes(self) -> bool | None:
+        """Returns whether it may stand in for people; None if that cannot be said."""
+        return None if self.winning_rate is None else self.winning_rate >= PASSING_RATE
+
+
+class PeopleReport(Part):
+    """The independent judgements on the cases of a queue."""
+
+    once: Annotated[int, Measure("cases with one judgement", "count", None)]
+    twice: Annotated[int, Measure("cases with two", "count", None)]
+    settled: Annotated[int, Measure("settled by a third person", "count", None)]
+    waiting: Annotated[int, Measure("waiting for a third person", "count", None)]
+    equal: Annotated[Estimate, Measure("equal judgements")]
+    """Both people give the same composition, or both find no code right."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    """Agreement beyond chance, by the distance of the codebook, where both people give a code."""
+    people: Annotated[dict[str, int], Measure("judged by", "count", None)]
+    """Judgements by reviewer."""
+
+
+def people_report(cases: Sequence[JudgedCase], distance: SetDistance, seed: int) -> PeopleReport:
+    """Returns the figures of the judgements on the cases of a queue."""
+    pairs = [(case, case.judgements) for case in cases if len(case.judgements) > 1]
+    equal = [agree(*judgements[:2]) for _, judgements in pairs]
+    sets = Counter(
+        tuple(judged.label and judged.label.categories for judged in judgements[:2])
+        for _, judgements in pairs
+    )
+    differing = [case for (case, _), same in zip(pairs, equal, strict=True) if not same]
+    reviewers = [judged.reviewer for case in cases for judged in case.judgements]
+    names = {person(reviewer): reviewer for reviewer in reviewers}
+    counts = Counter(map(person, reviewers))
+    return PeopleReport(
+        once=sum(len(case.judgements) == 1 for case in cases),
+        twice=len(pairs),
+        settled=sum(not case.waits for case in differing),
+        waiting=sum(case.waits for case, _ in pairs),
+        equal=proportion(sum(equal), len(equal)),
+        alpha=krippendorff_alpha(sets, distance, seed=seed),
+        people={names[key]: count for key, count in counts.most_common()},
+    )
+
+
+def substitute_report(
+    cases: Sequence[tuple[Judged, Label | None]],
+    distance: SetDistance,
+    epsilon: float,
+    seed: int,
+) -> SubstituteReport:
+    """Tests whether a model may stand in for people.
+
+    Args:
+        cases: People's labels of each case, with the model's; None if it gave none that can be
+            read, which is farther from everybody than any label. Cases with one person are left
+            out.
+        distance: Distance of two sets of categories, in [0, 1].
+        epsilon: Advantage of a person that the lower cost of the model makes up for, in [0, 1].
+        seed: Seed of the draws for the interval.
+    """
+    judged = [case for case in cases if len(case[0]) > 1]
+    won, lost = _compare(judged, distance)
+    tested = (~np.isnan(won)).sum(0) >= LEAST_JUDGED
+    won, lost = won[:, tested], lost[:, tested]
+    counts: dict[str, int] = {"cases": len(judged), "people": won.shape[1]}
+    if won.shape[1] < LEAST_PEOPLE:
+        reason = (
+            f"the test needs {LEAST_PEOPLE} people with {LEAST_JUDGED} cases or more each, and has "
+            f"{won.shape[1]}"
+        )
+        none = estimate(None, len(judged), reason=reason)
+        return SubstituteReport(**counts, winning_rate=None, advantage=none, reason=reason)
+    p_values = [_p_value(row[~np.isnan(row)], epsilon) for row in (lost - won).T]
+    wins = stats.false_discovery_control(p_values, method="by") <= FALSE_DISCOVERIES
+    return SubstituteReport(
+        **counts,
+        winning_rate=float(wins.mean()),
+        advantage=_advantage(won, seed),
+        reason=None,
+    )
+
+
+def _compare(
+    cases: Sequence[tuple[Judged, Label | None]], distance: SetDistance
+) -> tuple[Array, Array]:
+    """Returns where the model is as near to the others as a person or nearer, and the reverse.
+
+    Both are (cases, people), 0 or 1, and NaN where a person has not judged a case.
+    """
+    people = sorted({name for judged, _ in cases for name in judged})
+    won = np.full((len(cases), len(people)), np.nan)
+    lost = won.copy()
+    for place, (judged, code) in enumerate(cases):
+        for name, label in judged.items():
+            others = [other.categories for key, other in judged.items() if key != name]
+            model, human = (
+                np.inf if own is None else np.mean([distance(own.categories, o) for o in others])
+                for own in (code, label)
+            )
+            at = place, people.index(name)
+            won[at], lost[at] = model <= human, human <= model
+    return won, lost
+
+
+def _p_value(differences: Array, epsilon: float) -> float:
+    """Returns the p-value of the hypothesis that a person's advantage is epsilon or more."""
+    if np.ptp(differences):
+        tested: Any = stats.ttest_1samp(differences, epsilon, alternative="less")
+        return float(tested.pvalue)
+    return float(differences[0] >= epsilon)
+
+
+def _advantage(won: Array, seed: int) -> Estimate:
+    """Returns the average advantage probability with the interval of a Bayesian bootstrap.
+
+    Cases are drawn, not judgements. As for other shares the prior is half a case that the model
+    wins against everybody and half a case that it loses.
+    """
+    judged, wins = (~np.isnan(won)).astype(float), np.nan_to_num(won)
+    generator = np.random.default_rng(seed)
+
+    def mean(weights: Array, win: float = 0.0, lose: float = 0.0) -> float:
+        return float(((weights @ wins + win) / (weights @ judged + win + lose)).mean())
+
+    drawn = [
+        mean(generator.standard_exponential(len(won)), *generator.standard_gamma(PRIOR, 2))
+        for _ in range(DRAWS)
+    ]
+    low, high = np.quantile(drawn, QUANTILES).tolist()
+    return estimate(mean(np.ones(len(won))), len(won), (low, high))

@@ -1,0 +1,135 @@
+"""The score tree of a run: the accuracy of each annotator on the labels of gold.
+
+`<annotator>/<generation>/<label>.json` is the accuracy of one annotator on the cases of one
+generation whose gold code begins with that label. Where candidates are judged, `candidates` stands
+in place of the annotators.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from raylab.core.printable import pluralize
+from raylab.core.runs.eval_logs import EvalLog, is_estimated
+from raylab.core.runs.records import Part
+from raylab.label.protocol.outcome import ANNOTATORS, CANDIDATE_ANNOTATOR, Annotator
+from raylab.label.statistics.frame import Frame, Tables, code_columns
+from raylab.llm.config import ChatModel
+
+CANDIDATES: Mapping[Annotator, str] = {CANDIDATE_ANNOTATOR: "candidates"}
+"""The name in the tree of the rows' candidates."""
+UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
+
+
+class ScoreTreeReport(Part):
+    """The score tree of a run, in its report."""
+
+    files: int
+    left_out: tuple[str, ...]
+    """Sentences on the labels and cases that the tree leaves out."""
+
+
+def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
+    """Names the annotators in the tree by their models.
+
+    Annotators of one model have their letter too.
+    """
+    names = [UNSAFE_IN_NAMES.sub("-", chat.model).lstrip(".") or "-" for chat in models]
+    counts = Counter(map(str.casefold, names))
+    return {
+        annotator: f"{name}@{annotator}" if counts[name.casefold()] > 1 else name
+        for annotator, name in zip(ANNOTATORS, names, strict=False)
+    }
+
+
+def score_tree(
+    tables: Tables, names: Mapping[Annotator, str], created: str
+) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
+    """Returns the score tree of a run.
+
+    Accuracy is the share of answers with the right set of labels; an answer without a readable code
+    is wrong. A case is scored if its gold is held out and all annotators answered. A label is in
+    the tree if every generation has such a case, so that all are scored on the same tasks.
+
+    Args:
+        tables: The run.
+        names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
+        created: Time in ISO 8601 with its zone.
+
+    Returns:
+        The files by their paths below the tree's directory, and their report.
+    """
+    scored = _scored_cases(tables, names)
+    generations = dict.fromkeys(tables.cases.generation)
+    groups = {name: scored[scored.generation.eq(name)] for name in generations}
+    counts = {name: Counter(rows.task) for name, rows in groups.items()}
+    kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
+    logs = [
+        EvalLog(
+            model=names[annotator],
+            task=task,
+            created=created,
+            **_score([*rows[annotator][rows.task == task]]),
+            dataset=f"{tables.codebook.name}/{name}",
+            metadata={"annotator": annotator, "generation": name},
+        )
+        for annotator, (name, rows), task in product(names, groups.items(), kept)
+    ]
+    report = ScoreTreeReport(files=len(logs), left_out=tuple(_left_out(tables, scored, counts)))
+    files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
+    return files, report
+
+
+def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Iterator[tuple[Any, ...]]:
+    """Yields the score of each annotator on each case of the tree: 1 for the right set of labels.
+
+    A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
+    benchmark reads them: the annotator, the case, the primary label of its gold, its generation.
+    """
+    scored = _scored_cases(tables, names)
+    for annotator, name in names.items():
+        columns = (scored[key] for key in ("case", "task", "generation", annotator))
+        for case, task, generation, right in zip(*columns, strict=True):
+            yield name, case, task, generation, 1, float(right), 1.0
+
+
+def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
+    """Returns the cases with held-out gold that all answered.
+
+    Further columns are `task`, the first label of gold, and for each annotator whether the answer
+    is right.
+    """
+    cases = tables.cases
+    answered = [cases[f"format_{name.lower()}"].notna() for name in annotators]
+    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
+    rows = scored.cases
+    right = {
+        name: tables.equal(rows[column], rows.gold_code, "categories")
+        for name, column in zip(annotators, code_columns(annotators), strict=True)
+    }
+    return rows.assign(task=[gold.primary for gold in scored.labels("gold_code")], **right)
+
+
+def _score(right: Sequence[bool]) -> dict[str, Any]:
+    """Returns the number of cases and the accuracy on them, as fields of a log."""
+    share = sum(right) / len(right)
+    metrics = {"accuracy": share}
+    if is_estimated(share, len(right)):
+        metrics["stderr"] = math.sqrt(share * (1 - share) / (len(right) - 1))
+    return {"samples": len(right), "metrics": metrics}
+
+
+def _left_out(tables: Tables, scored: Frame, counts: Mapping[str, Counter[str]]) -> Iterator[str]:
+    for name in tables.codebook.categories:
+        if lacking := [generation for generation, tasks in counts.items() if not tasks[name]]:
+            yield f"{name}: no case with this first label in gold in {', '.join(lacking)}"
+    held_out = int(tables.cases.held_out.sum())
+    if without := len(tables.cases) - held_out:
+        yield f"{pluralize(without, 'case')} without held-out gold"
+    if unanswered := held_out - len(scored):
+        yield f"{pluralize(unanswered, 'case')} with gold and without all answers"

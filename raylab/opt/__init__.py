@@ -1,1 +1,0 @@
-"""The Operational Premise Taxonomy: its codes, prompts, cases, distance and codebook."""

@@ -1,1 +1,0 @@
-"""Benchmark quality: score trees, read and written, and the four metrics over them."""

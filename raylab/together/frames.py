@@ -1,0 +1,123 @@
+"""The results of runs as pandas DataFrames.
+
+Runs and score trees are given by directory or URI, as `runs/one`.
+"""
+
+import pandas as pd
+
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.records import PipelineMetrics, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics
+from raylab.benchmark.config import Layout
+from raylab.benchmark.logs.accuracies import read_accuracies
+from raylab.benchmark.logs.reading import read_responses
+from raylab.benchmark.logs.trees import find_tree
+from raylab.core.errors import DataError, RunError
+from raylab.core.files import Place
+from raylab.core.runs.run import Run
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.protocol.outcome import name_annotators
+from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
+from raylab.label.statistics.frame import export_frame
+from raylab.together.config import PipelineConfig
+
+SCORE_COLUMNS = ["model", "generation", "file", "accuracy", "reason"]
+
+
+def epochs(run: str) -> pd.DataFrame:
+    """Returns the epochs of a training, or of all trainings of a pipeline, a row each.
+
+    Columns: `model` (the run's name, or that within the pipeline), the fields of
+    `raylab.arc.records.Epoch`, and every validation metric with the prefix `val_`.
+
+    Raises:
+        RunError: The run has no epochs, or its files cannot be used.
+        DataError: A file cannot be read.
+    """
+    place, trainings = Run.at(run), dict[str, TrainingMetrics]()
+    job = place.record.job
+    if job == PipelineConfig.job and (pipeline := place.read_record(PipelineMetrics)):
+        trainings |= pipeline.models
+    if job == TrainConfig.job and (training := place.read_record(TrainingMetrics)):
+        trainings[place.name] = training
+    rows = [{"model": name, **row} for name, training in trainings.items() for row in training.rows]
+    if not rows:
+        raise RunError(f"{run} has no epochs: give a training or a pipeline that finished one")
+    return pd.DataFrame(rows)
+
+
+def trials(sweep: str) -> pd.DataFrame:
+    """Returns the trials of a sweep, best first.
+
+    Columns: `trial`, `failure`, the drawn values by their keys, and the fields of
+    `raylab.arc.sweep.Trained`; missing where a trial has none.
+
+    Raises:
+        RunError: The run is no sweep with ranked trials, or its files cannot be used.
+        DataError: A file cannot be read.
+    """
+    place = Run.at(sweep)
+    metrics = place.read_record(SweepMetrics) if place.record.job == TuneConfig.job else None
+    if metrics is None:
+        raise RunError(f"{sweep} has no ranked trials: give a finished run of jobs/tune.py")
+    return pd.DataFrame(
+        {"trial": trial.trial, "failure": trial.failure}
+        | dict(trial.drawn or {})
+        | ({} if trial.trained is None else trial.trained.model_dump())
+        for trial in metrics.trials
+    )
+
+
+def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
+    """Returns the score files of a tree, a row each, by model, generation and file.
+
+    Columns: `model`, `generation` (empty without generations), `file` below that directory,
+    `accuracy` in [0, 1], and `reason` where a file cannot be used.
+
+    Raises:
+        DataError: The tree is missing or has no directories of models.
+    """
+    listed = find_tree(str(Place.at(tree)), layout=layout)
+    if listed.layout is Layout.NAMED:
+        raise DataError(f"{tree} has no directories of models: read it with frames.responses")
+    results = (*zip(listed.logs, read_accuracies(listed.logs), strict=True), *listed.faults)
+    rows = [
+        (*(file.model, file.generation, file.name), *((None, read) if failed else (read, None)))
+        for file, read in results
+        for failed in [isinstance(read, str)]
+    ]
+    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
+
+
+def responses(tree: str) -> pd.DataFrame:
+    """Returns the scores of models on items in evaluation logs and tables, a row each.
+
+    Columns: those of `raylab.benchmark.checks.responses.COLUMNS`.
+    `raylab.benchmark.logs.reading.read_responses` says how models and items are matched.
+
+    Raises:
+        DataError: There is no response, or the tree cannot be read.
+    """
+    return read_responses(find_tree(str(Place.at(tree)))).table
+
+
+def cases(run: str, archive: str | None = None) -> pd.DataFrame:
+    """Returns the cases of an annotation run with people's decisions, a row each.
+
+    Columns: those of `raylab.label.statistics.frame.export_columns`.
+
+    Args:
+        run: Directory or URI of the run.
+        archive: Location of its archive, where that is on a server or was moved.
+
+    Raises:
+        RunError: There is no annotation run in this place.
+        ConfigError: Its archive is on a server that is not given.
+        ArchiveError: Its archive cannot be opened or read.
+    """
+    place = Place.at(run)
+    opened, made = find_annotation_run(str(place.parent), place.name, archive)
+    codebook, annotators = choose_codebook(made), name_annotators(len(made.llm.annotators))
+    open_book = codebook.prompts[made.llm.prompt].open_book
+    with open_archive(opened, archive_location(made.storage, made.archive)) as store:
+        return export_frame(store.run(opened.name), codebook, annotators, open_book=open_book)

@@ -1,0 +1,225 @@
+"""The pipeline: training, scoring, benchmark quality and report in one run.
+
+Every stage keeps its finished work, so that a second run does only the rest.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.models import ModelConfig
+from raylab.arc.data.sides import Sides
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.evaluation.scores import score_plan
+from raylab.arc.on_ray.train import fit
+from raylab.arc.pages.models import summary_table
+from raylab.arc.prize.answering import Exam, solve
+from raylab.arc.prize.pictures import (
+    choose_pictures,
+    contrast,
+    keep_one_question,
+    picture_attempts,
+)
+from raylab.arc.records import (
+    Examples,
+    PipelineMetrics,
+    RuleScores,
+    TrainingMetrics,
+    rule_scores_file,
+)
+from raylab.arc.scoring.plan import ScorePlan, plan_scoring
+from raylab.arc.scoring.units import part_seen, seen_pairs
+from raylab.arc.trained_models import find_models
+from raylab.arc.training.outcome import with_test
+from raylab.benchmark.config import QualityConfig
+from raylab.benchmark.figures.record import Quality
+from raylab.benchmark.logs.trees import find_trees
+from raylab.benchmark.pages.diagnosis import verdict_sections
+from raylab.benchmark.pages.quality import log_quality
+from raylab.benchmark.run_diagnosis import diagnose_scores
+from raylab.benchmark.run_quality import measure_trees, quality_figures
+from raylab.core.config.base import AS_PUBLISHED
+from raylab.core.errors import RunError
+from raylab.core.log import log_line
+from raylab.core.on_ray.session import session
+from raylab.core.on_ray.workers import RayWorkers, session_workers
+from raylab.core.page.page import PAGE, Page, write_page
+from raylab.core.page.table import print_tables
+from raylab.core.runs.records import Record
+from raylab.core.runs.run import SCORES, Run
+from raylab.core.tracking import tracking
+from raylab.core.workers import Workers
+from raylab.together.config import PipelineConfig
+from raylab.together.pipeline_page import pipeline_page
+
+PRIOR = "prior"
+CANDIDATES = 8
+"""Tasks that are answered for each one that is pictured."""
+R = TypeVar("R", bound=Record)
+
+
+def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
+    """Trains and scores every model, measures the benchmark and writes `report.html`.
+
+    Args:
+        config: configuration of the pipeline.
+        sides: pairs of its trainings.
+
+    Raises:
+        RaylabError: the pipeline failed for a reason that the user can act on.
+    """
+    taken = find_models(config.take, config.storage)
+    clash = taken.keys() & _name_models(config.models).keys()
+    if clash:
+        raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
+    with Run.open_alone(config) as run:
+        _run(config, sides, run, taken)
+
+
+def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) -> None:
+    if run.is_finished:
+        log_line(f"run {run.name} is finished, nothing is left to do")
+        _print_outcome(run)
+        return
+    # Begun before its trainings, which are tracked below it.
+    with tracking(config.tracking, run) as trackers, session(config.cluster, run):
+        trained = _train(config, run, sides)
+        best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
+        models, workers = best | taken, RayWorkers(config.cluster, run.name)
+        _score(config, run, models, workers)
+        if run.read_record(Examples) is None:
+            run.write_record(_picture_examples(config, run, models, workers))
+        quality = _measure(config, run)
+        run.write_record(quality)
+        diagnose_scores(run, SCORES, workers)
+        for tracker in trackers.values():
+            tracker.log(0, quality_figures(quality))
+    write_page(run, _page(config, run))
+    run.finish()
+    _print_outcome(run)
+
+
+def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
+    """Trains each model in its own run within the pipeline's; returns their metrics."""
+    results: dict[str, TrainingMetrics] = {}
+    workers = session_workers(config.cluster, run.name)
+    shared = workers.put(sides)
+    for name, model in _name_models(config.models).items():
+        training = TrainConfig(
+            storage=run.uri,
+            name=name,
+            resume=True,
+            model=model,
+            data=config.data,
+            training=config.training,
+            cluster=config.cluster,
+            tracking=config.tracking,
+        )
+        own = Run.open(training)
+        log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
+        here = training.cluster.is_this_process
+        trained = fit(training, own, shared, job=run, here=here)
+        results[name] = with_test(training, own, trained, shared, workers)
+        own.finish()
+        run.write_record(PipelineMetrics(models=results))
+    return results
+
+
+def _score(config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers) -> None:
+    """Scores all models on the generations, and on the prior benchmark as it was published."""
+    scoring = config.scoring.trusting(config.models)
+    log_line("\nscores")
+    planned = plan_scoring(models, config.generations, config.data, scoring, run)
+    score_plan(planned.written(), workers)
+    if config.prior is not None:
+        log_line("\nscores on the prior benchmark")
+        planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
+        score_plan(planned.written(), workers)
+
+
+def _measure(config: PipelineConfig, run: Run) -> Quality:
+    log_line("\nquality")
+    settings = QualityConfig(storage=config.storage)
+    priors = [] if config.prior is None else [str(run / PRIOR)]
+    trees = find_trees(str(run / SCORES), priors, settings.layout)
+    return measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu, run.name))
+
+
+def _picture_examples(
+    config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
+) -> Examples:
+    """Returns the answers of each model to a few of the scored tasks, solved and wrong ones."""
+    scored, scoring = _require(run, ScorePlan).unit_of_task, config.scoring.trusting(config.models)
+    checkpoints = {name: read_checkpoint(uri) for name, uri in models.items()}
+    seen = seen_pairs(checkpoints, config.data, scoring)
+    chosen = choose_pictures(
+        [task for task in load_tasks(config.data) if task.id in scored],
+        CANDIDATES * config.pictures,
+    )
+    tasks = [keep_one_question(task) for task in part_seen(chosen, seen)]
+    if not tasks:
+        return Examples(examples=())
+    exam = workers.put(
+        Exam(scoring, {AS_PUBLISHED: {task.id: task.without_outputs for task in tasks}})
+    )
+    ids = [task.id for task in tasks]
+    calls = {
+        name: (exam, (name, AS_PUBLISHED), ids, checkpoint, workers.share)
+        for name, checkpoint in checkpoints.items()
+    }
+    solved = dict(workers.run(solve, calls))
+    answers = {name: {own.task: own for own, _ in solved[name]} for name in checkpoints}
+    examples = picture_attempts(answers, tasks, views=1, attempts=1)
+    return Examples(examples=tuple(contrast(examples, config.pictures)))
+
+
+def _page(config: PipelineConfig, run: Run) -> Page:
+    quality, tree = _require(run, Quality), f"{config.data.source} tasks"
+    scored = {
+        tree: run.read_record(RuleScores),
+        str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
+    }
+    return pipeline_page(
+        uri=run.uri,
+        record=run.record,
+        config=config,
+        models=_require(run, PipelineMetrics).models,
+        tree=tree,
+        quality=quality,
+        examples=_require(run, Examples).examples,
+        rules={uri: rules.means for uri, rules in scored.items() if rules},
+        diagnosis=verdict_sections(run),
+    )
+
+
+def _require(run: Run, kind: type[R]) -> R:
+    """Returns a record that the pipeline has written."""
+    record = run.read_record(kind)
+    if record is None:
+        raise RunError(f"run {run} has no {kind.file} that can be read: give another name=")
+    return record
+
+
+def _print_outcome(run: Run) -> None:
+    quality, models = _require(run, Quality), _require(run, PipelineMetrics).models
+    print_tables(
+        summary_table(models),
+        models={name: m.best.model_dump(mode="json") for name, m in models.items()},
+        reported={name: m.result.model_dump(mode="json") for name, m in models.items()},
+    )
+    log_quality(quality)
+    log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))
+
+
+def _name_models(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:
+    """Returns the models by architecture, numbered if an architecture occurs more than once."""
+    total = Counter(model.architecture for model in models)
+    seen: Counter[str] = Counter()
+    names: dict[str, ModelConfig] = {}
+    for model in models:
+        seen[model.architecture] += 1
+        number = f"-{seen[model.architecture]}" if total[model.architecture] > 1 else ""
+        names[f"{model.architecture}{number}"] = model
+    return names

@@ -1,0 +1,193 @@
+"""An evaluation as ARC Prize scores, from the command to its files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.evaluate import run as run_evaluate
+from raylab.arc.config.jobs import EvaluateConfig
+from raylab.arc.config.sections import (
+    DataConfig,
+    ScoringConfig,
+    TaskSource,
+    TaskTrainingConfig,
+    VotesConfig,
+)
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.evaluation import prize
+from raylab.arc.prize.submissions import KEYS
+from raylab.core.errors import DataError, RunError
+from raylab.core.runs.eval_logs import read_score
+from tests.arc.evaluation.models import DATA, evaluation
+
+ARC = ScoringConfig(
+    protocol="arc", metric="two_attempts", votes=VotesConfig(views=4), include_seen=True
+)
+TASKS = ("25ff71a9", "3c9b0459", "a85d4709")
+SMALL = DATA.model_copy(update={"tasks": TASKS, "every": 1})
+
+
+def scored(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
+    one = {"models": ("one",), "generations": ("published",), "data": SMALL, "scoring": ARC}
+    return evaluation(storage, name, **(one | changes))
+
+
+@pytest.fixture(scope="module")
+def tree(storage: Path) -> Path:
+    run_evaluate(scored(storage, "arc"))
+    return storage / "arc"
+
+
+def content(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def answers(storage: Path, name: str, task: str) -> Any:
+    return content(storage / name / f"answers/one/published/{task}.json")
+
+
+def arc_json(path: Path, tasks: object) -> DataConfig:
+    path.write_text(json.dumps(tasks))
+    return DataConfig(source=TaskSource.ARC_JSON, path=str(path))
+
+
+def test_the_run_has_answers_scores_submission_and_page(tree: Path):
+    metrics = content(tree / "metrics.json")
+    score = metrics["prize"]["one"]["published"]
+    assert score["tasks"] == 3
+    assert [point["views"] for point in score["curve"]] == [1, 2, 4]
+    assert set(metrics["prize_rules"]) == set(metrics["rules"])
+    assert metrics["models"]["one"]["published"] == score["two_attempts"]
+    files = [*(tree / "scores/one/published").iterdir()]
+    assert {path.stem for path in files} == set(TASKS)
+    for path in files:
+        with path.open("rb") as file:
+            assert isinstance(read_score(file, path.name), float)
+    submission = content(tree / "submissions/one/published/submission.json")
+    assert all(set(entry) == set(KEYS) for entries in submission.values() for entry in entries)
+    page = (tree / "report.html").read_text()
+    assert "two attempts" in page and "by the number of views" in page
+    assert content(tree / "record.json")["finished"]
+
+
+def test_the_tasks_that_two_models_answer_are_diagnosed(storage: Path):
+    views = ARC.model_copy(update={"votes": VotesConfig(views=1)})
+    run_evaluate(scored(storage, "both", models=("one", "two"), scoring=views))
+    diagnosis = content(storage / "both/diagnosis.json")
+    assert (diagnosis["models"], diagnosis["items"]) == (2, len(TASKS))
+    page = (storage / "both/report.html").read_text()
+    assert 'href="diagnosis.html"' in page and "Differences between models" in page
+    for task in load_tasks(SMALL):
+        assert page.count(f"input of task {task.id},") == 2 * len(task.questions)
+        assert f"prediction of two, attempt 1 for task {task.id}" in page
+    assert (storage / "both/diagnosis.html").exists()
+
+
+def test_the_submission_of_a_run_has_its_score(storage: Path, tree: Path):
+    submission = tree / "submissions/one/published/submission.json"
+    run_evaluate(scored(storage, "submitted", models=(), submission=str(submission)))
+    theirs = content(storage / "submitted/metrics.json")["prize"]["submission"]["published"]
+    ours = content(tree / "metrics.json")["prize"]["one"]["published"]
+    for key in ("first_attempt", "two_attempts", "tasks", "outputs", "errors"):
+        assert theirs[key] == ours[key]
+
+
+def test_nothing_answered_is_answered_again(
+    storage: Path,
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    asked: list[tuple[str, ...]] = []
+    solve = prize.solve
+
+    def spy(exam: Any, pair: Any, tasks: tuple[str, ...], *rest: Any) -> Any:
+        asked.append(tasks)
+        # Where models answer, no test output is known.
+        posed = exam.tasks["published"].values()
+        assert not any(question.is_answered for task in posed for question in task.questions)
+        return solve(exam, pair, tasks, *rest)
+
+    monkeypatch.setattr(prize, "solve", spy)
+    submission = tree / "submissions/one/published/submission.json"
+    before = submission.read_bytes()
+    (tree / f"answers/one/published/{TASKS[1]}.json").unlink()
+    run_evaluate(scored(storage, "arc", resume=True))
+    assert asked == [(TASKS[1],)]
+    out = capsys.readouterr().out
+    assert "2 of 3 tasks are answered already" in out
+    assert f"\nreport {tree / 'report.html'}\n" in out
+    assert submission.read_bytes() == before
+
+
+def test_challenges_without_solutions_give_a_submission_and_no_score(storage: Path, tmp_path: Path):
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    tasks = {"new": {"train": [pair], "test": [{"input": [[3, 4]]}]}}
+    data = arc_json(tmp_path / "arc-agi_test_challenges.json", tasks)
+    run_evaluate(scored(storage, "kaggle", data=data))
+    run = storage / "kaggle"
+    submission = content(run / "submissions/one/published/submission.json")
+    assert list(submission) == ["new"] and len(submission["new"]) == 1
+    assert not (run / "scores").exists()
+    assert content(run / "metrics.json")["prize"] == {}
+
+
+def test_outputs_of_test_inputs_are_not_read(storage: Path, tree: Path, tmp_path: Path):
+    """The same tasks with other test outputs have the same answers."""
+    tasks = {
+        task.id: {
+            "train": [
+                {"input": pair.input.tolist(), "output": pair.output.tolist()}
+                for pair in task.demonstrations
+            ],
+            "test": [{"input": pair.input.tolist(), "output": [[7]]} for pair in task.questions],
+        }
+        for task in load_tasks(SMALL)
+    }
+    run_evaluate(scored(storage, "altered", data=arc_json(tmp_path / "altered.json", tasks)))
+    for task in tasks:
+        ours, theirs = (answers(storage, name, task)["questions"] for name in ("arc", "altered"))
+        # Not to the bit, since tasks may have been answered apart.
+        for one, other in zip(ours, theirs, strict=True):
+            assert one["candidates"] == other["candidates"]
+            likelihoods = (
+                [view["log_likelihood"] for view in own["views"]] for own in (one, other)
+            )
+            assert next(likelihoods) == pytest.approx(next(likelihoods), abs=1e-3)
+
+
+def test_tasks_without_test_inputs_are_refused_before_a_run(storage: Path, tmp_path: Path):
+    pair = {"input": [[1]], "output": [[2]]}
+    (tmp_path / "aaaa1111.json").write_text(json.dumps([pair, pair]))
+    data = DataConfig(source=TaskSource.RE_ARC, path=str(tmp_path))
+    with pytest.raises(DataError, match=r"data\.split_by=pair"):
+        run_evaluate(scored(storage, "unposed", data=data))
+    assert not (storage / "unposed").exists()
+
+
+def test_training_on_tasks_keeps_specialists_that_answer_without_training(storage: Path):
+    training = TaskTrainingConfig(steps=2, augmentations=2, keep=True, before=True)
+    data = SMALL.model_copy(update={"tasks": TASKS[:1]})
+
+    def run_with(name: str, **changes: Any) -> Any:
+        own = training.model_copy(update=changes)
+        scoring = ARC.model_copy(update={"votes": VotesConfig(), "test_time_training": own})
+        run_evaluate(scored(storage, name, scoring=scoring, data=data))
+        score = content(storage / name / "metrics.json")["prize"]["one"]["published"]
+        return score["trained"]["steps"]
+
+    assert run_with("adapted") == 2
+    assert run_with("specialists", keep=False, specialists=str(storage / "adapted")) == 0
+    with pytest.raises(RunError, match=r"one/specialists holds no specialist of model one, only"):
+        run_with("wrong", specialists=str(storage / "one"))
+    assert not (storage / "wrong").exists()
+    made, again = (answers(storage, name, TASKS[0]) for name in ("adapted", "specialists"))
+    assert made["questions"][0]["candidates"] == again["questions"][0]["candidates"]
+    assert made["trained"]["before"] == again["trained"]["before"] != []
+    page = (storage / "adapted/report.html").read_text()
+    assert "before, two" in page and "training steps" in page
+    assert run_with("brief", keep=False, before=False) == 2
+    page = (storage / "brief/report.html").read_text()
+    assert "before" not in page.partition("Provenance")[0] and "training steps" in page

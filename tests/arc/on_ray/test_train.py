@@ -1,0 +1,227 @@
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.models import EncoderDecoderConfig
+from raylab.arc.config.sections import DataConfig, TrainingConfig
+from raylab.arc.data.sides import load_sides
+from raylab.arc.on_ray.train import fit
+from raylab.arc.on_ray.train_worker import train_worker
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.training import local
+from raylab.arc.training.listeners import EpochListener
+from raylab.core.config.base import ClusterConfig
+from raylab.core.errors import NonFiniteLossError, RunError, WorkersLostError
+from raylab.core.log import details, json_lines
+from raylab.core.runs.run import Run
+from tests.core.on_ray.scrape import exported
+from tests.log_lines import id_in, lines_of
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+
+EPOCHS = 6
+SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
+DATA = DataConfig(every=40)
+"""Ten tasks of ARC-AGI-1."""
+
+
+def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> TrainConfig:
+    training = {"epochs": 3, "batch_size": 4, "patience": None} | changes.pop("training", {})
+    fields: dict[str, Any] = {
+        "model": SMALL,
+        "data": DATA,
+        "training": TrainingConfig(**training),
+        "cluster": ClusterConfig(workers=workers, cpus_per_worker=1),
+        "storage": str(tmp_path),
+        "name": name,
+    }
+    return TrainConfig(**(fields | changes))
+
+
+def run(settings: TrainConfig) -> TrainingMetrics:
+    return fit(settings, Run.open(settings), ray.put(load_sides(settings.data)))
+
+
+def metrics_in(directory: Path) -> TrainingMetrics:
+    metrics = Run.at(str(directory)).read_record(TrainingMetrics)
+    assert metrics is not None
+    return metrics
+
+
+def losses(metrics: TrainingMetrics) -> list[tuple[int, float, float]]:
+    return [(e.epoch, e.train_loss, e.validation["cell_accuracy"]) for e in metrics.history]
+
+
+def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Do `act` in the background as soon as `condition` holds."""
+
+    def wait() -> None:
+        while not condition():
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def actors_of(name: str) -> list[Any]:
+    from ray.util.state import list_actors
+
+    # Named, since other Rays may run on this machine.
+    here = ray.get_runtime_context().gcs_address
+    return list_actors(address=here, filters=[("class_name", "=", name)])
+
+
+def train_worker_pids() -> list[int]:
+    return [actor.pid for actor in actors_of("RayTrainWorker") if actor.state == "ALIVE"]
+
+
+def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    # Without chance in the model, workers train what one process does but for the order of sums.
+    steady = SMALL.model_copy(update={"dropout": 0.0, "embedding_dropout": 0.0})
+    fields: dict[str, Any] = {"model": steady}
+    training = {"epochs": EPOCHS, "keep_checkpoints": 1, "lr": 2e-5}
+    settings = config(tmp_path, "killed", workers=2, training=training, **fields)
+    directory = tmp_path / "killed"
+    seen: list[int] = []
+
+    def two_epochs_are_stored() -> bool:
+        if (directory / "metrics.json").exists():
+            seen[:] = [epoch.epoch for epoch in metrics_in(directory).history]
+        return len(seen) >= 2
+
+    killer = when(two_epochs_are_stored, lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL))
+    with json_lines("train"):
+        metrics = run(settings)
+    killer.join(timeout=10)
+    assert 2 <= len(seen) < EPOCHS
+    out, err = map(lines_of, capsys.readouterr())
+    assert metrics == metrics_in(directory) and metrics.ended
+    # Each epoch is there once: none was lost or repeated.
+    alone = config(tmp_path, "alone", training=training, **fields)
+    here = local.fit(alone, Run.open(alone), load_sides(DATA), threads=1)
+    for ours, theirs in zip(losses(metrics), losses(here), strict=True):
+        assert ours == pytest.approx(theirs, rel=3e-3)
+
+    assert {line["run_id"] for line in (*out, *err)} == {id_in(directory)}
+    epochs = [line for line in out if "train_loss" in line]
+    told = [(line["epoch"], line["train_loss"], line["val_cell_accuracy"]) for line in epochs]
+    assert told == losses(metrics)
+    failures = [line for line in err if "worker" in line]
+    assert failures and all(line["level"] == "warning" for line in failures)
+
+    assert not Run.at(str(directory)).is_finished
+    assert list((directory / "tensorboard").iterdir())
+    # The drawn split validates on 1 of the 10 tasks, which has 4 pairs: each is counted once.
+    assert sum(group.grids for group in metrics.best.groups.values()) == 4
+    content = torch.load(directory / metrics.best.checkpoint, weights_only=True)
+    assert content["raylab"]["run_id"] == id_in(directory)
+    # The best and, where it is another, the latest.
+    kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
+    assert kept == {f"epoch-{epoch:04d}" for epoch in {metrics.best.epoch, EPOCHS}}
+    last = metrics.last.row()
+    series = {
+        "ray_raylab_training_epoch": EPOCHS,
+        "ray_raylab_training_objective": last["val_dense_grid_objective"],
+        "ray_raylab_training_samples_per_second": last["samples_per_second"],
+        "ray_raylab_training_worker_failures_total": len(failures),
+    }
+    samples = exported("killed", series)
+    assert [samples[name][0][0]["training"] for name in series] == ["killed"] * 4
+    assert actors_of("PreemptionWatcher")
+    assert run(settings.model_copy(update={"resume": True})) == metrics
+    assert "trained already" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_are_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    class Killed(BaseException):
+        pass
+
+    def die(metrics: TrainingMetrics) -> None:
+        raise Killed
+
+    def here(settings: TrainConfig, **listeners: EpochListener) -> TrainingMetrics:
+        opened = Run.open(settings)
+        return local.fit(settings, opened, sides, listeners=listeners, threads=1)
+
+    sides = load_sides(DATA)
+    fields = {"cluster": ClusterConfig(cpus_per_worker=1, max_failures=0), "resume": True}
+    begun = config(tmp_path, "begun", training={"epochs": 12}, **fields)
+    with pytest.raises(Killed):
+        here(begun, last=die)
+    monkeypatch.setattr("raylab.arc.on_ray.train.SILENT_SECONDS", 1)
+    killer = when(
+        lambda: len(metrics_in(tmp_path / "begun").history) > 1,
+        lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL),
+    )
+    with pytest.raises(WorkersLostError, match=r"(?s)/begun failed: .*resume=true"):
+        run(begun)
+    killer.join(timeout=10)
+    told = capfd.readouterr().out
+    assert re.search(r"no message from the workers for 1 s: .* of 2 CPUs are free", told)
+    assert "worker 0 failed (" in told and "start again" not in told
+    assert 2 <= len(metrics_in(tmp_path / "begun").history) < 12
+    # To the last digit.
+    unbroken = config(tmp_path, "unbroken", training={"epochs": 12}, **fields)
+    assert losses(here(begun)) == losses(here(unbroken))
+
+
+def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    options: dict[str, Any] = {}
+
+    def take(work: object, **given: Any) -> Any:
+        options.update(given)
+        ended = SimpleNamespace(return_value=NonFiniteLossError("the loss is nan"))
+        return SimpleNamespace(fit=lambda: ended)
+
+    monkeypatch.setattr("raylab.arc.on_ray.train._Trainer", take)
+    nodes = {"accelerator_type": "A100", "label_selector": {"pool": "spot"}}
+    cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
+    for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):
+        with output, pytest.raises(NonFiniteLossError, match="the loss is nan"):
+            run(config(tmp_path, name, cluster=cluster))
+        assert options["run_config"].logging_config.log_level == level
+    scaling = options["scaling_config"]
+    assert (scaling.num_workers, scaling.use_gpu) == ((1, 2), False)
+    assert (scaling.accelerator_type, scaling.label_selector) == tuple(nodes.values())
+
+
+def test_workers_agree_on_the_steps_of_a_given_time(tmp_path: Path):
+    training = {"epochs": None, "max_minutes": 0.05, "schedule": "wsd"}
+    metrics = run(config(tmp_path, "timed", workers=2, training=training))
+    # Workers that disagreed would wait for each other's gradients.
+    assert metrics.ended and metrics.last.step == metrics.last.planned_steps
+
+
+def test_a_worker_returns_the_errors_that_no_retry_would_fix(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise error
+
+    context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
+    monkeypatch.setattr("ray.train.get_context", lambda: context)
+    monkeypatch.setattr("raylab.arc.on_ray.train_worker._prepare", fail)
+    settings: Any = SimpleNamespace()
+    error = NonFiniteLossError("the loss is nan")
+    assert train_worker(settings) is error
+    error = RunError("no space left")
+    with pytest.raises(RunError):
+        train_worker(settings)

@@ -1,0 +1,156 @@
+"""Trials without a cluster: Tune's session and the training itself are stood in for."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.on_ray import tune as tune_module
+from raylab.arc.on_ray.schedulers import TuneSearcher
+from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.sweep import TrialFailure
+from raylab.arc.training.listeners import EpochListener
+from raylab.core.errors import NonFiniteLossError, WorkersLostError
+from raylab.core.runs.run import Run
+from tests.arc.measured import epoch as epoch_of
+from tests.arc.measured import training_metrics
+from tests.core.on_ray.scrape import exported
+
+NAME = "aa_01-encoder_decoder-lr-0.001"
+SCORES = (0.25, 0.5, 0.125, 0.375)
+MEASURED = ("dense_grid_objective", "cell_accuracy", "grid_accuracy", "solve_rate")
+DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
+SETTINGS = {
+    "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
+    "training": {"epochs": 4},
+}
+
+
+class Session:
+    """What Tune tells a trial and what it is told, and the trainings that the trial asks for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trial = ""
+        self.reports: list[dict[str, Any]] = []
+        self.trained: list[TrainConfig] = []
+        self.error: Exception | None = None
+
+    def get_context(self) -> "Session":
+        return self
+
+    def get_trial_id(self) -> str:
+        return self.trial
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        self.reports.append(metrics)
+
+    def fit(
+        self, config: TrainConfig, run: Run, sides: None, on_epoch: EpochListener, **place: object
+    ) -> TrainingMetrics:
+        if self.error is not None:
+            raise self.error
+        self.trained.append(config)
+        epochs: list[Epoch] = []
+        for score in SCORES:
+            epochs.append(epoch_of(len(epochs) + 1, {"dense_grid_objective": score}))
+            on_epoch(training_metrics(*epochs, best=2 if len(epochs) > 1 else 1))
+        return training_metrics()
+
+    def run(self, trial: str) -> list[int]:
+        """Run a trial as Tune does; returns the epochs that it reported."""
+        self.trial = trial
+        before = len(self.reports)
+        config = TuneConfig.model_validate(SETTINGS)
+        uri = str(self.path / "sweep")
+        tune_module._trial({"drawn": DRAWN}, config=config, uri=uri, sides=None)
+        return [report["epoch"] for report in self.reports[before:]]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    session = Session(tmp_path)
+    for name in ("get_context", "report"):
+        monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
+    monkeypatch.setattr(tune_module, "fit", session.fit)
+    return session
+
+
+def test_the_score_of_a_trial_is_its_best_epoch_so_far_as_trials_are_ranked(session: Session):
+    assert session.run("aa_01") == [1, 2, 3, 4]
+    assert [report["score"] for report in session.reports] == [0.25, 0.5, 0.5, 0.5]
+    last = [report["val_dense_grid_objective"] for report in session.reports]
+    assert last == list(SCORES)
+
+
+def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
+    domains = {"demonstrations": {"choice": [1, 2]}, "heads": {"choice": [2, 4]}}
+    space = {"model": {"champion": domains}}
+    config = TuneConfig.model_validate({"space": space, "search": "random", "trials": 4})
+    before, after = TuneSearcher(config), TuneSearcher(config)
+    drawn = [before.suggest("a"), before.suggest("b")]
+    before.on_trial_complete("a", {"score": 0.5})
+    before.save(str(tmp_path / "draws"))
+    after.restore(str(tmp_path / "draws"))
+    after.on_trial_complete("b", error=True)
+    drawn += [after.suggest("c"), after.suggest("d")]
+    # One that died and is tried again has been told before.
+    after.on_trial_complete("b", {"score": 0.5})
+    assert len({str(each) for each in drawn}) == 4
+    assert after.suggest("e") == TuneSearcher.FINISHED
+
+
+def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):
+    session.error = NonFiniteLossError("loss is nan")
+    assert session.run("aa_01") == [4]
+    assert session.reports[0]["failure"] == "loss is nan"
+    assert session.reports[0]["score"] == 0.0
+    failure = Run.at(f"{session.path}/sweep/trials/{NAME}").read_record(TrialFailure)
+    assert failure == TrialFailure(message="loss is nan")
+
+
+def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
+    session.error = WorkersLostError("a node died")
+    with pytest.raises(WorkersLostError):
+        session.run("aa_01")
+    assert not session.reports
+    assert not (session.path / f"sweep/trials/{NAME}/failure.json").exists()
+
+
+def test_a_process_that_has_grown_takes_no_further_trial(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    grown = tune_module.GROWTH_BYTES
+    memory = iter([100, 100 + grown, 101 + grown])
+
+    def process() -> SimpleNamespace:
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(memory)))
+
+    monkeypatch.setattr(tune_module.psutil, "Process", process)
+    monkeypatch.setattr(tune_module, "_memory_of_first_trial", lambda: 100)
+    assert session.run("aa_01") == session.run("bb_02") == [1, 2, 3, 4]
+    with pytest.raises(WorkersLostError, match="starts in a new one"):
+        session.run("cc_03")
+    assert [config.name for config in session.trained] == [NAME, NAME.replace("aa_01", "bb_02")]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_exports_the_trials_that_have_ended_and_the_best_score():
+    row = epoch_of(1, dict.fromkeys(MEASURED, 0.5)).row()
+
+    def trial(name: str, ended: bool, best: float) -> SimpleNamespace:
+        state = {"last_result": {"score": best}, "is_finished": lambda: ended}
+        return SimpleNamespace(trial_id=name, config={"drawn": DRAWN}, **state)
+
+    # Tune calls a trial ended, and keeps its last result, only after these calls.
+    now = trial("now", False, 0.25)
+    trials = [now, trial("waits", False, 0.0), trial("done", True, 0.5)]
+    progress = tune_module._Progress(TuneConfig.model_validate(SETTINGS), "swept")
+    progress.on_trial_result(1, trials, now, {**row, "score": 0.75})
+    progress.on_trial_complete(2, trials, now)
+    exported("swept", {"ray_raylab_trials_ended": 2, "ray_raylab_trials_best": 0.75})
+    progress.on_trial_result(3, trials, now, {**row, "score": 0.125})
+    exported("swept", {"ray_raylab_trials_best": 0.5})

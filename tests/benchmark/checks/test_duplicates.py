@@ -1,0 +1,42 @@
+"""Duplicates of items by their texts."""
+
+import numpy as np
+
+from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
+from raylab.benchmark.checks.responses import Item
+
+STORY = "A train leaves the old town at dawn and reaches the sea after {} hours; how far is the sea"
+WORDS = "oak elm ash fir yew box bay fig nut pea rye oat hop ivy sea sky sun day dew fog".split()
+
+
+def find(*texts: str, targets: str = "") -> tuple[Duplicate, ...]:
+    targets = targets or " " * len(texts)
+    pairs = enumerate(zip(texts, targets, strict=True))
+    return find_duplicates({f"i{number}": Item(text, target) for number, (text, target) in pairs})
+
+
+def test_the_same_text_is_a_duplicate_whatever_its_case_and_spaces() -> None:
+    (duplicate,) = find("What is  Ǆ?", "What is not?", " what\nis DŽ? ", targets="ABC")
+    assert (duplicate.item, duplicate.original, duplicate.similarity) == ("i2", "i0", 1)
+    assert not duplicate.same_target
+
+
+def test_nearly_the_same_text_is_a_near_duplicate() -> None:
+    first, second = STORY.format(3) + "?", STORY.format(3) + " then?"
+    (duplicate,) = find(first, "Something else altogether", second)
+    # The second has five characters more, and all of the first.
+    assert duplicate.similarity == 2 * len(first) / (2 * len(first) + 5)
+    assert (duplicate.item, duplicate.original) == ("i2", "i0")
+
+
+def test_items_of_one_template_are_none() -> None:
+    assert not find(STORY.format(3), STORY.format(4))
+    assert not find(STORY.format(3), STORY.format(3).replace("sea", "bay"), targets="AB")
+    assert not find("", "", " ", "abc", "abd")
+
+
+def test_planted_duplicates_are_found_among_many() -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, 40)) for _ in range(500)]
+    near = [" ".join([*text.split()[:-1], "tail"]) for text in texts[:50]]
+    assert [d.original for d in find(*texts, *near)] == [f"i{number}" for number in range(50)]

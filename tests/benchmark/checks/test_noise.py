@@ -1,0 +1,122 @@
+"""Variance components, the D-study and the signal-to-noise ratio."""
+
+import numpy as np
+import pytest
+
+from raylab.benchmark.checks.noise import Noise, measure_noise
+from tests.benchmark.checks.simulation import NAMES, Array, as_responses, logistic, random_effects
+
+DEVIATIONS = (0.1, 0.2, 0.15, 0.05, 0.05, 0.3)
+
+
+def variances(noise: Noise) -> dict[str, float | None]:
+    return {part.name: part.variance.value for part in noise.components}
+
+
+def mean(scores: Array, *kept: int) -> Array:
+    return scores.mean(axis=tuple(axis for axis in range(4) if axis not in kept), keepdims=True)
+
+
+def test_components_are_those_of_the_balanced_analysis_of_variance() -> None:
+    scores = random_effects(np.random.default_rng(0), (6, 20, 3, 2), (0.3, *DEVIATIONS[1:]))
+    models, items, generations, epochs = scores.shape
+    grand, m, i, g = (mean(scores, *axes) for axes in ((), (0,), (1,), (2,)))
+    mi, mg = mean(scores, 0, 1), mean(scores, 0, 2)
+    of_m = (items * generations * epochs * (m - grand) ** 2).sum() / (models - 1)
+    of_i = (models * generations * epochs * (i - grand) ** 2).sum() / (items - 1)
+    of_g = (models * items * epochs * (g - grand) ** 2).sum() / (generations - 1)
+    of_mi = (generations * epochs * (mi - m - i + grand) ** 2).sum() / (models - 1) / (items - 1)
+    of_mg = (items * epochs * (mg - m - g + grand) ** 2).sum() / (models - 1) / (generations - 1)
+    error = ((scores - mi - mg + m) ** 2).sum() / (
+        scores.size - models * items - models * generations + models
+    )
+    expected = {
+        "models": (of_m - of_mi - of_mg + error) / (items * generations * epochs),
+        "items": (of_i - of_mi) / (models * generations * epochs),
+        "model x item": (of_mi - error) / (generations * epochs),
+        "generations": (of_g - of_mg) / (models * items * epochs),
+        "model x generation": (of_mg - error) / (items * epochs),
+        "epochs": error,
+    }
+    measured = variances(measure_noise(as_responses(scores)))
+    assert measured == pytest.approx({n: max(v, 0.0) for n, v in expected.items()})
+
+
+def test_missing_cells_do_not_shift_the_components() -> None:
+    draw, totals = np.random.default_rng(1), dict.fromkeys(NAMES, 0.0)
+    for _ in range(30):
+        scores = random_effects(draw, (12, 40, 3, 2), (0.3, *DEVIATIONS[1:]))
+        scores[draw.random(scores.shape) < np.linspace(0.05, 0.5, 12)[:, None, None, None]] = np.nan
+        for name, value in variances(measure_noise(as_responses(scores))).items():
+            totals[name] += (value or 0.0) / 30
+    truth = np.array((0.3, *DEVIATIONS[1:])) ** 2
+    assert list(totals.values()) == pytest.approx(truth.tolist(), rel=0.3)
+
+
+def test_more_items_and_epochs_reduce_the_error_as_the_variances_say() -> None:
+    noise = measure_noise(
+        as_responses(
+            random_effects(np.random.default_rng(2), (8, 50, 1, 3), (0.3, 0.2, 0.15, 0, 0, 0.3))
+        )
+    )
+    v = {name: value or 0.0 for name, value in variances(noise).items()}
+    designs = {design.name: design for design in noise.designs}
+    for name, items, epochs in (
+        ("as it is", 50, 3),
+        ("twice the items", 100, 3),
+        ("twice the epochs", 50, 6),
+    ):
+        relative = v["model x item"] / items + v["epochs"] / items / epochs
+        error = np.sqrt(v["items"] / items + relative)
+        assert designs[name].standard_error.value == pytest.approx(error)
+        reliability = v["models"] / (v["models"] + relative)
+        assert designs[name].reliability.value == pytest.approx(reliability)
+    assert "twice the generations" not in designs
+    relative = v["model x item"] / 50 + v["epochs"] / 150
+    assert noise.signal_to_noise.value == pytest.approx(np.sqrt(v["models"] / relative))
+    assert "items and epochs" in noise.signal_to_noise.sentence
+
+
+@pytest.mark.parametrize(
+    ("scores", "name", "reason"),
+    [
+        (np.ones((4, 5, 1, 1)), "models", "all scores are equal"),
+        (np.eye(4)[:1, :, None, None], "models", "there is one model"),
+        (np.eye(4)[:, :1, None, None], "items", "there is one item"),
+        (np.eye(4)[:, :, None, None], "generations", "there is one generation"),
+        (np.eye(4)[:, :, None, None], "model x item", "no model answers an item twice"),
+    ],
+)
+def test_a_component_that_cannot_be_computed_has_a_reason(
+    scores: Array, name: str, reason: str
+) -> None:
+    noise = measure_noise(as_responses(scores))
+    figure = {part.name: part.variance for part in noise.components}[name]
+    assert figure.value is None
+    assert figure.reason is not None and figure.reason.startswith(reason)
+    assert noise.sentence
+    assert Noise.model_validate_json(noise.model_dump_json()) == noise
+
+
+def test_single_answers_do_not_tell_chance_from_items_that_suit_some_models() -> None:
+    once, twice = (
+        measure_noise(as_responses(np.broadcast_to(np.eye(4)[:, :, None, None], (4, 4, 1, epochs))))
+        for epochs in (1, 2)
+    )
+    assert once.sentence.endswith(
+        "(100 %) comes from chance and items that suit some models, which single answers cannot "
+        "tell apart."
+    )
+    assert twice.sentence.endswith("(100 %) comes from items that suit some models.")
+
+
+def test_items_of_each_generation_alone_are_no_fault() -> None:
+    draw = np.random.default_rng(3)
+    scores = logistic(draw, (6, 60, 3, 1), (1, 1, 0, 0))
+    own = np.arange(60) % 3 == np.arange(3)[:, None]
+    scores[:, ~own.T] = np.nan
+    noise = measure_noise(as_responses(scores))
+    assert noise.signal_to_noise.value is not None
+    alone = logistic(draw, (6, 60, 1, 1), (1, 1, 0, 0))
+    other = measure_noise(as_responses(alone)).signal_to_noise.value
+    assert other is not None and 0.3 < noise.signal_to_noise.value / other < 3

@@ -1,0 +1,109 @@
+"""Stability of the ranking, short forms, and what earlier benchmarks have in common."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raylab.benchmark.checks.stability import Stability, compare_with_priors, measure_stability
+from tests.benchmark.checks.simulation import Array, as_matrix, logistic
+
+
+def answers(seed: int, models: int, items: int, spread: float = 1.0) -> Array:
+    draw = np.random.default_rng(seed)
+    return logistic(draw, (models, items, 1, 1), (spread, 1, 0, 0))[:, :, 0, 0]
+
+
+def kendall(first: Array, second: Array) -> float:
+    result: Any = stats.kendalltau(first, second)
+    return float(result.statistic)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_tau_and_its_curve_are_those_of_disjoint_sets_of_items(spread: float) -> None:
+    scores, draw = answers(3, 8, 200, spread), np.random.default_rng(0)
+    stability = measure_stability(as_matrix(scores))
+    points = {point.items: point.tau for point in stability.curve}
+    assert list(points) == [10, 20, 40, 60, 100, 150, 200, 300, 400]
+    tau, (low, high) = stability.tau.value or 0.0, stability.tau.interval or (1.0, 0.0)
+    assert low <= tau <= high and points[400] >= points[200] >= points[100]
+    for size, measured in ((20, points[20]), (100, points[100]), (100, tau)):
+        orders = [draw.permutation(200) for _ in range(100)]
+        pairs = [(scores[:, o[:size]], scores[:, o[size : 2 * size]]) for o in orders]
+        taus = [kendall(*(side.mean(axis=1) for side in pair)) for pair in pairs]
+        assert measured == pytest.approx(max(float(np.nanmean(taus)), 0.0), abs=0.08)
+
+
+def test_alpha_is_kr_20_with_feldts_interval() -> None:
+    scores = answers(3, 10, 60)
+    items = scores.shape[1]
+    share = scores.mean(axis=0)
+    total = scores.sum(axis=1).var()
+    expected = items / (items - 1) * (1 - (share * (1 - share)).sum() / total)
+    alpha = measure_stability(as_matrix(scores)).alpha
+    assert alpha.value == pytest.approx(expected)
+    assert alpha.interval is not None
+    assert alpha.interval[0] == pytest.approx(1 - (1 - expected) * stats.f.ppf(0.975, 9, 9 * 59))
+
+
+def test_alpha_and_halves_hardly_change_where_cells_are_missing() -> None:
+    scores = answers(4, 30, 300)
+    whole = measure_stability(as_matrix(scores))
+    scores[np.random.default_rng(0).random(scores.shape) < 0.1] = np.nan
+    partial = measure_stability(as_matrix(scores))
+    assert partial.alpha.value == pytest.approx(whole.alpha.value, abs=0.02)
+    assert partial.split_half.value == pytest.approx(whole.alpha.value, abs=0.03)
+
+
+def test_a_short_form_is_tried_on_other_models_beside_random_items() -> None:
+    matrix = as_matrix(answers(5, 40, 300, 1.5))
+    form = measure_stability(matrix).short_form
+    assert form.size.value == len(form.items) < 300 and len(form.chosen_on) == 20
+    places = [matrix.items.index(item) for item in form.items]
+    own = np.isin(matrix.models, form.chosen_on)
+    for models, expected in ((own, pytest.approx(1, abs=0.05)), (~own, form.tau.value)):
+        means = matrix.scores[models][:, places].mean(axis=1)
+        assert kendall(means, matrix.means[models]) == pytest.approx(expected)
+    low, high = form.random_tau.interval or (1.0, 0.0)
+    assert low <= (form.random_tau.value or 0.0) <= high
+
+
+def test_saturation_and_headroom_are_counted() -> None:
+    scores = answers(6, 20, 200)
+    scores[:, :30] = 1.0
+    scores[0, 0] = 0.0
+    stability = measure_stability(as_matrix(scores))
+    easy = (scores.mean(axis=0) >= 0.95).mean()
+    assert stability.saturated.value == pytest.approx(easy)
+    assert stability.headroom.value == pytest.approx(1 - scores.mean(axis=1).max())
+    assert stability.headroom.interval is not None
+    low, high = stability.headroom.interval
+    assert low <= 1 - scores.mean(axis=1).max() <= high
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 2), (3, 30)])
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_figures_that_cannot_be_computed_have_reasons(shape: tuple[int, int], score: float) -> None:
+    stability = measure_stability(as_matrix(np.full(shape, score)))
+    for figure in (
+        stability.tau,
+        stability.alpha,
+        stability.split_half,
+        stability.short_form.size,
+    ):
+        assert figure.value is None and figure.reason and figure.reason in figure.sentence
+    assert Stability.model_validate_json(stability.model_dump_json()) == stability
+
+
+def test_an_earlier_benchmark_is_compared_by_the_models_and_items_that_both_have() -> None:
+    scores, other = answers(7, 9, 120), answers(7, 9, 120)[:6]
+    (same, alone) = compare_with_priors(
+        as_matrix(scores), {"same": as_matrix(other[:, :60]), "alone": as_matrix(scores[:1])}
+    )
+    expected = kendall(scores[:6].mean(axis=1), other[:, :60].mean(axis=1))
+    assert same.tau.value == pytest.approx(expected)
+    assert same.tau.interval is not None
+    assert (same.models, same.common_items, same.overlap) == (6, 60, 0.5)
+    assert alone.tau.reason == "1 model in common"
+    assert "60 items" in same.sentence

@@ -1,0 +1,392 @@
+"""Responses read from logs and tables of all formats."""
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raylab.benchmark.checks.responses import COLUMNS, Responses
+from raylab.benchmark.logs import inspect_logs, rows
+from raylab.benchmark.logs.reading import read_responses
+from raylab.benchmark.logs.rows import (
+    CANCELLED,
+    ERRORED,
+    INVALIDATED,
+    NO_NUMBER,
+    OUTSIDE,
+    UNNAMED,
+    UNSCORED,
+    Choice,
+)
+from raylab.benchmark.logs.trees import find_tree
+from raylab.core.errors import DataError
+from raylab.together import frames
+from tests.benchmark.logs.eval_logs import (
+    every_eval_ever_files,
+    inspect_file,
+    inspect_log,
+    lm_eval_files,
+    sample,
+)
+
+
+def read_from(path: Path, *choice: Choice, **how: Any) -> Responses:
+    return read_responses(find_tree(str(path)), *choice, **how)
+
+
+def cells(responses: Responses) -> dict[tuple[str, ...], float]:
+    """Scores by model and item, and by generation and epoch where these are not the first."""
+    rows = responses.table[["model", "item", "generation", "epoch", "score"]]
+    return {
+        (model, item, *filter(None, (generation, f"epoch {epoch}" if epoch > 1 else ""))): score
+        for model, item, generation, epoch, score in rows.itertuples(index=False)
+    }
+
+
+def reasons(responses: Responses) -> dict[str, int]:
+    return {reason.partition(":")[0]: count for reason, count in responses.left_out.items()}
+
+
+# Inspect
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("evaluated")
+    script = Path(__file__).with_name("evaluation.py")
+    subprocess.run([sys.executable, script, directory], check=True, timeout=300)
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["eval", "json"])
+def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -> None:
+    name, logs = "mockllm/model", evaluated / kind / "2"
+    read = read_from(logs)
+    assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
+    assert read.left_out == {UNSCORED: 2, ERRORED: 2}
+    assert read.examples[ERRORED].endswith(f".{kind}: failed")
+    item = read.items["a"]
+    assert (item.text, item.target, item.answers) == ("What is a?", "A", {name: "A1"})
+    tone = read_from(logs, Choice(scorer="tone"))
+    length = read_from(logs, Choice(scorer="style", metric="length"))
+    assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
+    assert len(tone.table) == 4
+    cancelled = read_from(evaluated / kind / "1")
+    assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
+
+
+VALUES: dict[Any, float | str] = {
+    "C": 1.0,
+    "I": 0.0,
+    "P": 0.5,
+    "N": 0.0,
+    True: 1.0,
+    "no": 0.0,
+    "0.25": 0.25,
+    0.125: 0.125,
+    "maybe": NO_NUMBER,
+    7: OUTSIDE,
+    float("nan"): UNSCORED,
+}
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, suffix: str) -> None:
+    error = inspect_log.EvalSample(
+        id="stopped",
+        epoch=1,
+        input="?",
+        target="A",
+        error={"message": "CancelledError()", "traceback": "", "traceback_ansi": ""},
+    )
+    samples = [sample(str(value), {"match": value}) for value in VALUES]
+    samples.append(sample("list", {"match": [1, 0]}))
+    missing = sample("missing", {"other": "C"})
+    inspect_file(tmp_path / f"log.{suffix}", "m", [*samples, error, missing])
+    read = read_from(tmp_path)
+    scores = {("m", str(v)): score for v, score in VALUES.items() if isinstance(score, float)}
+    assert cells(read) == scores
+    assert read.left_out == {NO_NUMBER: 2, OUTSIDE: 1, UNSCORED: 2, CANCELLED: 1}
+    with pytest.raises(DataError, match=r"2 scores that are not numbers.*set strict=false"):
+        read_from(tmp_path, strict=True)
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_invalidated_samples_are_left_out(tmp_path: Path, suffix: str) -> None:
+    provenance = inspect_log.ProvenanceData(author="me", reason="leak")
+    samples = [sample("a", {"match": "C"}), sample("b", {"match": "C"}, invalidation=provenance)]
+    inspect_file(tmp_path / f"log.{suffix}", "m", samples, invalidated=True)
+    read = read_from(tmp_path)
+    assert cells(read) == {("m", "a"): 1.0} and read.left_out == {INVALIDATED: 1}
+
+
+def test_a_picture_is_the_same_text_in_a_sample_and_its_summary(tmp_path: Path) -> None:
+    from inspect_ai.model import ChatMessageUser, ContentImage, ContentText
+
+    parts = [ContentImage(image="data:image/png;base64,AAAA"), ContentText(text="What?")]
+    samples = [sample("a", {"match": "C"}, input=[ChatMessageUser(content=parts)])]
+    inspect_file(tmp_path / "log.json", "m", samples)
+    inspect_file(tmp_path / "log.eval", "n", samples)
+    inspect_file(tmp_path / "other.eval", "o", [sample("a", {"match": "C"})])
+    read = read_from(tmp_path)
+    assert read.matrix.models == ("m", "n") and read.items["a"].text == "(Image)\nWhat?"
+    assert list(read.left_out.values()) == [1]
+
+
+def without(path: Path, *names: str) -> None:
+    """Writes an `.eval` log anew without some of its members."""
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.namelist():
+            if member not in names:
+                new.writestr(member, old.read(member))
+
+
+def test_samples_are_read_where_a_log_has_no_summaries(tmp_path: Path) -> None:
+    path = inspect_file(tmp_path / "log.eval", "m", [sample("a/b", {"match": "C"}), sample(7, {})])
+    without(path, "summaries.json")
+    read = read_from(path)
+    assert cells(read) == {("m", "a/b"): 1.0} and read.left_out == {UNSCORED: 1}
+    without(path, "header.json")
+    with pytest.raises(DataError, match=r"1 files .unfinished: the log has no header\.json"):
+        read_from(path)
+
+
+def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
+    samples = [sample("a", {"match": "I"}), sample("b", {"match": "C"})]
+    inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
+    newer = "2026-01-01T02:00:00+02:00"
+    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=newer)
+    assert cells(read_from(tmp_path))["m", "a"] in (0.0, 1.0)
+    later = "2026-01-01T00:00:01+00:00"
+    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=later)
+    read = read_from(tmp_path)
+    assert cells(read) == {("m", "a"): 1.0, ("m", "b"): 1.0}
+    assert reasons(read) == {"responses that were repeated": 1}
+
+
+def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
+    for task in ("sums", "words"):
+        for model in ("m", "n"):
+            inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
+    table = read_from(tmp_path).table
+    assert set(table["item"]) == {"sums/1", "words/1"} and set(table["group"]) == {"sums", "words"}
+    inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
+    assert len(read_from(tmp_path).table) == 5
+
+
+# Trees with a directory per model
+
+
+def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
+    for model, generation, item in np.ndindex(2, 2, 3):
+        path = tmp_path / f"m{model}" / f"g{generation}" / "deep" / f"i{item}.json"
+        inspect_file(path, "openai/x", None)
+    broken = tmp_path / "m0" / "g1" / "deep" / "i2.json"
+    broken.write_text("{")
+    read = read_from(tmp_path)
+    assert read.table.shape == (11, len(COLUMNS))
+    assert cells(read)["m1", "deep/i2", "g0"] == 0.25
+    assert ("m0", "deep/i2", "g1") not in cells(read)
+    (example,) = read.examples.values()
+    assert example.startswith(f"{broken}: not JSON")
+    frame = frames.responses(str(tmp_path))
+    pd.testing.assert_frame_equal(frame, read.table)
+    flat = tmp_path / "m0" / "g0" / "deep"
+    assert cells(read_from(flat)) == {("openai/x", "quiz"): 0.25}
+
+
+def test_the_samples_of_a_unit_are_items_and_its_files_tasks(tmp_path: Path) -> None:
+    for model, file in np.ndindex(2, 2):
+        path = tmp_path / f"m{model}" / f"sums{file}.json"
+        inspect_file(path, "x", [sample(n, {"match": "C"}) for n in range(60)], "same")
+    read = read_from(tmp_path)
+    assert read.matrix.scores.shape == (2, 120) and not read.left_out
+    assert read.matrix.items[0] == "sums0/0" and read.items["sums1/59"].answers == dict(
+        m0="B", m1="B"
+    )
+
+
+# Other formats
+
+
+def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
+    lm_eval_files(tmp_path, "org/m", {0: 1.0, 1: 0.0, 2: None, 3: float("nan")})
+    lm_eval_files(tmp_path, "org/n", {0: 0.0, 1: 1.0})
+    read = read_from(tmp_path)
+    assert cells(read) == {
+        ("org/m", "0"): 1.0,
+        ("org/m", "1"): 0.0,
+        ("org/n", "0"): 0.0,
+        ("org/n", "1"): 1.0,
+    }
+    assert read.left_out == {UNSCORED: 2}
+    item = read.items["1"]
+    assert (item.text, item.target) == ("What is 1?", "4")
+    assert item.answers == {"org/m": "4", "org/n": "4"}
+    loose = read_from(tmp_path, Choice(scorer="flexible-extract"))
+    assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
+    assert set(read_from(tmp_path, Choice(metric="f1")).table["score"]) == {0.75}
+    with pytest.raises(DataError, match="no scores of the filter none"):
+        read_from(tmp_path, Choice(scorer="none"))
+
+
+def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
+    for number in range(3):
+        lm_eval_files(tmp_path, f"m{number}", {0: 1, 1: 1}, hashes={1: "x"} if number == 1 else {})
+    read = read_from(tmp_path)
+    assert ("m1", "0") in cells(read) and ("m1", "1") not in cells(read)
+    assert len(read.table) == 5 and list(read.left_out.values()) == [1]
+    (example,) = read.examples.values()
+    assert "/m1/" in example and example.endswith("jsonl: 1")
+    assert set(read.items["1"].answers) == {"m0", "m2"}
+
+
+def result(name: str, metric: str) -> dict[str, Any]:
+    return {
+        "evaluation_result_id": f"{name}/{metric}",
+        "evaluation_name": name,
+        "metric_config": {"metric_id": metric, "lower_is_better": False},
+    }
+
+
+def graded(name: str, score: Any, **fields: Any) -> dict[str, Any]:
+    grade = {"score": score, "is_correct": score == 1}
+    return {"sample_id": name, "evaluation": grade, **fields}
+
+
+def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
+    rows = [
+        graded("a", 1.0, evaluation_result_id="quiz/accuracy"),
+        graded("a", 0.5, evaluation_result_id="quiz/f1"),
+        graded("a", 0.0, evaluation_result_id="quiz/accuracy"),
+        graded("b", 0.0, error="timeout"),
+        graded("c", -1),
+        graded("d", 0.0, metadata={"lm_eval_metrics": "{}"}),
+        graded("e", 0.0, metadata={"lm_eval_metrics": '{"acc": 0.0}'}, sample_hash=None),
+    ]
+    results = [result("quiz", "accuracy"), result("quiz", "f1")]
+    every_eval_ever_files(tmp_path, "org/m", rows, results)
+    read = read_from(tmp_path)
+    scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
+    assert cells(read) == scores
+    assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
+    assert read.items["a"].target == "A; a" and read.items["a"].answers == {"org/m": "A"}
+    assert cells(read_from(tmp_path, Choice(metric="f1")))["org/m", "a"] == 0.5
+    with pytest.raises(DataError, match="no result has the metric bleu"):
+        read_from(tmp_path, Choice(metric="bleu"))
+
+
+ROWS = {
+    "model": ["m", "m", "m", "n", "n", "n"],
+    "item": ["007", "1", "7", "007", "1", None],
+    "score": [1.0, 0.5, None, 3.0, 0.25, 1.0],
+    "group": ["g", "g", None, "g", "g", "g"],
+    "generation": ["a", "a", "a", "a", "b", "b"],
+    "weight": [2.0, None, 1.0, 1.0, 1.0, 1.0],
+    "other": [None] * 6,
+}
+
+
+def write_table(path: Path, rows: dict[str, Any]) -> None:
+    frame = pd.DataFrame(rows)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_text(frame.to_json(orient="records", lines=True))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_a_long_table(tmp_path: Path, suffix: str) -> None:
+    write_table(tmp_path / f"t.{suffix}", ROWS)
+    read = read_from(tmp_path / f"t.{suffix}")
+    assert cells(read) == {("m", "007", "a"): 1.0, ("m", "1", "a"): 0.5, ("n", "1", "b"): 0.25}
+    assert reasons(read) == {
+        UNSCORED: 1,
+        "scores outside [0, 1]": 1,
+        UNNAMED: 1,
+    }
+    assert read.table["weight"].tolist() == [2.0, 1.0, 1.0]
+    assert set(read.table["group"]) == {"g"}
+    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "item": [1], "score": ["C"]})
+    assert cells(read_from(tmp_path)) == {("m", "1"): 1.0}
+    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "score": [1]})
+    with pytest.raises(DataError, match="without"):
+        read_from(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_a_log_that_is_written_counts_and_an_id_counts_once(tmp_path: Path, suffix: str) -> None:
+    twice = [sample(1, {"match": "C"}), sample("1", {"match": "I"}), sample(2, {"match": "C"})]
+    inspect_file(tmp_path / f"a.{suffix}", "m", twice, status="started", results=None)
+    read = read_from(tmp_path)
+    assert cells(read)["m", "1"] in (0.0, 1.0) and cells(read)["m", "2"] == 1.0
+    # Inspect itself keeps one of both in a zip.
+    assert list(reasons(read).values()) == ([1] if suffix == "json" else [])
+
+
+# What is hostile or broken
+
+
+def bomb(content: bytes) -> bytes:
+    with io.BytesIO() as stream:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", "{}")
+            archive.writestr("summaries.json", content)
+        return stream.getvalue()
+
+
+HOSTILE = {
+    "bomb.eval": bomb(b" " * (1 << 24)),
+    "deep.json": b'{"eval": {}, "samples": [' + b"[" * 100_000,
+    "early.json": b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
+    "other.json": b'{"a": 1}',
+    "torn.jsonl": b'{"model": "m", "item"',
+    "empty.csv": b"",
+    "torn.parquet": b"PAR1 and no more",
+    "quotes.csv": b"model,item,score\nm,a," + b"1" * 200_000,
+    "no.eval": b"PK\3\4",
+}
+
+
+def test_hostile_files_are_left_out_with_their_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect_logs, "SAMPLE_BYTES", 1 << 22)
+    for name, content in HOSTILE.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "nothing.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a\nb\x1b[31m.json").write_text("{")
+    (tmp_path / "t.jsonl").write_text('{"model": "\\ud800", "item": "a", "score": 1}')
+    write_table(tmp_path / "t.csv", {"model": ["m\x1b[2J"], "item": ["x" * 500], "score": [1]})
+    read = read_from(tmp_path)
+    ((model, item), surrogate) = cells(read)
+    assert surrogate == (r"\ud800", "a") and model == "m\\x1b[2J" and len(item) < 250
+    assert sum(read.left_out.values()) == len(HOSTILE) + 2, read.examples
+    assert all(text.isprintable() for text in [*read.left_out, *read.examples.values()])
+
+
+def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_ROWS", 3)
+    write_table(tmp_path / "a.csv", {"model": ["m"], "item": [1], "score": [1]})
+    many = ["n"] * 4
+    write_table(tmp_path / "b.parquet", {"model": many, "item": [*range(4)], "score": [1] * 4})
+    read = read_from(tmp_path)
+    assert cells(read) == {("m", "1"): 1.0} and len(read.left_out) == 1
+
+
+def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is missing"):
+        read_from(tmp_path / "absent")
+    (tmp_path / "log.json").write_text("{}")
+    with pytest.raises(DataError, match=r"no response .*\(1 files \(not an Inspect eval log"):
+        read_from(tmp_path)

@@ -1,0 +1,27 @@
+import pytest
+from scipy import stats
+
+from raylab.core import stats as estimates
+from raylab.core.stats import Estimate, proportion, share_mean
+
+
+def test_wilson_interval():
+    # z = 1.959964: 0 of 10 reaches z2 / (n + z2), as 10 of 10 begins at n / (n + z2).
+    z2 = 1.959963984540054**2
+    assert proportion(0, 10).interval == pytest.approx((0.0, z2 / (10 + z2)))
+    assert proportion(10, 10).interval == pytest.approx((10 / (10 + z2), 1.0))
+    assert (proportion(8, 10).value, proportion(8, 10).count) == (0.8, 10)
+    assert proportion(0, 0) == Estimate(value=None, interval=None, count=0, reason="no cases")
+
+
+def test_mean_of_zeros_and_ones_has_jeffreys_interval(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(estimates, "DRAWS", 20_000)
+    for ones, zeros in ((36, 4), (40, 0)):
+        found = share_mean({0.0: zeros, 1.0: ones}, seed=1)
+        ends = stats.beta(ones + 0.5, zeros + 0.5).ppf([0.025, 0.975])
+        assert found.value == ones / 40 and found.interval == pytest.approx(ends, abs=4e-3)
+
+
+def test_means_of_few_cases_have_no_interval():
+    assert share_mean({0.5: 19}, seed=1).reason == "19 cases: an interval needs 20"
+    assert share_mean({}, seed=1).value is None

@@ -1,0 +1,300 @@
+"""Codebooks from files at work: answers, distances, and the protocol with all figures over it."""
+
+import asyncio
+import importlib
+import json
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylab.core.errors import LabelError
+from raylab.label.codebooks.codebook import AnswerForm, Codebook, LabelReply
+from raylab.label.codebooks.yaml import make_codebook
+from raylab.label.config.codebook import EXAMPLES, CodebookConfig, read_codebook
+from raylab.label.config.sections import LlmConfig
+from raylab.label.input.cases import Case, read_cases
+from raylab.label.protocol.outcome import Outcome, read_outcome
+from raylab.label.protocol.protocol import annotate
+from raylab.label.statistics.frame import tabulate
+from raylab.label.statistics.report import AnnotationReport, annotation_report
+from raylab.label.statistics.scores import score_tree
+from tests.label.protocol.chats import GOOD, MODELS, ScriptedChat, graded, settings_by
+
+SIXTY: dict[str, Any] = {
+    "name": "sixty",
+    "task": "Say which number it is.",
+    "several": True,
+    "labels": {f"number-{n:02}": {"definition": f"The number {n}."} for n in range(60)},
+}
+FIVE: dict[str, Any] = {
+    "name": "five",
+    "task": "Describe the animal.",
+    "fields": {
+        "kind": {"labels": {name: {"definition": name} for name in ("cat", "dog", "newt")}},
+        "colours": {
+            "labels": {name: {"definition": name} for name in ("black", "white", "red")},
+            "several": True,
+        },
+        "legs": {"number": [0, 4], "distance": "graded"},
+        "weight": {"number": [0.0, 10.0]},
+        "name": {"text": 20, "distance": "graded"},
+    },
+}
+
+
+def book(content: Mapping[str, Any]) -> Codebook:
+    return make_codebook(CodebookConfig.model_validate(content))
+
+
+YES: dict[str, Any] = {
+    "name": "yes",
+    "task": "Is it so?",
+    "several": True,
+    "labels": {name: {"definition": name} for name in ("yes", "no", "true", "null", "1", "2.50")},
+}
+BOOKS = {
+    **{name: book(read_codebook(file)) for name, file in EXAMPLES.items()},
+    "sixty": book(SIXTY),
+    "five": book(FIVE),
+    "yes": book(YES),
+}
+REX = {"kind": "dog", "colours": ["black", "red"], "legs": 4, "weight": 7.5, "name": "Rex"}
+REX_LINE = "kind: dog, colours: [black, red], legs: 4, weight: 7.5, name: Rex"
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("codebook", "written", "line", "repaired"),
+    [
+        ("sentiment", "positive", "positive", False),
+        ("sentiment", " Positive ", "positive", True),
+        ("sentiment", '"neutral".', "neutral", False),
+        ("topics", ["water", "taxes"], "water, taxes", False),
+        ("topics", ["taxes", "water"], "water, taxes", False),
+        ("topics", "taxes, Water", "water, taxes", True),
+        ("topics", '["taxes"]', "taxes", False),
+        ("yes", "yes, 1, true", 'yes, "true", "1"', True),
+        ("yes", ["2.50", "no"], 'no, "2.50"', False),
+        ("five", REX, REX_LINE, False),
+        ("five", json.dumps(REX), REX_LINE, False),
+        ("five", REX_LINE, REX_LINE, False),
+        ("five", "kind: Dog, name: Rex, colours: [red, black], weight: 7.5, legs: 4", REX_LINE,
+         True),
+    ],
+)  # fmt: skip
+def test_answers_are_read(codebook: str, written: Any, line: str, repaired: bool) -> None:
+    repairs: list[str] = []
+    form = BOOKS[codebook].prompts["maximal"].form
+    assert str(form.read(written, repairs)) == line
+    assert bool(repairs) == repaired
+
+
+@pytest.mark.parametrize(
+    ("codebook", "written", "problem"),
+    [
+        ("sentiment", "glad", "should be 'negative', 'neutral' or 'positive', found 'glad'"),
+        ("sentiment", ["positive"], "should be"),
+        ("topics", [], "at least 1 item"),
+        ("topics", "water, wine", "found 'wine'"),
+        ("five", {**REX, "legs": 5}, "legs: .*less than or equal to 4, found '5'"),
+        ("five", {**REX, "legs": True}, "legs: "),
+        ("five", {**REX, "name": ""}, "name: "),
+        ("five", {**REX, "tail": "long"}, "tail: "),
+        ("five", {"kind": "dog"}, "colours: "),
+        ("five", "a dog", "kind: "),
+        ("five", "{", "line 1: "),
+        ("five", "a: &a [1], b: [*a, *a]", "write it out"),
+        ("five", "x" * 5000, "at most 4,096"),
+        ("five", 7, "found '7'"),
+    ],
+)
+def test_other_answers_are_refused(codebook: str, written: Any, problem: str) -> None:
+    with pytest.raises(LabelError, match=problem):
+        BOOKS[codebook].prompts["maximal"].form.read(written, [])
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(["cat", "dog", "newt"]),
+            "colours": st.lists(st.sampled_from(["black", "white", "red"]), min_size=1, max_size=3),
+            "legs": st.integers(0, 4),
+            "weight": st.floats(0, 10),
+            "name": st.text(min_size=1, max_size=20).filter(
+                lambda text: any(map(str.isalnum, text))
+            ),
+        }
+    )
+)
+def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) -> None:
+    label = BOOKS["five"].read(json.dumps(values))
+    again = BOOKS["five"].read(str(label))
+    assert again == label and again.parts == label.parts
+    assert len(label.categories) == 4 + len({*values["colours"]})
+    assert label.primary == f"kind: {values['kind']}"
+
+
+@pytest.mark.parametrize(("codebook", "style"), [*product(BOOKS, ("maximal", "minimal", "word"))])
+def test_schemas_become_grammars(codebook: str, style: str) -> None:
+    prompts = BOOKS[codebook].prompts[style]
+    for prompt in prompts.files[:3]:
+        importlib.import_module("jsonschema").Draft202012Validator.check_schema(prompt.schema)
+        grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
+        assert all(f'"{key}"' in grammar for key in prompt.keys)
+        assert prompt.messages(
+            description="d", code="c", rationale="r", candidates=[]
+        )[0].content.count("{") == 0  # fmt: skip
+    assert [*prompts.form.keys(LabelReply)][-1] == prompts.form.key
+
+
+# Distances, by hand
+
+
+@pytest.mark.parametrize(
+    ("codebook", "a", "b", "distance"),
+    [
+        ("sentiment", "negative", "positive", 1.0),
+        ("sentiment", "negative", "neutral", 0.5),
+        # Half of the mass stays at water.
+        ("topics", "water", "water, taxes", 0.5),
+        # A third of it moves from health to each of the others.
+        ("topics", "water, taxes", "water, taxes, health", 1 / 3),
+        ("topics", "water", "taxes", 1.0),
+        ("five", REX, {**REX, "kind": "cat"}, 1 / 5),
+        ("five", REX, {**REX, "legs": 1}, 3 / 4 / 5),
+        ("five", REX, {**REX, "weight": 7.4}, 1 / 5),
+        # One of four letters.
+        ("five", REX, {**REX, "name": "Rexi"}, 1 / 4 / 5),
+        ("five", REX, {**REX, "name": "rex"}, 0.0),
+        ("five", REX, {**REX, "colours": ["red"]}, 1 / 2 / 5),
+    ],
+)
+def test_distances(codebook: str, a: Any, b: Any, distance: float) -> None:
+    read, metric = BOOKS[codebook].prompts["maximal"].form.read, BOOKS[codebook].distance
+    one, other = read(a, []).categories, read(b, []).categories
+    assert metric(one, other) == metric(other, one) == pytest.approx(distance)
+
+
+# The protocol
+
+
+def value_of(codebook: Codebook, line: str, form: AnswerForm) -> Any:
+    """The line of a label as a JSON value of the schema."""
+    label = codebook.read(line)
+    match form.label["type"]:
+        case "string":
+            return line
+        case "array":
+            return [category for _, category in label.parts]
+        case _:
+            values: dict[str, Any] = {}
+            for name, part in form.label["properties"].items():
+                texts = [c.partition(": ")[2] for _, c in label.parts if c.startswith(f"{name}: ")]
+                plain = [text if "enum" in str(part) else json.loads(text) for text in texts]
+                values[name] = plain if part["type"] == "array" else plain[0]
+            return values
+
+
+def decided(codebook: Codebook, case: Case, a: str, b: str, final: str) -> Outcome:
+    settings = settings_by(LlmConfig(**MODELS), codebook=codebook)
+    form = settings.prompts.form
+
+    def said(line: str, **more: Any) -> str:
+        reply = {"rationale": "so it is", **more, form.key: value_of(codebook, line, form)}
+        return json.dumps(reply)
+
+    script = {
+        "classify-a": said(a),
+        "classify-b": said(b),
+        "evaluate-a": GOOD,
+        "evaluate-b": graded("WEAK_PASS", 80),
+        "adjudicate": said(final, choice="synthesis"),
+        "confirm": GOOD,
+    }
+    outcome = asyncio.run(annotate(case, ScriptedChat(script), settings))
+    assert read_outcome(outcome.model_dump(mode="json"), codebook) == outcome
+    return outcome
+
+
+def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], AnnotationReport]:
+    """A is always right, B says of every fourth case what gold is of the one before."""
+    outcomes: list[Outcome] = []
+    for place, case in enumerate(cases):
+        gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
+        outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
+    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
+    logs, tree = score_tree(tables, {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
+    assert tree.files == len(logs) and all(
+        0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
+    )
+    return outcomes, annotation_report(tables)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
+    codebook = BOOKS[name]
+    cases = list(read_cases(codebook.case_sets["examples"][0], codebook))
+    outcomes, report = annotated(codebook, cases)
+    wrong = sum(
+        str(cases[place].gold_label) != str(cases[place - 1].gold_label)
+        for place in range(0, len(cases), 4)
+    )
+    count = len(cases)
+    assert len(outcomes) == count == report.cases.with_gold and wrong >= 4
+    assert report.cases.status["adjudicated"].cases == wrong
+    assert (report.gold["A"].labels.value, report.gold["final"].exact.value) == (1.0, 1.0)
+    assert report.gold["B"].labels.cases == count - wrong
+    assert report.agreement.exact.cases == count - wrong
+    alpha, kappa = report.agreement.alpha.value, report.agreement.pairs["AB"].kappa.value
+    assert alpha is not None and kappa is not None and 0 < alpha < 1 and 0 < kappa < 1
+    assert report.distance == codebook.distance.version
+    # Every label of gold is in the matrix of gold and A, and on its diagonal.
+    matrix = report.confusion.panels["gold_A"].sets
+    named = sum(
+        category in codebook.categories
+        for case in cases
+        for category in (case.gold_label.categories if case.gold_label else ())
+    )
+    assert sum(map(sum, matrix)) == sum(matrix[n][n] for n in range(len(matrix))) == named
+
+
+def test_sixty_labels() -> None:
+    codebook = BOOKS["sixty"]
+    golds = [f"number-{n:02}" + (f", number-{n + 1:02}" if n % 3 == 0 else "") for n in range(59)]
+    cases = [
+        Case(str(n), f"{n}.", gold, codebook.parse(gold)) for n, gold in enumerate(golds)
+    ]  # fmt: skip
+    _, report = annotated(codebook, cases)
+    assert report.gold["B"].labels.cases == 59 - 15
+    assert len(report.confusion.labels) == 61 and report.agreement.alpha.value is not None
+    assert report.labels["number-01"].cases == 2
+
+
+def test_fields_are_confused_among_themselves_alone() -> None:
+    codebook = BOOKS["five"]
+    cat, newt = {**REX, "kind": "cat", "colours": ["red"]}, {**REX, "kind": "newt"}
+    case = Case("1", "An animal.", json.dumps(cat), codebook.parse(json.dumps(cat)))
+    outcome = decided(
+        codebook, case, *(str(codebook.parse(json.dumps(v))) for v in (cat, newt, cat))
+    )
+    report = annotation_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
+    panel, names = report.confusion.panels["annotators"].sets, report.confusion.labels
+    cells = {
+        (names[row], names[column]): count
+        for row, line in enumerate(panel)
+        for column, count in enumerate(line)
+        if count
+    }
+    assert cells == {
+        ("kind: cat", "kind: newt"): 1,
+        ("colours: red", "colours: red"): 1,
+        ("none", "colours: black"): 1,
+    }
+    # Of five parts of A and six of B four are equal.
+    assert outcome.agreements["AB"].jaccard == 4 / 7

@@ -1,0 +1,257 @@
+import gzip
+import hashlib
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raylab.core.errors import ConfigError, DataError
+from raylab.label.codebooks.codebook import Codebook
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.config.sections import CasesConfig
+from raylab.label.input.cases import LONGEST_ID, CandidateCode, Case, read_cases, select_cases
+from raylab.label.opt.code import parse
+from tests.fuzzing import limits, try_altered
+from tests.label.protocol.fruits import FRUITS
+from tests.label.protocol.outcomes import CODEBOOK, NOON, PACKAGED
+from tests.memory import MIB
+
+PID = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
+
+
+def jsonl(folder: Path, *rows: object, end: str = "\n", name: str = "cases") -> Path:
+    path = folder / f"{name}.jsonl"
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    return path
+
+
+def parquet(folder: Path, **columns: Any) -> Path:
+    path = folder / "cases.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def configured(cases: CasesConfig, *generations: str) -> AnnotateConfig:
+    return AnnotateConfig.model_construct(cases=cases, generations=generations)
+
+
+def read(path: Path | str) -> list[Case]:
+    return list(read_cases(str(path), CODEBOOK))
+
+
+# Files
+
+
+def test_rows_are_read_as_they_stand(tmp_path: Path):
+    candidate = {"code": "roots: Evo", "rationale": "it breeds"}
+    third = {"id": 1.5, "description": "x", "candidate": candidate, "meta": '{"bait": ["Swm"]}'}
+    path = jsonl(tmp_path, PID, "", {"id": 7, "description": "x", "gold": None}, "  ", third)
+    first, second, last = read(path)
+    assert first == Case("pid", "A valve follows an error.", "Ctl", parse("Ctl"), {"n": 1})
+    assert first.description_hash == hashlib.sha256(b"A valve follows an error.").hexdigest()
+    assert second == Case("7", "x")
+    read_candidate = CandidateCode(code="roots: Evo", rationale="it breeds")
+    assert last == Case("1.5", "x", None, None, {"bait": ["Swm"]}, read_candidate)
+
+
+def test_files_are_read_from_paths_uris_and_compressed(tmp_path: Path, monkeypatch: Any):
+    path = jsonl(tmp_path, PID)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (tmp_path / "bom.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n")
+    )
+    monkeypatch.chdir(tmp_path)
+    for location in (path, path.as_uri(), "cases.jsonl", "c.jsonl.gz", "bom.jsonl"):
+        assert [case.id for case in read(location)] == ["pid"]
+
+
+def test_parquet_holds_meta_as_struct_or_text(tmp_path: Path):
+    candidate = pa.array([{"code": "Evo", "rationale": None}, None])
+    gold = pa.array(["Lrn", None])
+    columns = {"id": [1, 2], "description": ["a", "b"], "gold": gold, "candidate": candidate}
+    for meta in ([{"trap": True, "n": None}, None], ['{"trap": true}', None]):
+        first, second = read(parquet(tmp_path, **columns, meta=pa.array(meta)))
+        code = CandidateCode(code="Evo")
+        assert first == Case("1", "a", "Lrn", parse("Lrn"), {"trap": True}, code)
+        assert second == Case("2", "b")
+
+
+def test_a_file_is_streamed(tmp_path: Path):
+    cases = read_cases(str(jsonl(tmp_path, PID, {"id": "b", "description": "x"}, "torn")), CODEBOOK)
+    assert [case.id for case in itertools.islice(cases, 2)] == ["pid", "b"]
+    with pytest.raises(DataError, match="line 3"):
+        next(cases)
+    rows = ({"id": number, "description": "x" * 1000} for number in range(20_000))
+    many = jsonl(tmp_path, *rows)
+    tracemalloc.start()
+    assert sum(1 for _ in read_cases(str(many), CODEBOOK)) == 20_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The file has 20 MB, its ids about 2 MB.
+    assert peak < 5e6
+
+
+# Rows that cannot be used
+
+WRONG_ROWS = [
+    ("{", "line 2: not valid JSON"),
+    ("[]", r"line 2: '\[\]' is no JSON object"),
+    ({"description": "x"}, "line 2: id is missing"),
+    ({"id": True, "description": "x"}, "line 2: id is 'true', .*valid string"),
+    ({"id": "b"}, "line 2: description is missing"),
+    ({"id": "b", "description": " \n"}, "line 2: description is .*not empty"),
+    ({"id": "b", "description": "a\0"}, "line 2: description is .*no NUL"),
+    ({"id": "b", "description": 5}, "line 2: description is '5', .*valid string"),
+    ({"id": "b", "description": "x\ud800"}, "line 2: .*surrogates not allowed"),
+    ({"id": "pid", "description": "x"}, "line 2: id is 'pid', as in an earlier row: rename"),
+    ({"id": "b", "description": "x", "gold": "Foo"}, "line 2: gold is 'Foo', .*no OPT-Code"),
+    ({"id": "b", "description": "x", "gold": "OPT=Lrn+"}, "line 2: gold is .*column 9"),
+    ({"id": "b", "description": "x", "meta": "{"}, "line 2: meta is '{', should be an object"),
+    ({"id": "b", "description": "x", "meta": {"trap": "yes"}}, r"meta\.trap is 'yes'"),
+    ({"id": "b", "description": "x", "meta": {"bait": ["Foo"]}}, r'meta\.bait is .*\["Foo"\]'),
+    ({"id": "b", "description": "x", "opt": "Lrn"}, "line 2: opt is 'Lrn', .*move it into meta"),
+    ({"id": "b", "description": "x", "candidate": "Evo"}, "candidate is 'Evo', should be an obj"),
+    ({"id": "b", "description": "x", "candidate": {"code": " "}}, r"candidate\.code is ' '"),
+    ({"id": "b", "description": "x", "candidate": {"rationale": "r"}}, "candidate.code is missing"),
+    ('{"id": "b", "description": "' + "[" * 3000, "line 2"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), WRONG_ROWS)
+def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: object, message: str):
+    path = jsonl(tmp_path, PID, row)
+    with pytest.raises(DataError, match=message) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"cases {path}, line 2: ")
+    assert len(str(caught.value)) < 400
+
+
+WRONG_COLUMNS: list[tuple[dict[str, Any], str]] = [
+    ({"id": ["a", "b", "a"], "description": ["x", "y", "z"]}, "row 3: id is 'a'"),
+    ({"id": pa.array(["a", None]), "description": ["x", "y"]}, "row 2: id is 'null'"),
+    ({"id": pa.array([2**50], pa.timestamp("ms")), "description": ["x"]}, "cannot be read"),
+    ({"id": ["a"], "description": ["x"], "meta": [{"n": float("nan")}]}, r"meta\.n.* finite"),
+    ({"id": ["a"], "description": ["x"], "meta": [{"n": NOON}]}, r"meta\.n .*not a valid JSON"),
+    ({}, "no case"),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), WRONG_COLUMNS)
+def test_wrong_parquet_is_named(tmp_path: Path, columns: dict[str, Any], message: str):
+    with pytest.raises(DataError, match=rf"cases .*c.*\.parquet.*{message}"):
+        read(parquet(tmp_path, **columns))
+
+
+WRONG_FILES: list[tuple[str, bytes | None, str]] = [
+    ("absent.jsonl", None, "cannot be read"),
+    ("cases.json", b"[]", "should end in .jsonl"),
+    ("empty.jsonl", b"\n\n", "holds no case"),
+    ("cases.parquet", b"PAR1 no table", "cannot be read"),
+    (
+        "torn.jsonl.gz",
+        gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20],
+        "cannot be read: Truncated",
+    ),
+    ("latin.jsonl", b'{"id": "\xe9", "description": "x"}\n', "line 1: .*not valid JSON"),
+    ("zeros.jsonl.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("name", "content", "message"), WRONG_FILES, ids=lambda v: str(v)[:20])
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with limits(), pytest.raises(DataError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
+def test_altered_cases_are_read_or_refused(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"c.{form}"
+    pq.write_table(pa.Table.from_pylist([PID | {"id": f"{n}"} for n in range(20)]), path)
+    whole = path.read_bytes()
+    if form != "parquet":
+        whole = jsonl(tmp_path, *(PID | {"id": n} for n in range(5))).read_bytes()
+    if form == "jsonl.gz":
+        whole = gzip.compress(whole)
+
+    def read_bytes(content: bytes) -> None:
+        path.write_bytes(content)
+        read(path)
+
+    try_altered([whole], read_bytes, DataError)
+
+
+# Ids
+
+
+def test_ids_that_look_like_others_or_move_the_screen_are_refused(tmp_path: Path) -> None:
+    for name in ("", "a\nb", "\x1b[31mred", "\u202egnp.exe", "\u200b", " a", "é" * 128):
+        with pytest.raises(DataError, match=r"line 1: id is .*should ") as caught:
+            read(jsonl(tmp_path, {"id": name, "description": "x"}))
+        assert str(caught.value).isprintable()
+    names = ["a b", "a/b", "é", "漢字", "x" * LONGEST_ID, "..", "-"]
+    rows = [{"id": name, "description": "x"} for name in names]
+    assert [case.id for case in read(jsonl(tmp_path, *rows))] == names
+
+
+def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> None:
+    def select(*drawn: str) -> list[str]:
+        path = jsonl(tmp_path, *(PID | {"id": name} for name in drawn), name="g")
+        chosen = configured(CasesConfig(path=str(published)), str(path))
+        return [case.id for _, case in select_cases(chosen, CODEBOOK)]
+
+    published = jsonl(tmp_path, PID | {"id": "g/1"}, PID | {"id": "1"})
+    with pytest.raises(DataError, match=r"g\.jsonl, line 2: id is 'g/1', as in .*rename"):
+        select("2", "1")
+    with pytest.raises(DataError, match=rf"line 1: id is 'x+.*at most {LONGEST_ID} bytes"):
+        select("x" * (LONGEST_ID - 1))
+    assert select("2", "3") == ["g/1", "1", "g/2", "g/3"]
+    for name in ("published", "g"):
+        twice = jsonl(tmp_path, PID, name=name)
+        chosen = configured(CasesConfig(path=str(published)), str(twice), f"{tmp_path}/g.parquet")
+        with pytest.raises(ConfigError, match="rename it"):
+            list(select_cases(chosen, CODEBOOK))
+
+
+# Packaged cases
+
+
+def test_packaged_cases():
+    gold, proposed = PACKAGED["gold"], PACKAGED["proposed"]
+    assert (len(gold), len(proposed)) == (51, 14)
+    by_default = [case for _, case in select_cases(configured(CasesConfig()), CODEBOOK)]
+    assert by_default == [*PACKAGED["systems"], *gold]
+    assert all(case.gold is not None and case.meta["source"] for case in gold + proposed)
+    assert not any(case.trap or "reviewed" in case.meta for case in gold)
+    assert not any(case.meta["reviewed"] for case in proposed)
+    traps = [case for case in proposed if case.trap]
+    assert [case.id for case in traps] == [c.id for c in proposed if c.id.startswith("trap-")]
+    for case in traps:
+        assert case.gold_label is not None
+        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
+
+
+@pytest.mark.parametrize(
+    ("codebook", "packaged", "problem"),
+    [
+        (CODEBOOK, "silver", "opt-code has no case set silver: .* takes systems.gold, gold, "),
+        (FRUITS, None, "fruits has no cases of its own: give cases.path=FILE"),
+    ],
+)
+def test_a_codebook_without_such_cases_is_named(
+    codebook: Codebook, packaged: str | None, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        next(select_cases(configured(CasesConfig(packaged=packaged)), codebook))

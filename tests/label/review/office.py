@@ -1,0 +1,182 @@
+"""A run with open cases, made without Ray against a chat server, and browsers on its page."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bs4 import BeautifulSoup
+from httpx2 import Response
+from starlette.testclient import TestClient
+
+from raylab.core.config.compose import load_config
+from raylab.core.runs.run import Run
+from raylab.core.runs.run_record import identity_of
+from raylab.label.archive.records import DECISION
+from raylab.label.archive.run import RunArchive
+from raylab.label.archive.store import Archive
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.codebooks.codebook import Codebook
+from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.label.input.cases import Case
+from raylab.label.protocol.decisions import confirm_decision, unconfirmed_cases
+from raylab.label.protocol.outcome import HumanDecision, read_decision
+from raylab.label.protocol.protocol import annotate
+from raylab.label.protocol.reviews import Reviews
+from raylab.label.protocol.run import archive_location
+from raylab.label.protocol.settings import Settings, protocol_settings
+from raylab.label.protocol.worker import case_row
+from raylab.label.review.access import Access, access_of
+from raylab.label.review.app import create_app
+from raylab.llm.client import Client
+from tests.label.archive.rows import NOON
+from tests.label.protocol.local import client_of_run
+
+MODELS = {
+    "annotators.0": "quux-a",
+    "annotators.1": "quux-b",
+    "evaluator": "quux-judge",
+    "adjudicator": "quux-chair",
+}
+ONE = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
+"""Only A's code is acceptable."""
+JOINED = "[[gold=Evo/Lrn;a=Evo/Lrn;b=Evo+Lrn;eval_a=90;eval_b=40]]"
+NEITHER = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;eval_a=30;eval_b=55]]"
+UNCONFIRMED = "[[gold=Sym;a=Sym+Sch;b=Sch;eval_a=90;eval_b=85;adj=Prb;eval_adj=20]]"
+AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
+GOLD = "Swm/Ctl"
+LEASE = timedelta(minutes=10)
+BASE = "http://127.0.0.1:8700"
+FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
+
+
+def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
+    """The configuration of run `systems`, with models served at a URL."""
+    models = [f"llm.{role}.model={model}" for role, model in MODELS.items()]
+    default = "llm.endpoints.default"
+    endpoint = ["llm=openai", f"{default}.base_url={url}", f"{default}.api_key_env=null"]
+    place = [f"storage={storage}", "name=systems", "protocol.seed=5"]
+    return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
+
+
+def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
+    """Annotates descriptions, or cases, by their id."""
+    run = Run.open(config)
+    named = [
+        replace(case, id=name) if isinstance(case, Case) else Case(name, case)
+        for name, case in cases.items()
+    ]
+
+    async def annotate_all() -> None:
+        async with models(config, archive) as (client, settings):
+            rows = [case_row(case, await annotate(case, client, settings)) for case in named]
+            archive.run(run.name).add_cases(rows)
+
+    with Archive.open(archive_location(config.storage, config.archive)) as archive:
+        archive.start_run(run.name, identity_of(config), {}, run.id)
+        asyncio.run(annotate_all())
+
+
+@asynccontextmanager
+async def models(
+    config: AnnotateConfig, archive: Archive
+) -> AsyncGenerator[tuple[Client, Settings]]:
+    """The models of the run, which is owned while in use."""
+    settings = protocol_settings(config, "systems", choose_codebook(config))
+    with archive.run("systems").own() as owner:
+        async with client_of_run(config.llm, archive, "systems", owner.token) as client:
+            yield client, settings
+
+
+@dataclass
+class Office:
+    """A run with open cases, a time, and the page for any number of reviewers.
+
+    The cases, by their sequence: 1 one answer acceptable, 2 neither, 3 an adjudication refused, 4
+    the same roots joined otherwise, 5 source code; 6 is accepted.
+    """
+
+    archive: Archive
+    config: AnnotateConfig
+    time: datetime = field(default=NOON)
+
+    @property
+    def run(self) -> RunArchive:
+        return self.archive.run("systems")
+
+    @cached_property
+    def codebook(self) -> Codebook:
+        return choose_codebook(self.config)
+
+    def decisions(self, kind: str = DECISION) -> list[HumanDecision]:
+        rows = self.run.decisions(kind=kind)
+        return [read_decision(row.body, self.codebook) for row in rows if row.action != "draw"]
+
+    def held(self) -> dict[int, str]:
+        """Who works on which case."""
+        leases = self.run.reviews().leases(self.time)
+        return {case: lease.reviewer for case, lease in leases.items()}
+
+    def judge(self) -> None:
+        """Has the evaluator judge every decision that waits, as a resumed run does."""
+
+        async def judge_all() -> None:
+            async with models(self.config, self.archive) as (client, settings):
+                for _, case in unconfirmed_cases(self.run, self.codebook):
+                    row = await confirm_decision(case, client, settings)
+                    assert self.run.reviews().confirm(case.place, row)
+
+        asyncio.run(judge_all())
+
+    def browser(self, name: str = "", access: Access | None = None) -> "Browser":
+        """A browser with a session of its own, of a reviewer who has signed in if one is named."""
+        seed, people = self.config.protocol.seed, self.config.review.people
+        reviews = Reviews(self.run, self.codebook, seed, LEASE, people, now=lambda: self.time)
+        browser = Browser(reviews, access or access_of(ReviewConfig(name="systems")))
+        if name:
+            assert browser.post("/sign-in", name=name).status_code == 303
+        return browser
+
+
+class Browser:
+    """As much of a browser as forms need; `page` is the one that was got last."""
+
+    def __init__(self, reviews: Reviews, access: Access) -> None:
+        self.app = create_app(reviews, access)
+        self.client = TestClient(self.app, base_url=BASE, follow_redirects=False)
+        self.page = BeautifulSoup("", "html.parser")
+
+    def get(self, path: str, **headers: str) -> Response:
+        return self._keep(self.client.get(path, headers=headers))
+
+    def post(self, path: str, headers: dict[str, str] = FROM_HERE, **fields: Any) -> Response:
+        """Sends a form of the page."""
+        return self._keep(self.client.post(path, data=fields, headers=headers))
+
+    def go(self, answer: Response) -> str:
+        """Goes where a redirect points, and returns that."""
+        assert answer.status_code == 303, answer.text
+        self.get(answer.headers["location"])
+        return answer.headers["location"]
+
+    def text(self, selector: str = "main") -> str:
+        """The words of the elements that a CSS selector names."""
+        return " ".join(" ".join(part.text for part in self.page.select(selector)).split())
+
+    def value(self, name: str) -> object:
+        """The value of a field: of the option that is chosen, or the text."""
+        for part in self.page.select(f"[name={name}]"):
+            if part.name == "textarea":
+                return part.text.strip()
+            if part["type"] == "text" or part.has_attr("checked"):
+                return part.get("value")
+        return None
+
+    def _keep(self, answer: Response) -> Response:
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            self.page = BeautifulSoup(answer.text, "html.parser")
+        return answer

@@ -1,0 +1,182 @@
+"""Two people judge each case by its description alone, and a third settles a disagreement."""
+
+import pytest
+
+from raylab.core.errors import LeaseError
+from raylab.label.archive.records import AUDIT, DECISION
+from raylab.label.protocol.reviews import draw_audit
+from tests.label.review.office import Browser, Office
+
+EVO, SCH = ({"choice": "own", "code": code} for code in ("Evo", "Sch"))
+UNCLEAR = {"choice": "unclear"}
+TAKEN = {"choice": "second", "justification": "It searches."}
+HIDDEN = ".verdict, .answers, .report, .proposal, .rationale, .decisions"
+
+
+def judge(office: Office, name: str, filled: dict[str, str], case: int = 1) -> Browser:
+    """A browser in which a reviewer has just sent what they say of a case."""
+    browser = office.browser(name)
+    browser.get(f"/cases/{case}")
+    assert browser.post(f"/cases/{case}/decide", **filled).status_code == 303, browser.text()
+    return browser
+
+
+def statuses(office: Office, kind: str = DECISION) -> list[tuple[str, str, str]]:
+    return [(row.reviewer, row.action, row.status) for row in office.run.decisions(kind=kind)]
+
+
+def test_two_who_agree_decide_and_the_evaluator_confirms(pair: Office) -> None:
+    judge(pair, "Ada", EVO)
+    pair.judge()  # A run that is resumed in between finds nothing to confirm.
+    assert statuses(pair) == [("Ada", "judge", "human")]
+    bo = judge(pair, "Bo", {"choice": "own", "code": "OPT=Evo; Rep=param"})
+    assert statuses(pair)[1:] == [("Bo", "judge", "unconfirmed")]
+    bo.get("/cases/1")
+    assert "by Ada and Bo waits for the evaluator" in bo.text(".decision")
+    pair.judge()
+    assert statuses(pair)[1:] == [("Bo", "judge", "accepted")]
+    assert [case.status for case in pair.run.cases(places=[1])] == ["accepted"]
+
+
+def test_nobody_sees_an_answer_before_both_have_judged(pair: Office) -> None:
+    for name, said in (("Ada", EVO), ("Bo", SCH)):
+        browser = pair.browser(name)
+        browser.get("/")
+        assert "5 cases wait for you." in browser.text()
+        assert "acceptable" not in browser.text(".queue")
+        browser.get("/cases/1")
+        assert browser.text(".reason").endswith("Two people judge it by the description alone.")
+        assert not browser.page.select(HIDDEN) and "PASS" not in browser.text("body")
+        options = [option["value"] for option in browser.page.select("[name=choice]")]
+        assert options == ["own", "unclear"]
+        assert browser.go(browser.post("/cases/1/decide", **said)) == "/cases/2?done=1"
+        assert browser.post("/cases/2/skip").status_code == 303
+        # Nor afterwards: a judgement could still be withdrawn.
+        browser.get("/cases/1")
+        assert not browser.page.select(HIDDEN) and "You have judged this case" in browser.text()
+        browser.get("/")
+        assert "4 cases wait for you." in browser.text()
+    cy = pair.browser("Cy")
+    cy.get("/")
+    assert "0 have one judgement, 1 two. By Ada 1, Bo 1." in cy.text()
+    assert "Waits for a judgement 4 Two people differ 1" in cy.text(".filters")
+
+
+def test_a_third_settles_with_everything_in_sight(pair: Office) -> None:
+    judge(pair, "Ada", {**EVO, "justification": "It breeds."})
+    judge(pair, "Bo", SCH)
+    cy = pair.browser("Cy")
+    assert cy.go(cy.get("/next?kind=settle")) == "/cases/1?kind=settle"
+    shown = cy.text("main")
+    assert "It breeds." in shown and "PASS 90" in shown
+    assert not {"Ada", "Bo"} & set(shown.split())
+    options = {str(option["value"]) for option in cy.page.select("[name=choice]")}
+    assert options == {"first", "second", "A", "B", "own", "unclear"}
+    assert cy.post("/cases/1/decide", choice="first").status_code == 422  # Say why.
+    assert cy.post("/cases/1/decide", **TAKEN).status_code == 303
+    assert statuses(pair)[2:] == [("Cy", "decide", "unconfirmed")]
+    settled = pair.decisions()[-1]
+    assert (settled.choice, str(settled.label), settled.independent) == ("own", "OPT=Sch", False)
+    # A refusal of the evaluator leaves the case to a third person again, who may insist.
+    pair.judge()
+    assert statuses(pair)[2:] == [("Cy", "decide", "human")]
+    judge(pair, "Di", {**TAKEN, "insist": "true"})
+    assert [case.status for case in pair.run.cases(places=[1])] == ["accepted"]
+    ada = pair.browser("Ada")
+    ada.get("/cases/1")
+    assert "Ada" in ada.text(".decisions") and ada.page.select(".answers")
+
+
+def test_a_code_of_both_that_the_evaluator_refuses_goes_to_a_third(pair: Office) -> None:
+    judge(pair, "Ada", SCH)
+    bo = judge(pair, "Bo", SCH)
+    pair.judge()
+    assert statuses(pair)[1:] == [("Bo", "judge", "human")]
+    bo.get("/")
+    assert "came back" not in bo.text() and "4 cases wait for you." in bo.text()
+    bo.get("/decided")
+    assert "A third person decides." in bo.text()
+    cy = pair.browser("Cy")
+    cy.get("/cases/1")
+    assert "FAIL 40" in cy.text("#judgement-2 ~ .report")
+
+
+def test_two_who_find_no_code_agree(pair: Office) -> None:
+    judge(pair, "Ada", UNCLEAR)
+    judge(pair, "Bo", UNCLEAR)
+    assert statuses(pair)[1:] == [("Bo", "judge", "unclear")]
+    judge(pair, "Ada", UNCLEAR, 2)
+    judge(pair, "Bo", EVO, 2)
+    judge(pair, "Cy", {"choice": "first", "justification": "Two systems."}, 2)
+    assert statuses(pair)[2:] == [
+        ("Ada", "judge", "human"),
+        ("Bo", "judge", "human"),
+        ("Cy", "decide", "unclear"),
+    ]
+
+
+@pytest.mark.parametrize("same", ["Ada", "ada", "ADA ", "\uff21da"])
+def test_one_person_never_counts_twice(pair: Office, same: str) -> None:
+    first, second = pair.browser("Ada"), pair.browser(same)
+    first.get("/cases/1")
+    second.get("/cases/1")
+    for _ in range(2):  # Sent twice it is one.
+        assert first.post("/cases/1/decide", **EVO).status_code == 303
+    # The other tab still shows the form.
+    assert second.post("/cases/1/decide", **SCH).status_code == 409
+    assert "you have judged case pool" in second.text(".notice")
+    assert second.go(second.get("/next")) in ("/cases/2", "/cases/3")
+    second.post("/cases/1/keep", **SCH)
+    assert "no longer waits for you" in second.text("#held")
+    judge(pair, "Bo", SCH)
+    # Nor is a third person one of the two.
+    for browser in (first, second):
+        assert browser.post("/cases/1/decide", **TAKEN).status_code == 409
+        assert browser.go(browser.get("/next?kind=settle")) == "/?kind=settle"
+    assert statuses(pair) == [("Ada", "judge", "human"), ("Bo", "judge", "human")]
+    reviews = pair.run.reviews()
+    row = next(iter(pair.run.decisions()))
+    with pytest.raises(LeaseError, match="you have judged case pool"):
+        reviews.add(type(row)("pool", "decide", same, "accepted", {}))
+
+
+def test_a_judgement_is_withdrawn_until_somebody_else_acts(pair: Office) -> None:
+    ada = judge(pair, "Ada", SCH)
+    ada.get("/decided")
+    assert "judged" in ada.text() and "Undo" in ada.text()
+    assert pair.browser("Bo").post("/cases/1/undo").status_code == 409
+    assert ada.go(ada.post("/cases/1/undo")) == "/cases/1"
+    assert (ada.value("choice"), ada.value("code")) == ("own", "OPT=Sch")
+    ada.post("/cases/1/decide", **EVO)
+    bo = judge(pair, "Bo", SCH)
+    assert ada.post("/cases/1/undo").status_code == 409
+    assert bo.post("/cases/1/undo").status_code == 303
+    bo.post("/cases/1/decide", **EVO)
+    assert [row[1:] for row in statuses(pair)] == [
+        ("judge", "human"),
+        ("undo", "human"),
+        ("judge", "human"),
+        ("judge", "human"),
+        ("undo", "human"),
+        ("judge", "unconfirmed"),
+    ]
+
+
+def test_two_people_audit_a_case_blind_to_the_models_and_each_other(pair: Office) -> None:
+    draw_audit(pair.run, 1.0, seed=5)
+    judge(pair, "Ada", {"code": "Evo"}, 6)
+    assert pair.run.reviews().waiting(AUDIT) == [6]
+    judge(pair, "Bo", {"code": "Lrn"}, 6)
+    cy = pair.browser("Cy")
+    assert cy.go(cy.get("/next?kind=audit")) == "/cases/6?kind=audit"
+    assert "Judgement 1" in cy.text() and "PASS" not in cy.text() and "adjud" not in cy.text()
+    options = [option["value"] for option in cy.page.select("[name=choice]")]
+    assert options == ["first", "second", "own"]
+    cy.post("/cases/6/decide?kind=audit", choice="second")
+    assert [row[1:] for row in statuses(pair, AUDIT)] == [
+        ("draw", "human"),
+        ("judge", "human"),
+        ("judge", "human"),
+        ("decide", "accepted"),
+    ]
+    assert str(pair.decisions(AUDIT)[-1].label) == "OPT=Lrn"

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from raylab.label.opt.code import parse
+from raylab.label.protocol.outcome import Outcome, Status, Verdict
+from raylab.label.statistics.accuracy import (
+    area_under_curve,
+    audit_report,
+    gold_report,
+    judge_report,
+    predicted_share,
+)
+from raylab.label.statistics.frame import tabulate
+from tests.label.protocol.outcomes import (
+    CODEBOOK,
+    adjudication,
+    answer,
+    outcome,
+    report,
+    tables,
+    unread,
+)
+
+
+def judged(number: int, code: str, verdict: str, score: int) -> Outcome:
+    return outcome(f"{number}", code, "Lrn", gold="Lrn", evaluation_a=report(verdict, score))
+
+
+def test_verdicts_and_scores_against_gold_by_hand() -> None:
+    cases = [
+        judged(1, "Lrn", "PASS", 95),
+        judged(2, "Lrn", "PASS", 85),
+        judged(3, "Evo", "PASS", 85),
+        judged(4, "Lrn", "WEAK_PASS", 75),
+        judged(5, "Evo", "FAIL", 40),
+    ]
+    found = judge_report(tables(cases), "A")
+    assert (found.codes, found.right.value) == (5, pytest.approx(3 / 5))
+    shares = [found.right_by_verdict[verdict].value for verdict in Verdict]
+    assert shares == [pytest.approx(2 / 3), 1.0, 0.0]
+    # Of the six pairs: 95 beats both wrong codes, 85 ties one and beats one, 75 beats one.
+    assert found.auc.value == pytest.approx((2 + 1.5 + 1) / 6)
+    bands = {lowest: share.value for lowest, share in found.right_by_score.items() if share.count}
+    assert bands == {90: 1.0, 80: 0.5, 70: 1.0, 40: 0.0}
+
+
+def test_what_no_evaluator_judged_is_passed_over() -> None:
+    cases = [
+        outcome("unanswered", None, "Lrn", gold="Lrn"),
+        outcome("unjudged", "Lrn", "Lrn", gold="Lrn", evaluation_a=None),
+        outcome("unread", answer(None), "Lrn", gold="Lrn", evaluation_a=unread()),
+    ]
+    assert judge_report(tables(cases), "A").codes == 0
+
+
+def test_perfect_separation_leaves_an_interval_and_one_kind_alone_no_area() -> None:
+    assert area_under_curve([90] * 3, []).reason == "no code is wrong"
+    assert area_under_curve([], [90] * 3).reason == "no code is right"
+    for right, wrong, area in ((90, 40, 1.0), (40, 90, 0.0)):
+        found = area_under_curve([right] * 10, [wrong] * 10)
+        assert found.value == area and found.interval is not None
+        low, high = found.interval
+        assert 0 <= low <= area <= high <= 1 and high - low > 0.1
+
+
+def test_interval_of_the_area_covers_it() -> None:
+    # Normal scores of unit variance: the area is Phi(1 / sqrt 2).
+    generator = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        right = np.round(50 + 10 * (generator.normal(size=40) + 1.0))
+        wrong = np.round(50 + 10 * generator.normal(size=15))
+        low, high = area_under_curve(right, wrong).interval or (1, 0)
+        held += low <= 0.7602 <= high
+    assert 0.92 <= held / 400 <= 0.99
+
+
+def test_gold_that_the_prompts_name_measures_nothing() -> None:
+    named = outcome("named", "Lrn", "Lrn", gold="Lrn", meta={"open_book": True})
+    other = outcome("other", "Lrn", "Lrn", gold="Lrn")
+    pairs = [(one, one.label) for one in (named, other)]
+    for open_book, counted in ((True, 1), (False, 2)):
+        found = tabulate(pairs, CODEBOOK, "AB", open_book=open_book)
+        assert gold_report(found, "A").cases == judge_report(found, "A").codes == counted
+        assert found.cases.gold_code.tolist() == ["OPT=Lrn", "OPT=Lrn"]
+
+
+def test_estimate_by_hand() -> None:
+    # Labels 1, 1, 0 with predictions 0.9, 0.8, 0.4; over all six, 0.9, 0.8, 0.4, 0.9, 0.6, 0.6.
+    labels, predicted = np.array([1.0, 1, 0]), np.array([0.9, 0.8, 0.4])
+    everywhere = np.array([0.9, 0.8, 0.4, 0.9, 0.6, 0.6])
+    # Covariance 0.225, variance 0.04: the weight 0.225 / (1.5 * 0.04) is cut to 1, so that the
+    # estimate is the mean prediction 0.7 plus the mean of 0.1, 0.2 and -0.4, which is -1 / 30.
+    found, weight = predicted_share(labels, predicted, everywhere)
+    assert weight == 1.0
+    assert found.value == pytest.approx(0.7 - 1 / 30)
+
+
+def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
+    settled = adjudication(("A", "B"), "synthesis", "Lrn", report("PASS", 80))
+    outcomes = [
+        outcome("a", "Lrn", "Lrn", evaluation_a=report("PASS", 100)),
+        outcome("b", "Lrn", "Evo", status=Status.ADJUDICATED, code="Lrn", adjudication=settled),
+        outcome("c", "Lrn", "Evo", status=Status.HUMAN),
+    ]
+    codes = {"a": parse("Lrn"), "b": parse("Evo"), "c": parse("Lrn"), "gone": None}
+    found = audit_report(tables(outcomes), codes)
+    assert (found.decided, found.drawn, found.audited) == (2, 2, 2)
+    assert found.judged == pytest.approx(0.9)
+    assert (found.right.value, found.right.count) == (0.5, 2)
+    assert found.corrected.value == pytest.approx(0.5) and found.corrected.count == 2
+    found = audit_report(tables([]), {"a": None})
+    assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")

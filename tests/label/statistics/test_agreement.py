@@ -1,0 +1,179 @@
+import random
+from collections import Counter
+from itertools import combinations
+from typing import Any, cast
+
+import krippendorff
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from raylab.label.codebooks.codebook import SetDistance
+from raylab.label.opt.agreement import packaged_distance
+from raylab.label.opt.code import Root
+from raylab.label.protocol.outcome import Outcome, Status
+from raylab.label.statistics.agreement import cohen_kappa, disagreement_report, krippendorff_alpha
+from tests.label.protocol.outcomes import answer, outcome, report, tables
+
+LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
+Roots = frozenset[Root]
+PACKAGED = packaged_distance()
+SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
+
+
+def about(value: float) -> object:
+    return pytest.approx(value, rel=0, abs=1e-9)
+
+
+def roots(*names: Root) -> Roots:
+    return frozenset(names)
+
+
+def test_kappa_by_hand():
+    # Agreed 35 of 50; by chance .5 * .6 + .5 * .4 = .5; so (.7 - .5) / .5.
+    counts = {(LRN, LRN): 20, (LRN, EVO): 5, (EVO, LRN): 10, (EVO, EVO): 15}
+    found = cohen_kappa(counts)
+    assert found.value == about(0.4)
+    assert (found.count, found.reason) == (50, None)
+    missing = {(None, LRN): 9, (LRN, None): 9, (None, None): 9}
+    assert cohen_kappa(dict(reversed((counts | missing).items()))) == found
+    # Never agreed, with equal margins of a half: (0 - .5) / .5.
+    assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5}).value == about(-1.0)
+
+
+def drawn_answers(cases: int, values: int, seed: int) -> list[list[int]]:
+    """Answers of three, who see a true value at different rates; -1 is a missing one."""
+    draw = random.Random(seed)
+    rows = [[draw.randrange(values)] * 3 for _ in range(cases)]
+    for row in rows:
+        for place in range(3):
+            if draw.random() < 0.1 * (place + 2):
+                row[place] = draw.randrange(values)
+            if draw.random() < 0.2:
+                row[place] = -1
+    return rows
+
+
+def test_alpha_of_three_with_missing_answers_is_that_of_an_independent_implementation():
+    some = random.Random(6).sample(SETS, 5)
+    rows = drawn_answers(120, len(some), seed=8)
+    squared = np.array([[PACKAGED(a, b) ** 2 for b in some] for a in some])
+
+    def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
+        return squared[np.asarray(i1, int), np.asarray(i2, int)]
+
+    columns = zip(*rows, strict=True)
+    expected = krippendorff.alpha(
+        reliability_data=[[np.nan if v < 0 else float(v) for v in column] for column in columns],
+        level_of_measurement=metric,
+        value_domain=[float(place) for place in range(len(some))],
+    )
+    counts = Counter(tuple(some[v] if v >= 0 else None for v in row) for row in rows)
+    found = krippendorff_alpha(counts, PACKAGED)
+    paired = sum(sum(v >= 0 for v in row) > 1 for row in rows)
+    assert (found.value, found.count) == (about(float(expected)), paired)
+    assert found.interval is not None and found.interval[0] < expected < found.interval[1]
+
+
+@pytest.mark.parametrize(("own", "others"), [(0, [1]), (1, [2]), (2, [0, 1])])
+def test_kappa_of_one_and_another_at_random_is_that_of_an_independent_implementation(
+    own: int, others: list[int]
+):
+    rows, labels = drawn_answers(120, 4, seed=9), "wxyz"
+    # Each case counts twice: with both others, or twice with the only one who answered.
+    pairs = [
+        (row[own], other)
+        for row in rows
+        if row[own] >= 0 and (given := [row[n] for n in others if row[n] >= 0])
+        for other in (given * 2 if len(given) == 1 else given)
+    ]
+    counts = Counter(
+        tuple(labels[row[n]] if row[n] >= 0 else None for n in (own, *others)) for row in rows
+    )
+    found = cohen_kappa(counts)
+    assert found.value == about(cohen_kappa_score(*zip(*pairs, strict=True)))
+    assert found.count == len(pairs) / 2
+
+
+def test_alpha_against_the_rest_by_hand():
+    def unequal(a: Roots, b: Roots) -> float:
+        return float(a != b)
+
+    lrn, evo = roots(LRN), roots(EVO)
+    counts = {(lrn, lrn, lrn): 5, (lrn, lrn, evo): 5, (evo, evo, evo): 10}
+    found = krippendorff_alpha(counts, cast(SetDistance, unequal), against_rest=True)
+    # Of 20 pairs of the first and another at random, 5 differ in a half: D_o = 2.5 / 20. Their 40
+    # values are 10 and 10 of the first, 7.5 and 12.5 of the others: D_e = 2 * 17.5 * 22.5 / 1560.
+    assert found.value == about(1 - 2.5 / 20 / (2 * 17.5 * 22.5 / (40 * 39)))
+
+
+def test_nothing_is_made_up_where_agreement_is_undefined():
+    for found in (
+        cohen_kappa({(LRN, LRN): 30}),
+        krippendorff_alpha({(roots(LRN), roots(LRN)): 9}, PACKAGED),
+    ):
+        assert (found.value, found.interval) == (None, None)
+        assert found.reason == "no disagreement is expected: all answers are the same"
+    assert cohen_kappa({}).reason == "no case with two answers"
+    single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
+    # Two values that differ: D_o = D_e.
+    assert (single.value, single.interval) == (about(0.0), None)
+    few = cohen_kappa({(LRN, LRN): 10, (EVO, EVO): 5})
+    assert (few.value, few.interval) == (about(1.0), None)
+    assert few.reason == "15 cases: an interval needs 20"
+
+
+def test_where_all_agree_the_interval_has_a_width_and_ends_at_1():
+    found = cohen_kappa({(LRN, LRN): 20, (EVO, EVO): 10})
+    assert found.value == about(1.0) and found.interval is not None
+    assert found.interval[0] < 0.99 and found.interval[1] == 1.0
+
+
+def differing(case: str, a: str, b: str, scores: tuple[int, int], **changes: Any) -> Outcome:
+    """A case that a person is to decide unless changed."""
+    given: dict[str, Any] = {"status": Status.HUMAN, "code": None}
+    given |= {"evaluation_a": report(score=scores[0]), "evaluation_b": report(score=scores[1])}
+    return outcome(case, a, b, **(given | changes))
+
+
+# Distances of roots: Evo-Ctl 1.00, Lrn-Evo .80, Sym-Sch .30.
+CASES = [
+    differing("operators", "Evo/Lrn", "Lrn+Evo", (90, 90)),  # the same roots: 0
+    differing("near", "Sym", "Sch", (90, 90)),  # .30 of .90: .27
+    differing("far", "Evo", "Ctl", (90, 80)),  # 1.00 of .80: .80
+    differing("refused", "Evo", "Ctl", (90, 40)),  # 1.00 of .40: .40
+    differing("unjudged", "Evo", "Ctl", (90, 90), evaluation_a=None),  # convinces nobody: 0
+    differing("middle", "Lrn", "Evo", (95, 90)),  # .80 of .90: .72
+    differing("failed", "Evo", "Ctl", (99, 99), status=Status.FAILED),  # .99, but not settled
+    outcome("same", "Lrn", "Lrn"),
+    outcome("unparsable", answer(None), "Lrn"),
+    outcome("unanswered", None, "Lrn"),
+]
+
+
+def test_of_three_codes_the_second_best_tells_whether_two_convince():
+    scores = {
+        f"evaluation_{name}": report(score=n) for name, n in (("a", 90), ("b", 40), ("c", 80))
+    }
+    three = outcome("three", "Evo", "Ctl", "Ctl", status=Status.HUMAN, code=None, **scores)
+    (found,) = disagreement_report(tables([three], annotators=3)).shown
+    # Evo is at 1.00 from both Ctl, of which the better has 80.
+    assert (found.distance, found.conviction) == (pytest.approx(2 / 3), 0.8)
+
+
+def test_far_codes_that_both_convince_come_first_and_what_failed_last():
+    found = disagreement_report(tables(CASES))
+    assert disagreement_report(tables(CASES[::-1])) == found
+    assert found.total == 7
+    assert [one.case for one in found.shown] == [
+        "far", "middle", "refused", "near", "operators", "unjudged", "failed",
+    ]  # fmt: skip
+    values = [one.distance * one.conviction for one in found.shown]
+    assert values == pytest.approx([0.8, 0.72, 0.4, 0.27, 0.0, 0.0, 0.99])
+
+
+def test_of_too_many_different_answers_there_is_no_alpha():
+    counts = {(frozenset({str(n)}), frozenset({str(n)})): 2 for n in range(100_000)}
+    alpha = krippendorff_alpha(counts, PACKAGED)
+    assert (alpha.value, alpha.count) == (None, 200_000)
+    assert alpha.reason == "100,000 different answers: at most 500 are compared by distance"

@@ -1,0 +1,160 @@
+"""Agreement of people, and the alternative annotator test against a twin and a simulation."""
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raylab.label.codebooks.codebook import Categories, Label
+from raylab.label.opt.code import parse
+from raylab.label.protocol.decisions import JudgedCase
+from raylab.label.protocol.outcome import HumanDecision
+from raylab.label.statistics.people import people_report, substitute_report
+from tests.label.protocol.outcomes import CODEBOOK, decision
+
+EVO, SCH, LRN, CTL = (parse(code) for code in ("Evo", "Sch", "Lrn", "Ctl"))
+LABELS = (EVO, SCH, LRN, CTL)
+Case = tuple[Mapping[str, Label], Label | None]
+
+
+class ZeroOne:
+    version = "zero-one"
+
+    def __call__(self, a: Categories, b: Categories, /) -> float:
+        return float(a != b)
+
+
+DISTANCE = ZeroOne()
+
+
+def test_too_few_people_are_told() -> None:
+    report = substitute_report([({"ada": EVO, "bo": EVO}, EVO)] * 40, DISTANCE, 0.15, seed=1)
+    assert (report.cases, report.people, report.winning_rate, report.passes) == (40, 2, None, None)
+    assert report.reason == "the test needs 3 people with 30 cases or more each, and has 2"
+    alone = substitute_report([({"ada": EVO}, EVO)] * 100, DISTANCE, 0.15, seed=1)
+    assert (alone.cases, alone.people) == (0, 0)
+
+
+def test_an_answer_that_cannot_be_read_loses_and_perfection_wins() -> None:
+    people = [{"ada": EVO, "bo": EVO, "cy": EVO}] * 40
+    perfect = substitute_report([(judged, EVO) for judged in people], DISTANCE, 0.1, seed=1)
+    assert (perfect.winning_rate, perfect.advantage.value) == (1.0, 1.0)
+    assert perfect.advantage.interval is not None and perfect.advantage.interval[0] < 1.0
+    unread = substitute_report([(judged, None) for judged in people], DISTANCE, 0.1, seed=1)
+    assert (unread.winning_rate, unread.advantage.value) == (0.0, 0.0)
+
+
+def twin(cases: list[Case], epsilon: float) -> tuple[float, float]:
+    """The winning rate and advantage, written from the paper, for any number of people a case."""
+    names = {name for judged, _ in cases for name in judged}
+    p_values, advantages = [], []
+    for name in names:
+        model_wins, person_wins = [], []
+        for judged, code in cases:
+            if name not in judged:
+                continue
+            rest = [label for other, label in judged.items() if other != name]
+
+            def score(label: Label, rest: list[Label] = rest) -> float:
+                distance = CODEBOOK.distance
+                return sum(1 - distance(label.categories, one.categories) for one in rest)
+
+            assert code is not None
+            model_wins.append(score(code) >= score(judged[name]) - 1e-12)
+            person_wins.append(score(judged[name]) >= score(code) - 1e-12)
+        differences = np.array(person_wins, float) - np.array(model_wins, float)
+        error = differences.std(ddof=1) / np.sqrt(len(differences))
+        t = (differences.mean() - epsilon) / error
+        p_values.append(stats.t.cdf(t, len(differences) - 1))
+        advantages.append(np.mean(model_wins))
+    harmonic = sum(1 / rank for rank in range(1, len(names) + 1))
+    fallen = 0
+    for rank, value in enumerate(sorted(p_values), 1):
+        if value <= rank / len(names) * 0.05 / harmonic:
+            fallen = rank
+    return fallen / len(names), float(np.mean(advantages))
+
+
+def test_any_number_of_people_a_case_as_a_twin_computes_it() -> None:
+    rates = set[float]()
+    for seed in range(20):
+        dice = np.random.default_rng(seed)
+        cases: list[Case] = []
+        for _ in range(150):
+            truth = LABELS[dice.integers(4)]
+            said = [truth if dice.random() < 0.8 else LABELS[dice.integers(4)] for _ in range(5)]
+            judges = dice.permutation(4)[: dice.integers(2, 5)]
+            cases.append(({f"p{judge}": said[judge] for judge in judges}, said[4]))
+        report = substitute_report(cases, CODEBOOK.distance, 0.1, seed)
+        assert (report.winning_rate, report.advantage.value) == pytest.approx(twin(cases, 0.1))
+        rates.add(report.winning_rate or 0.0)
+    assert len(rates) > 2
+
+
+RIGHT, SIMULATED = 0.9, 150
+"""How often a person gives one of four labels rightly; simulated audits."""
+
+
+def simulate(model: float, seed: int) -> list[Case]:
+    """Sixty cases of each pair of three people, and a model that is right so often."""
+    dice = np.random.default_rng(seed)
+
+    def say(truth: int, right: float) -> Label:
+        wrong = (truth + int(dice.integers(1, 4))) % 4
+        return LABELS[truth if dice.random() < right else wrong]
+
+    return [
+        ({name: say(truth, RIGHT) for name in pair}, say(truth, model))
+        for pair in combinations("abc", 2)
+        for truth in dice.integers(0, 4, 60).tolist()
+    ]
+
+
+def agreeing(right: float) -> float:
+    """The chance that somebody who is right so often agrees with a person."""
+    return right * RIGHT + (1 - right) * (1 - RIGHT) / 3
+
+
+def test_the_test_errs_as_seldom_as_it_says_and_its_interval_holds_the_truth() -> None:
+    # A person's advantage is the difference of the chances to agree with the other. With a model
+    # that is right in 0.7269 of the cases it is just epsilon, so that a win is an error.
+    epsilon = 0.15
+    slope = RIGHT - (1 - RIGHT) / 3
+    poor = (agreeing(RIGHT) - epsilon - (1 - RIGHT) / 3) / slope
+    assert agreeing(RIGHT) - agreeing(poor) == pytest.approx(epsilon)
+    # The person alone agrees with another who is right, or with one who is wrong.
+    alone = RIGHT**2 * (1 - poor) + (1 - RIGHT) ** 2 / 3 * (1 - (1 - poor) / 3)
+    errors, holds, passes = 0, 0, 0
+    for seed in range(SIMULATED):
+        report = substitute_report(simulate(poor, seed), DISTANCE, epsilon, seed)
+        errors += bool(report.winning_rate)
+        assert report.advantage.interval is not None
+        low, high = report.advantage.interval
+        holds += low <= 1 - alone <= high
+        passes += bool(substitute_report(simulate(RIGHT, seed), DISTANCE, epsilon, seed).passes)
+    # Three standard errors of a share of 0.05 of 150 are 0.053.
+    assert errors / SIMULATED <= 0.103 and holds / SIMULATED >= 0.897
+    # A model as good as people passes.
+    assert passes / SIMULATED >= 0.95
+
+
+def judgement(name: str, code: str | None, case: str = "c") -> HumanDecision:
+    choice = "unclear" if code is None else "own"
+    return decision(case, code, None, reviewer=name, choice=choice, independent=True)
+
+
+def test_the_agreement_of_people_is_counted() -> None:
+    pairs = [("Evo", "Evo")] * 12 + [("Sch", "Sch")] * 6 + [("Evo", "Sch")] * 4 + [(None, None)]
+    cases = [
+        JudgedCase((judgement("Ada", a), judgement("Bo", b)), waits=a != b and number % 2 == 0)
+        for number, (a, b) in enumerate(pairs)
+    ]
+    cases.append(JudgedCase((judgement("ada", "Evo"),), waits=True))
+    report = people_report(cases, DISTANCE, seed=1)
+    assert (report.once, report.twice, report.settled, report.waiting) == (1, 23, 2, 2)
+    assert (report.equal.cases, report.equal.count) == (19, 23)
+    # 22 pairs of codes: 28 Evo and 16 Sch, so D_o = 4 / 22 and D_e = 2 * 28 * 16 / (44 * 43).
+    assert report.alpha.value == pytest.approx(1 - (4 / 22) / (2 * 28 * 16 / (44 * 43)))
+    assert report.people == {"ada": 24, "Bo": 23}
