@@ -12,7 +12,7 @@ from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
 from raylab.core.config.compose import load_config
-from raylab.together.config import JobConfig
+from tests.job_configs import JOB_CONFIGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path for path in sorted((ROOT / "jobs/guide").glob("*.md"))}
@@ -30,7 +30,7 @@ DOCUMENTS = (
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
 GUIDE = "\n".join(text for name, text in TEXTS.items() if name.startswith("jobs/"))
 SCRIPTS = sorted((ROOT / "jobs").glob("*.py"))
-KINDS = {kind.job: kind for kind in JobConfig.__subclasses__()}
+KINDS = {kind.job: kind for kind in JOB_CONFIGS}
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
 INLINE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -15,6 +15,7 @@ from raylab.core.config.schema import list_keys
 from raylab.core.entrypoint import help_text, main, run_job
 from raylab.core.errors import ConfigError, DataError, RaylabError
 from raylab.core.log import log_line, prints_json
+from tests.job_configs import JOB_CONFIGS
 from tests.log_lines import lines_of
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(tmp_path: Path) -> None:
     assert all(line.startswith("import time:") for line in done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("kind", JobConfig.__subclasses__())
+@pytest.mark.parametrize("kind", JOB_CONFIGS)
 def test_help_opens_with_the_main_keys_and_all_lists_every_key(kind: type[JobConfig]) -> None:
     shown, text = help_text(kind, "Summary.\n\nMore."), help_text(kind, "Doc.", every=True)
     lines = shown.partition("Summary.\n\n")[2].partition("\n\n")[0].splitlines()[1:]
@@ -94,7 +95,7 @@ def test_the_command_runs_the_script_of_the_job(
 
     assert run("train", "--help")[1].startswith("usage: raylab train [--help]")
     status, out, _ = run()
-    assert status == 0 and all(f"\n  {kind.job} " in out for kind in JobConfig.__subclasses__())
+    assert status == 0 and all(f"\n  {kind.job} " in out for kind in JOB_CONFIGS)
     status, _, err = run("trian")
     assert status == 2 and "there is no job 'trian': the jobs are annotate, " in err
     status, _, err = run("train", "nmae=x")

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from raylab.core.config.compose import load_config
-from raylab.together import config as jobs
 from tests.deploy.manifests import (
     DEPLOY,
     OBJECTS,
@@ -26,10 +25,11 @@ from tests.deploy.manifests import (
     pods,
     the,
 )
+from tests.job_configs import JOB_CONFIGS
 
 KUBERNETES = "1.34"
 KUBERAY: Manifest = json.loads((Path(__file__).parent / "kuberay.json").read_text())
-KINDS = {kind.job: kind for kind in jobs.JobConfig.__subclasses__()}
+KINDS = {kind.job: kind for kind in JOB_CONFIGS}
 JOBS: list[tuple[str, str, str, str]] = re.findall(
     r"^\| (\w+) \| `(.+?)` \| (\d) \| (\d) \|$", README, re.M
 )

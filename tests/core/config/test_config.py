@@ -18,8 +18,9 @@ from raylab.core.config.compose import CONFIGS, as_yaml, config_groups, load_con
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.together.config import PipelineConfig, ReportConfig
+from tests.job_configs import JOB_CONFIGS
 
-JOBS = JobConfig.__subclasses__()
+JOBS = JOB_CONFIGS
 NEEDED: dict[type[JobConfig], list[str]] = {
     EvaluateConfig: ["models=[a.ckpt]"],
     ReportConfig: ["runs=[a]"],
