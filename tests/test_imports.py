@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BELOW = {
     "core": set[str](),
     "llm": {"core"},
-    "benchmark": {"core", "llm"},
+    "benchmark": {"core"},
     "arc": {"core", "benchmark"},
     "label": {"core", "llm", "benchmark"},
     "together": {"core", "llm", "benchmark", "arc", "label"},

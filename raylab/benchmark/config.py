@@ -1,13 +1,9 @@
 """The configuration of `jobs/quality.py`."""
 
-import importlib.util
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from pydantic import (
-    NonNegativeInt,
-    field_validator,
-)
+from pydantic import NonNegativeInt
 
 from raylab.core.config.base import (
     ClusterConfig,
@@ -18,7 +14,6 @@ from raylab.core.config.base import (
     Text,
     Trackers,
 )
-from raylab.llm.config import EmbeddingModel
 
 OF_OTHER_TOOLS = frozenset(
     {
@@ -132,18 +127,8 @@ class QualityConfig(JobConfig):
     """Diagnose the benchmark by the samples of its logs; `false` reads no samples."""
     example: bool = False
     """Measure simulated scores with planted faults, written to `{storage}/example-scores`."""
-    embeddings: EmbeddingModel | None = None
-    """Embedding model of the items' texts, to measure how varied they are and how far from those of
-    earlier benchmarks; needs `pip install 'raylab[embeddings]'`."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
-
-    @field_validator("embeddings", mode="after")
-    @classmethod
-    def _packages_are_there(cls, embeddings: EmbeddingModel | None) -> EmbeddingModel | None:
-        if embeddings and not all(map(importlib.util.find_spec, ("sklearn", "kmedoids"))):
-            raise ValueError("needs its packages: pip install 'raylab[embeddings]'")
-        return embeddings
 
     @classmethod
     def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,9 @@
 """The diagnosis of a benchmark in a run, from its responses to its page."""
 
-import hashlib
 import logging
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
-from raylab.benchmark.checks.embeddings import Diversity, measure_diversity
 from raylab.benchmark.checks.example import write_example
 from raylab.benchmark.checks.responses import Responses
 from raylab.benchmark.config import Layout, QualityConfig
@@ -17,16 +14,10 @@ from raylab.benchmark.pages.diagnosis import write_diagnosis
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
 from raylab.core.log import log_line
-from raylab.core.page.work import watch
 from raylab.core.runs.run import Run
 from raylab.core.workers import Workers
-from raylab.llm.embeddings import embed_texts
 
 EXAMPLE = "example-scores"
-EMBEDDINGS = "embeddings"
-"""Directory of the storage with vectors of texts, shared by all runs."""
-MOST_TEXTS = 2000
-"""Most texts of a benchmark that are embedded."""
 HEADER_METRIC = "accuracy"
 """The metric of logs without samples; it chooses no score of samples."""
 
@@ -46,15 +37,8 @@ def with_example(config: QualityConfig) -> QualityConfig:
     return config.model_copy(update={"quality_eval_cfg": settings})
 
 
-def diagnose_responses(
-    trees: Sequence[ScoreTree], read: Sequence[Responses], config: QualityConfig
-) -> Diagnosed:
-    """Diagnoses a benchmark by the responses of its tree and of its priors.
-
-    Raises:
-        ConfigError: The key of the embedding model is not in the environment.
-        EndpointError: The embedding model gives no vectors.
-    """
+def diagnose_responses(trees: Sequence[ScoreTree], read: Sequence[Responses]) -> Diagnosed:
+    """Diagnoses a benchmark by the responses of its tree and of its priors."""
     (tree, *priors), (responses, *others) = trees, read
     if tree.models and not {*responses.matrix.models} <= set(map(as_name, tree.models)):
         log_line(
@@ -64,34 +48,7 @@ def diagnose_responses(
             logging.WARNING,
         )
     locations = [prior.location for prior in priors]
-    named = dict(zip(locations, others, strict=True))
-    return diagnose(responses, named, _measure_diversity(responses, named, config))
-
-
-def _measure_diversity(
-    responses: Responses, priors: Mapping[str, Responses], config: QualityConfig
-) -> Diversity | None:
-    model = config.embeddings
-    if model is None:
-        return None
-    kept = Place.at(config.storage) / EMBEDDINGS
-    texts = _draw_texts(responses)
-    if not texts:
-        log_line("warning: no embeddings: the logs hold no text of an item", logging.WARNING)
-        return None
-    others = {name: _draw_texts(prior) for name, prior in priors.items()}
-    total = len(texts) + sum(map(len, others.values()))
-    with watch(total, "texts") as progress:
-        embed = partial(embed_texts, model=model, kept=kept, progress=progress.end)
-        return measure_diversity(
-            model.model, embed(texts), {name: embed(some) for name, some in others.items()}
-        )
-
-
-def _draw_texts(responses: Responses) -> list[str]:
-    """Returns the distinct texts of items, at most the first `MOST_TEXTS` by hash."""
-    texts = {item.text for item in responses.items.values() if item.text}
-    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())[:MOST_TEXTS]
+    return diagnose(responses, dict(zip(locations, others, strict=True)))
 
 
 def read_tree(tree: ScoreTree, config: QualityConfig, workers: Workers) -> Responses:

@@ -21,7 +21,6 @@ from raylab.core.page.work import watch
 from raylab.core.runs.run import Run
 from raylab.core.tracking import track
 from raylab.core.workers import Workers
-from raylab.llm.endpoints import find_key
 
 PARTS_PER_PLACE = 4
 """Enough for an even load, few enough that starting them costs little."""
@@ -30,17 +29,14 @@ FILES_PER_PART = 2000
 
 
 def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names, if its run and embedding model can be used.
+    """Finds the trees that `config` names, if its run can be used.
 
     Raises:
         DataError: A root is missing or holds no models.
-        ConfigError: No root is configured, no filesystem opens a URI, or the key of the embedding
-            model is not in the environment.
+        ConfigError: No root is configured, or no filesystem opens a URI.
         RunError: The run of `config` can neither be started nor resumed.
     """
     Run.check(config)
-    if config.embeddings is not None:
-        find_key("embeddings", config.embeddings)
     return configured_trees(config)
 
 
@@ -65,7 +61,7 @@ def measure_and_diagnose(
         # The logs have the means that the figures need.
         log_line(f"warning: no diagnosis: {error}", logging.WARNING)
         return quality, None
-    return quality, diagnose_responses(trees, read, config)
+    return quality, diagnose_responses(trees, read)
 
 
 def write_quality(config: QualityConfig, quality: Quality, diagnosed: Diagnosed | None) -> None:

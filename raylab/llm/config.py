@@ -73,14 +73,16 @@ class ReplyFormat(StrEnum):
     TEXT = "text"
 
 
-class Address(Strict):
-    """The address of an OpenAI-compatible API."""
+class Endpoint(Strict):
+    """A server of chat models."""
 
     base_url: str | None = None
-    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model,
-    for chats alone."""
+    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model."""
     api_key_env: str | None = None
     """Environment variable that holds its key; null sends none."""
+    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
+    """Format that the server can enforce; with `text` only the prompt asks for it."""
+    limits: Limits = Limits()
 
     @field_validator("base_url", mode="after")
     @classmethod
@@ -104,29 +106,6 @@ class Address(Strict):
                 "should be the name of an environment variable that holds the key, not the key"
             )
         return variable
-
-
-class Endpoint(Address):
-    """A server of chat models."""
-
-    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
-    """Format that the server can enforce; with `text` only the prompt asks for it."""
-    limits: Limits = Limits()
-
-
-class EmbeddingModel(Address):
-    """A model that turns texts into vectors, served at `/embeddings` of an API."""
-
-    model: Text
-    """Name of the model there."""
-    dimensions: PositiveInt | None = None
-    """Length of its vectors, for models that can shorten them; null leaves it to the model."""
-
-    @model_validator(mode="after")
-    def _is_served_elsewhere(self) -> "EmbeddingModel":
-        if self.base_url is None:
-            raise ValueError("needs base_url, the address of an API that serves embeddings")
-        return self
 
 
 class ChatModel(Strict):

@@ -11,7 +11,7 @@ from urllib.request import getproxies
 from pydantic import SecretStr
 
 from raylab.core.errors import ConfigError, EndpointError
-from raylab.llm.config import Address, Endpoint, Service
+from raylab.llm.config import Endpoint, Service
 
 LOOK_SECONDS = 2.0
 """Longest wait for a connection; after that an endpoint counts as reachable."""
@@ -71,7 +71,7 @@ def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) ->
     return embedded
 
 
-def find_key(name: str, endpoint: Address) -> SecretStr:
+def find_key(name: str, endpoint: Endpoint) -> SecretStr:
     """Returns the key of an endpoint, empty if it takes none.
 
     Raises:

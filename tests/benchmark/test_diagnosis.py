@@ -1,7 +1,6 @@
 """The diagnosis that jobs/quality.py writes."""
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.example import write_example
 from raylab.benchmark.config import QualityConfig, QualityEvalConfig
 from raylab.benchmark.figures.record import Quality
-from raylab.core.errors import ConfigError, DataError
+from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
-from raylab.llm.config import EmbeddingModel
 from tests.benchmark.trees import SCORES, write_scores
-from tests.llm.embedding_server import lengths, serving
 
 
 def diagnose(tmp_path: Path, name: str = "q", **keys: Any) -> Run:
@@ -42,46 +39,6 @@ def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
         assert sentence in printed and sentence.split(". ")[0] in page
     items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
     assert set(items[items["reasons"] != ""].index) == set(suspects)
-
-
-def test_texts_are_embedded_once_for_all_runs_and_stand_beside_those_of_priors(tmp_path: Path):
-    for (benchmark, word), model in product((("new", "four"), ("old", "eighteen")), "mn"):
-        (directory := tmp_path / benchmark / model).mkdir(parents=True)
-        samples = [
-            {
-                "id": f"{word}{number}",
-                "input": f"{word} {number % 10}",
-                "scores": {"match": {"value": "CI"[(number + (model == "m")) % 2]}},
-            }
-            for number in range(30)
-        ]
-        log = {"status": "success", "eval": {"model": model, "task": "t"}, "samples": samples}
-        results = {"scores": [{"name": "match", "metrics": {"accuracy": {"value": 0.5}}}]}
-        (directory / "log.json").write_text(json.dumps({**log, "results": results}))
-    where = QualityEvalConfig(
-        scores_root_dir=str(tmp_path / "new"), prior_datasets=(str(tmp_path / "old"),)
-    )
-    with serving(lengths) as (url, asked):
-        model = EmbeddingModel(base_url=url, model="m")
-        runs = [diagnose(tmp_path, name, quality_eval_cfg=where, embeddings=model) for name in "ab"]
-    # Ten different texts a benchmark, all of the same length, so each is the medoid of its own.
-    assert sorted(map(len, asked)) == [10, 10]
-    record = runs[1].read_record(Diagnosis)
-    assert record is not None
-    diversity = record.diversity
-    assert diversity is not None
-    assert (diversity.texts, diversity.distance_to_medoid.value) == (10, 0.0)
-    (prior,) = diversity.priors
-    # (6, 1) against (10, 1): (37 / 2 + 1)^3 + (101 / 2 + 1)^3 - 2 (61 / 2 + 1)^3.
-    assert prior.discrepancy.value == pytest.approx(19.5**3 + 51.5**3 - 2 * 31.5**3)
-    assert "How varied the texts are" in Path(runs[1].path, "report.html").read_text()
-
-
-def test_a_missing_key_of_the_embedding_model_is_told_before_any_file_is_read(tmp_path: Path):
-    model = EmbeddingModel(base_url="http://127.0.0.1:9/v1", model="m", api_key_env="NO_SUCH_KEY")
-    where = QualityEvalConfig(scores_root_dir=str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
-        diagnose(tmp_path, quality_eval_cfg=where, embeddings=model)
 
 
 def test_figures_are_kept_where_no_sample_has_a_usable_score(

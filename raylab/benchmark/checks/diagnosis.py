@@ -6,7 +6,6 @@ from typing import ClassVar, NamedTuple
 import pandas as pd
 
 from raylab.benchmark.checks.differences import Differences, compare_models
-from raylab.benchmark.checks.embeddings import Diversity
 from raylab.benchmark.checks.items import judge_items
 from raylab.benchmark.checks.noise import Noise, measure_noise
 from raylab.benchmark.checks.responses import Responses
@@ -17,7 +16,6 @@ from raylab.benchmark.checks.stability import (
     measure_stability,
 )
 from raylab.benchmark.checks.suspects import Suspect, find_suspects
-from raylab.benchmark.checks.two_parameter import fit_two_parameter
 from raylab.core.runs.records import Record
 
 ITEMS = "items.parquet"
@@ -43,11 +41,7 @@ class Diagnosis(Record):
     """Items that may spoil the benchmark, the worst first, at most 1,000."""
     suspect_items: int
     """Number of all such items."""
-    two_parameter: str
-    """The two-parameter model in words, or the reason why it was not fitted."""
     priors: tuple[PriorAgreement, ...]
-    diversity: Diversity | None
-    """None without an embedding model."""
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -70,24 +64,18 @@ class Diagnosed(NamedTuple):
 
     diagnosis: Diagnosis
     items: pd.DataFrame
-    """A row per item, with the columns of `judge_items` and `reasons`, and with enough models those
-    of `TwoParameter.items` with the prefix `two_parameter_`."""
+    """A row per item, with the columns of `judge_items` and `reasons`."""
 
 
-def diagnose(
-    responses: Responses,
-    priors: Mapping[str, Responses] | None = None,
-    diversity: Diversity | None = None,
-) -> Diagnosed:
+def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
     """Computes every figure of a benchmark's responses.
 
     Args:
         responses: The responses to its items.
         priors: The responses to earlier benchmarks, by location.
-        diversity: The figures of items' texts, if they were embedded.
     """
     matrix = responses.matrix
-    judged, fitted = judge_items(matrix), fit_two_parameter(matrix)
+    judged = judge_items(matrix)
     suspects = find_suspects(matrix, judged, responses.items)
     reasons = {
         suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
@@ -103,13 +91,9 @@ def diagnose(
         stability=measure_stability(matrix),
         suspects=suspects[:LISTED_SUSPECTS],
         suspect_items=len(suspects),
-        two_parameter=fitted.sentence,
         priors=compare_with_priors(
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
-        diversity=diversity,
     )
     table = judged.assign(reasons=[reasons.get(item, "") for item in judged.index])
-    if not fitted.reason:
-        table = table.join(fitted.items.set_index("item").add_prefix("two_parameter_"))
     return Diagnosed(diagnosis, table)

@@ -17,13 +17,10 @@ from raylab.benchmark.checks.responses import Array, Matrix
 
 FEWEST = 3
 """Fewest models for any figure of an item but its difficulty: any two correlate."""
-HALF = 0.5
-"""Least score that counts as right where scores are reduced to right and wrong."""
 DIGITS = 9
 """Decimals of rest scores; smaller differences are ties."""
 APART = 3.0
 """Distance between items in the sequence that is fitted at once; scores span 2 at most."""
-DIGBY = 0.75
 
 BY_ITEM: Any = {"axis": 0, "nan_policy": "omit"}
 
@@ -39,13 +36,6 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
       pairs of items; here the rest score stands for the other items. The direction is the sign of
       Spearman's correlation, which for right and wrong is that of Kendall's tau.
     - `item_rest`: Pearson's correlation with the rest scores, in [-1, 1].
-    - `tetrachoric`: correlation of the normal variables behind right or wrong answers and the upper
-      or lower half of the models by rest score, from the odds ratio of the four counts as
-      (w - 1) / (w + 1), w = ratio^(3/4) (Digby 1983, "Approximating the tetrachoric
-      correlation coefficient", Biometrics 39); half is added to each count if any is 0.
-    - `scalability`: Mokken's H_i (1971): the sum of the item's covariances with the others over the
-      largest sum that their distributions allow. At most 1; 0 for unrelated items. A pair of
-      items counts by the models that have both.
 
     All but the first two are NaN for an item with fewer than three models, equal scores of all
     models, or equal rest scores of all models.
@@ -56,8 +46,6 @@ def judge_items(matrix: Matrix) -> pd.DataFrame:
     figures = {
         "isotonic": _isotonic(scores, ranks),
         "item_rest": _correlate(scores, rests),
-        "tetrachoric": _tetrachoric(scores, ranks),
-        "scalability": _scalability(scores),
     }
     unclear = (models < FEWEST) | _constant(scores) | _constant(rests)
     judged = {name: np.where(unclear, np.nan, values) for name, values in figures.items()}
@@ -128,44 +116,3 @@ def _isotonic(scores: Array, ranks: Array) -> Array:
             np.bincount(item, weights * power, len(signs)) for power in (fitted, fitted**2, 1.0)
         )
         return signs * (squares - sums**2 / counts) / total
-
-
-def _tetrachoric(scores: Array, ranks: Array) -> Array:
-    """Returns the (I,) approximate tetrachoric correlations."""
-    present = ~np.isnan(ranks)
-    upper = ranks > (present.sum(axis=0) + 1) / 2
-    right = scores >= HALF
-    counts = np.stack(
-        [
-            (present & (right == first) & (upper == second)).sum(axis=0)
-            for first, second in ((True, True), (False, False), (True, False), (False, True))
-        ]
-    ).astype(float)
-    empty = (counts == 0).any(axis=0)
-    both, neither, low, high = counts + np.where(empty, 0.5, 0.0)
-    odds = (both * neither / (low * high)) ** DIGBY
-    return np.where(_constant(right.astype(float)), np.nan, (odds - 1) / (odds + 1))
-
-
-def _scalability(scores: Array) -> Array:
-    """Returns the (I,) scalability coefficients.
-
-    Covariances add up, so their sum over all others is the covariance with the sum of these. The
-    largest covariance of two items is that of their sorted scores; a matrix product counts each
-    pair by the models that have both.
-    """
-    present = (~np.isnan(scores)).astype(float)
-    quantiles = _quantiles(np.where(present > 0, center_items(scores), np.nan))
-    sums = present @ quantiles.T
-    largest = ((sums.T @ present) * quantiles).mean(axis=0)
-    largest -= present.sum(axis=0) * (quantiles**2).mean(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(largest > 0, agreement_with_rest(scores) / largest, np.nan)
-
-
-def _quantiles(values: Array) -> Array:
-    """Returns the sorted values of each column, stretched over all rows if some are missing."""
-    rows = len(values)
-    counts = (~np.isnan(values)).sum(axis=0)
-    places = ((np.arange(rows)[:, None] + 0.5) * counts / rows).astype(np.int64)
-    return np.nan_to_num(np.take_along_axis(np.sort(values, axis=0), places, axis=0))

@@ -92,8 +92,6 @@ class Stability(Part):
     """Tau between two sets by the number of items in each; extrapolated beyond half."""
     alpha: BenchmarkFigure
     """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
-    split_half: BenchmarkFigure
-    """Mean correlation of random halves, extended to all items (Spearman and Brown)."""
     saturated: BenchmarkFigure
     """Share of items whose mean score over models is 0.95 or more."""
     headroom: BenchmarkFigure
@@ -163,7 +161,6 @@ def measure_stability(matrix: Matrix) -> Stability:
         tau=tau,
         curve=curve,
         alpha=_alpha(matrix),
-        split_half=_split_half(matrix),
         saturated=_count_easy(matrix),
         headroom=_headroom(matrix, sample),
         short_form=_short_form(matrix),
@@ -295,21 +292,6 @@ def _alpha(matrix: Matrix) -> BenchmarkFigure:
         "from the choice of items."
     )
     return make_figure(1 - ratio, (float(low), float(high)), sentence)
-
-
-def _split_half(matrix: Matrix) -> BenchmarkFigure:
-    name, (models, items) = "The reliability (split halves)", matrix.scores.shape
-    if models < 3 or items < 2:
-        return missing_figure(name, "it needs three models and two items")
-    sets = _draw_sets(items, items // 2)
-    halves = [_means(matrix, half) for half in (sets, 1 - sets)]
-    if min(np.ptp(half, axis=0).min() for half in halves) < TINY:
-        return missing_figure(name, "some halves of the items tell no models apart")
-    first, second = ((half - half.mean(axis=0)) / half.std(axis=0) for half in halves)
-    correlation = float((first * second).mean())
-    value = 2 * correlation / (1 + correlation)
-    sentence = f"Means over random halves of the items give a reliability of {value:.2f}."
-    return make_figure(value, None, sentence, "see alpha, which estimates the same")
 
 
 def _count_easy(matrix: Matrix) -> BenchmarkFigure:

@@ -10,7 +10,6 @@ from matplotlib.ticker import PercentFormatter
 
 from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosed, Diagnosis
 from raylab.benchmark.checks.differences import Difference, Differences
-from raylab.benchmark.checks.embeddings import Diversity
 from raylab.benchmark.checks.noise import Noise
 from raylab.benchmark.checks.stability import Stability
 from raylab.benchmark.checks.suspects import Suspect
@@ -126,7 +125,6 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
                 "stability", "How stable the ranking is", list(_stability(diagnosis.stability))
             ),
             *_priors(diagnosis),
-            *_diversity(diagnosis.diversity),
             Section("responses", "Responses", _responses(diagnosis)),
             *figures,
             provenance(str(run), run.record),
@@ -236,7 +234,6 @@ def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
         "The lower an item lies, the less it agrees with all others about which models are good. "
         "Weak models do better than strong ones on items below 0: their key may be wrong."
     )
-    yield diagnosis.two_parameter
     if more := diagnosis.suspects[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
         table = _suspect_table(diagnosis, slice(FIRST_SUSPECTS, SHOWN_SUSPECTS))
         yield block("fold", pluralize(len(more), "more suspect"), [table])
@@ -298,7 +295,6 @@ def _stability(stability: Stability) -> Iterator[Block]:
         {
             "tau of halves": stability.tau,
             "alpha": stability.alpha,
-            "split half": stability.split_half,
             "saturated items": stability.saturated,
             "headroom": stability.headroom,
             "tau of the short form": stability.short_form.tau,
@@ -329,20 +325,6 @@ def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
         columns = ["benchmark", VALUE, Column("what it says", text=True)]
         table = Table("Kendall's tau of the rankings", columns, rows)
         yield Section("priors", "Agreement with earlier benchmarks", [table])
-
-
-def _diversity(diversity: Diversity | None) -> Iterator[Section]:
-    if diversity is None:
-        return
-    figures = {"distance to medoid": diversity.distance_to_medoid}
-    for prior in diversity.priors:
-        figures[f"proxy A-distance from {prior.name}"] = prior.proxy_a_distance
-        figures[f"maximum mean discrepancy from {prior.name}"] = prior.discrepancy
-    lead = (
-        f"{pluralize(diversity.texts, 'text')} of items, embedded by {diversity.model}, with the "
-        "definitions of Vector's quality script."
-    )
-    yield Section("texts", "How varied the texts are", [lead, _figures("Texts", figures)])
 
 
 def _responses(diagnosis: Diagnosis) -> list[Block]:

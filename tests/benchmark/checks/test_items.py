@@ -1,7 +1,5 @@
 """Figures of items against hand computation and plain loops."""
 
-from itertools import permutations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,18 +17,11 @@ def judge(*columns: list[float]) -> pd.DataFrame:
     return judge_items(as_matrix(np.array(columns).T))
 
 
-def test_figures_by_hand() -> None:
-    # Tetrachoric: 1 right above, 1 wrong above, 2 wrong below, 0 right below, and a half to each:
-    # the odds ratio is 1.5 * 2.5 / (0.5 * 1.5) = 5.
-    first = judge([0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 1, 1]).iloc[0]
-    assert (first["models"], first["difficulty"]) == (4, 0.75)
-    assert first["tetrachoric"] == pytest.approx((5**0.75 - 1) / (5**0.75 + 1))
-
-
 def test_what_is_undefined_is_missing() -> None:
     judged = judge([1, 1, 1, 1], [0, 1, NAN, NAN], [0, 1, 0, 1])
     assert judged.iloc[:2, 2:].isna().all(axis=None)
     assert judged.iloc[2, 2:].isna().sum() == 0
+    assert list(judged["models"]) == [4, 2, 4]
     assert list(judged["difficulty"]) == [0, 0.5, 0.5]
     assert judge([0, 1, 1]).iloc[0, 2:].isna().all()  # No other item, so no rest scores.
     for few in (
@@ -53,16 +44,6 @@ def brute_isotonic(scores: NDArray[np.float64], rests: NDArray[np.float64]) -> f
     return sign * (1 - left / all_of_it)
 
 
-def brute_scalability(scores: NDArray[np.float64], item: int) -> float:
-    others = [other for other in range(scores.shape[1]) if other != item]
-    observed = sum(np.cov(scores[:, item], scores[:, other])[0, 1] for other in others)
-    largest = sum(
-        max(np.cov(order, scores[:, other])[0, 1] for order in set(permutations(scores[:, item])))
-        for other in others
-    )
-    return observed / largest
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_agree_with_plain_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -75,7 +56,6 @@ def test_figures_agree_with_plain_loops(seed: int) -> None:
         row = judged.iloc[item]
         assert row["isotonic"] == pytest.approx(brute_isotonic(scores[:, item], rests))
         assert row["item_rest"] == pytest.approx(pearsonr(scores[:, item], rests)[0])
-        assert row["scalability"] == pytest.approx(brute_scalability(scores, item))
 
 
 def test_missing_cells_leave_the_rest_as_it_is() -> None:
