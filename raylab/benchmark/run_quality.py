@@ -140,8 +140,5 @@ def _read_logs(
     with watch(len(logs), "files", parts=count) as progress, closing(ends):
         for number, read in ends:
             accuracies[number::count] = read
-            skipped = sum(isinstance(accuracy, str) for accuracy in read)
-            workers.count("files", len(read), outcome="read")
-            workers.count("files", skipped, outcome="skipped")
             progress.end(len(read))
     return accuracies

@@ -50,10 +50,6 @@ class Workers(Protocol):
         """
         ...
 
-    def count(self, what: str, number: int, **labels: str) -> None:
-        """Counts finished work, for monitoring."""
-        ...
-
 
 _listener: ContextVar[Callable[[float], object] | None] = ContextVar("listener", default=None)
 
@@ -93,9 +89,6 @@ class WorkersHere:
         """See `Workers`."""
         for key, arguments in calls.items():
             yield key, self._call(function, arguments)
-
-    def count(self, what: str, number: int, **labels: str) -> None:
-        """See `Workers`."""
 
     def _call(self, function: Callable[..., R], arguments: Sequence[Any]) -> R:
         for _ in range(self.share.max_failures):

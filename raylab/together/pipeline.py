@@ -87,7 +87,7 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
     with tracking(config.tracking, run) as trackers, session(config.cluster, run):
         trained = _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
-        models, workers = best | taken, RayWorkers(config.cluster, run.name)
+        models, workers = best | taken, RayWorkers(config.cluster)
         _score(config, run, models, workers)
         if run.read_record(Examples) is None:
             run.write_record(_picture_examples(config, run, models, workers))
@@ -104,7 +104,7 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
-    workers = session_workers(config.cluster, run.name)
+    workers = session_workers(config.cluster)
     shared = workers.put(sides)
     for name, model in _name_models(config.models).items():
         training = TrainConfig(
@@ -120,7 +120,7 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         own = Run.open(training)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         here = training.cluster.is_this_process
-        trained = fit(training, own, shared, job=run, here=here)
+        trained = fit(training, own, shared, here=here)
         results[name] = with_test(training, own, trained, shared, workers)
         own.finish()
         run.write_record(PipelineMetrics(models=results))
@@ -144,7 +144,7 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     settings = QualityConfig(storage=config.storage)
     priors = [] if config.prior is None else [str(run / PRIOR)]
     trees = find_trees(str(run / SCORES), priors, settings.layout)
-    return measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu, run.name))
+    return measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu))
 
 
 def _picture_examples(

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tests.conftest import RunScript
-from tests.core.on_ray.scrape import exported
 from tests.log_lines import lines_of
 
 ARCHITECTURES = ("champion", "decoder_only")
@@ -47,8 +46,6 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
     assert len(files) == 2 * 2 * 2
     # 3 tasks of the prior, as published.
     assert len(list(run.glob("prior/*/published/*.json"))) == 3 * 2
-    series = {"evaluation_pairs": 2 * 3, "evaluation_tasks": 8 + 6, "quality_files": 8 + 6}
-    exported("tiny", {f"ray_raylab_{name}_total": count for name, count in series.items()})
     quality = json.loads((run / "quality.json").read_text())
     assert f"Benchmark difficulty: {quality['figures']['difficulty']['value']:.4f}" in first
     assert quality["models"].keys() == {*ARCHITECTURES}

@@ -90,7 +90,6 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
             tree.write_record(answers, unit_file(ANSWERS, pair, answers.task))
 
         in_threads(write, *zip(*solved, strict=True))
-        workers.count("tasks", len(solved))
         return f"{pluralize(len(solved), 'task')} answered"
 
     missing = missing_units(planned, ANSWERS, sorted(planned.plan.unit_of_task))

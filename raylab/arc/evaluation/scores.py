@@ -68,8 +68,6 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
 
     def keep(pair: ModelOnGeneration, scores: dict[str, UnitScore]) -> str:
         write_scores(planned, pair, scores)
-        workers.count("pairs", 1)
-        workers.count("tasks", sum(len(plan.units[unit]) for unit in scores))
         means[pair] = read_accuracy(planned, pair)
         units = pluralize(len(plan.units), plan.scoring.unit)
         return f"{metric} {percent(means[pair])} over {units}"

@@ -1,7 +1,7 @@
 """Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -31,7 +31,6 @@ from raylab.core.background import Listeners, running
 from raylab.core.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.core.live import progress
 from raylab.core.log import log_line, prints_details
-from raylab.core.on_ray.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.core.on_ray.session import (
     cpus_here,
     cpus_per_worker,
@@ -61,7 +60,7 @@ def train(inputs: Inputs) -> None:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)
             metrics = fit(config, run, sides)
-            metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster, run.name))
+            metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster))
         report_training(config, run, metrics)
 
 
@@ -71,7 +70,6 @@ def fit(
     sides: Any,
     on_epoch: EpochListener | None = None,
     *,
-    job: Run | None = None,
     here: bool = False,
 ) -> TrainingMetrics:
     """Trains in the current Ray session; writes and returns the metrics of the run.
@@ -85,7 +83,6 @@ def fit(
         sides: reference to its pairs, from `Workers.put`.
         on_epoch: callback, called on a separate thread; if it fails, it is called again after the
             next epoch or at the end.
-        job: run of the job, if the training is a part of one; it labels Ray's metrics.
         here: True to train in this process, on the CPUs that Ray reserved for it; False to have
             Ray Train place workers.
 
@@ -94,15 +91,15 @@ def fit(
     """
     if metrics := ended_metrics(run):
         return metrics
-    start, meters = read_start(config), Meters((job or run).name)
+    start = read_start(config)
+    listeners = {} if on_epoch is None else {"report": on_epoch}
     if here:
         # Lightning takes seconds to import, and only processes that train need it.
         from raylab.arc.training import local
 
-        listeners = _listeners(config, run, meters, on_epoch)
         pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
         return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
-    with _messages(config, run, meters, on_epoch) as queue:
+    with _messages(config, run, listeners) as queue:
         settings = WorkerSettings(config, run, sides, ray.put(start), queue)
         try:
             result = _trainer(settings).fit()
@@ -159,7 +156,7 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
 
 @contextmanager
 def _messages(
-    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
+    config: TrainConfig, run: Run, listeners: Mapping[str, EpochListener]
 ) -> Generator[Queue]:
     """Yields a queue whose messages the driver logs and passes to the epoch listeners.
 
@@ -168,7 +165,7 @@ def _messages(
     """
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     try:
-        listen = partial(_listen, queue, config, run, meters, on_epoch)
+        listen = partial(_listen, queue, config, run, listeners)
         with progress(), running(listen, stop=partial(queue.put, None)):
             yield queue
     finally:
@@ -176,10 +173,10 @@ def _messages(
 
 
 def _listen(
-    queue: Queue, config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
+    queue: Queue, config: TrainConfig, run: Run, others: Mapping[str, EpochListener]
 ) -> None:
     with epoch_listeners(config.tracking, run) as own:
-        listeners = Listeners[TrainingMetrics](own | _listeners(config, run, meters, on_epoch))
+        listeners = Listeners[TrainingMetrics]({**own, **others})
         while (message := _next(queue)) is not None:
             match message:
                 case logging.LogRecord():
@@ -187,25 +184,10 @@ def _listen(
                 case Line(text, fields, None):
                     log_training(run, text, fields)
                 case Line(text, _, worker):
-                    meters.record(WORKER_FAILURES, training=run.name)
                     log_line(text, logging.WARNING, training=run.name, worker=worker)
                 case _:
                     listeners.tell(message)
         listeners.finish()
-
-
-def _listeners(
-    config: TrainConfig, run: Run, meters: Meters, on_epoch: EpochListener | None
-) -> dict[str, EpochListener]:
-    """Returns the listener that sets Ray's metrics after an epoch, and the caller's own."""
-
-    def measure(metrics: TrainingMetrics) -> None:
-        last = metrics.last
-        meters.record(EPOCH, last.epoch, training=run.name)
-        meters.record(OBJECTIVE, last.row()[config.training.monitor], training=run.name)
-        meters.record(SAMPLES, last.samples_per_second, training=run.name)
-
-    return {"metrics": measure} | ({} if on_epoch is None else {"report": on_epoch})
 
 
 def _next(queue: Queue) -> "logging.LogRecord | Line | TrainingMetrics | None":

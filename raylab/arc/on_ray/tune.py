@@ -39,7 +39,6 @@ from raylab.core.errors import RaylabError, RunError, TrainingError, WorkersLost
 from raylab.core.files import Place
 from raylab.core.live import log_progress, progress
 from raylab.core.log import log_line
-from raylab.core.on_ray.metrics import BEST_SCORE, TRIALS_ENDED, Meters
 from raylab.core.on_ray.session import (
     count_trainings,
     cpus_per_worker,
@@ -141,7 +140,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             # Once more for a process that the trials outgrew.
             failure_config=ray.tune.FailureConfig(max_failures=config.cluster.max_failures + 1),
             # Tune reads the results of a sweep in the second one's files.
-            callbacks=[_Progress(config, run.name), JsonLoggerCallback()],
+            callbacks=[_Progress(config), JsonLoggerCallback()],
         ),
     )
 
@@ -213,7 +212,7 @@ def _train_trial(
         ray.tune.report({**metrics.last.row(), SCORE: score})
 
     here = training.cluster.most_workers == 1
-    metrics = fit(training, run, sides, report, job=Run.at(uri), here=here)
+    metrics = fit(training, run, sides, report, here=here)
     if not reported:
         report(metrics)
     run.finish()
@@ -222,10 +221,9 @@ def _train_trial(
 class _Progress(ray.tune.Callback):
     """Callback on the driver that logs and records each epoch and the end of each trial."""
 
-    def __init__(self, config: TuneConfig, run: str) -> None:
+    def __init__(self, config: TuneConfig) -> None:
         self.trials, self.space = config.trial_count, config.space
         self.monitor = config.training.monitor
-        self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
@@ -244,7 +242,6 @@ class _Progress(ray.tune.Callback):
         choose = max if mode_of(self.monitor) == "max" else min
         others = [other.last_result or {} for other in trials if other is not trial]
         best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
-        self.meters.record(BEST_SCORE, best)
         figures = f"best {label_of(self.monitor)} {best:.4f}  trial {trial.trial_id} {score:.4f}"
         line, done = f" {epoch_line(epoch)}", _count_ended(trials)
         self._log(done, trial, line, figures, epoch=epoch.epoch, score=score)
@@ -252,7 +249,6 @@ class _Progress(ray.tune.Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         # Tune notes only after this call that the trial has ended.
         done = 1 + _count_ended([other for other in trials if other is not trial])
-        self.meters.record(TRIALS_ENDED, done)
         self._log(done, trial, f" ended, {done} of {self.trials} done")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -297,9 +293,7 @@ def _conclude(
     own = Run.at(run / TRIALS / best.trial)
     chosen = TrainConfig.of_record(own.record.config)
     shared = ray.get(sides) if chosen.cluster.is_this_process else sides
-    tested = with_test(
-        chosen, own, trained[best.trial], shared, session_workers(chosen.cluster, run.name)
-    )
+    tested = with_test(chosen, own, trained[best.trial], shared, session_workers(chosen.cluster))
     metrics = metrics.model_copy(update={"test": tested.test})
     yaml = best_yaml(chosen)
     histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}

@@ -32,4 +32,4 @@ def workers_for(cluster: ClusterConfig, run: Run) -> Generator[Workers]:
     from raylab.core.on_ray.workers import RayWorkers
 
     with session(cluster, run):
-        yield RayWorkers(cluster, run.name)
+        yield RayWorkers(cluster)

@@ -8,7 +8,6 @@ from typing import Any, cast
 import ray
 
 from raylab.core.config.base import ClusterConfig
-from raylab.core.on_ray.metrics import COUNTERS, Meters
 from raylab.core.on_ray.session import (
     count_places,
     cpus_per_worker,
@@ -27,8 +26,8 @@ class RayWorkers:
         places: The tasks that the cluster has room for, `cluster.workers` at most.
     """
 
-    def __init__(self, cluster: ClusterConfig, run: str) -> None:
-        """Takes the share of a task of the cluster; counts as metrics of `run`.
+    def __init__(self, cluster: ClusterConfig) -> None:
+        """Takes the share of a task of the cluster.
 
         Raises:
             ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
@@ -38,7 +37,6 @@ class RayWorkers:
         self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})
         self._at_once = cluster.most_workers if cluster.most_workers > 1 else None
         self.places = max(1, min(count_places(self.share), self._at_once or sys.maxsize))
-        self._meters = Meters(run)
 
     def put(self, value: Any) -> Any:
         """Stores a value once, for all nodes."""
@@ -70,14 +68,10 @@ class RayWorkers:
             for reference in pending:
                 ray.cancel(reference, force=True)
 
-    def count(self, what: str, number: int, **labels: str) -> None:
-        """Adds to the metric that `raylab.core.on_ray.metrics.COUNTERS` has for this."""
-        self._meters.record(COUNTERS[what], number, **labels)
-
     def _room(self, pending: Mapping[Any, Any]) -> int | None:
         return None if self._at_once is None else self._at_once - len(pending)
 
 
-def session_workers(cluster: ClusterConfig, run: str) -> Workers:
+def session_workers(cluster: ClusterConfig) -> Workers:
     """Returns the workers of a Ray session; this process if the configuration asks for no more."""
-    return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster, run)
+    return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster)

@@ -6,7 +6,6 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.core.errors import RaylabError, RunError
-from raylab.core.on_ray.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.label.archive.database import PATIENCE_SECONDS
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
@@ -14,7 +13,6 @@ from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, Send
 from raylab.label.protocol.settings import protocol_settings
 from raylab.label.protocol.worker import Chunk, Tally, Worker
-from raylab.llm.client import CallEvent
 from raylab.llm.config import Budget
 from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiterClient, Share
@@ -55,7 +53,6 @@ class Annotator:
         """
         archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
         limits = None if limiter is None else RateLimiterClient(_sender(ray.get_actor(limiter)))
-        self._meters = Meters(run)
         self._refusal: RaylabError | None = None
         try:
             settings = protocol_settings(config, run, choose_codebook(config))
@@ -67,7 +64,6 @@ class Annotator:
                 limits,
                 embedded,
                 share=share,
-                observe=self._observe,
             )
         except RaylabError as error:
             # Raising here would count as a death of the process, so the first chunk returns it.
@@ -77,25 +73,12 @@ class Annotator:
         """Annotates cases concurrently; each is archived when it ends."""
         if self._refusal is not None:
             return Tally(halt=self._refusal)
-        tally = await self._worker.annotate(chunk)
-        self._meters.record(KNOWN, tally.answered)
-        for status, count in tally.statuses.items():
-            self._meters.record(CASES, count, status=status)
-        return tally
+        return await self._worker.annotate(chunk)
 
     async def stop(self) -> None:
         """Sends no further call; those in flight are finished and archived."""
         if self._refusal is None:
             self._worker.stop()
-
-    def _observe(self, event: CallEvent) -> None:
-        labels = {"endpoint": event.endpoint, "model": event.model}
-        self._meters.record(ATTEMPTS, **labels, outcome=event.outcome.value)
-        self._meters.record(SECONDS, event.seconds, **labels)
-        if (reply := event.reply) is not None:
-            self._meters.record(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
-            self._meters.record(TOKENS, reply.completion_tokens, **labels, direction="reply")
-            self._meters.record(COST, reply.cost or 0.0, **labels)
 
 
 def _sender(actor: Any) -> Send:

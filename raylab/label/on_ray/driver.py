@@ -18,7 +18,6 @@ from ray.exceptions import RayActorError
 from raylab.core import live
 from raylab.core.errors import StoppedError
 from raylab.core.log import log_line
-from raylab.core.on_ray.metrics import CASES_IN_FLIGHT, Meters
 from raylab.core.on_ray.session import result_of, session, this_node
 from raylab.label.archive.records import UNCONFIRMED
 from raylab.label.input.cases import Case
@@ -114,7 +113,6 @@ class Pool:
         few = min(cases, left // count) // CHUNKS_AHEAD
         self.chunk = min(max(few, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
-        self._meters = Meters(annotation.run.name)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
@@ -195,7 +193,6 @@ class Pool:
         """Gives the cases to the actor with the fewest chunks."""
         actor = self._free[0]
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
-        self._record_in_flight()
 
     def _collect(self) -> Iterator[Tally]:
         """Waits a moment for a chunk to end, and yields the tallies of those that ended."""
@@ -210,7 +207,6 @@ class Pool:
             except RayActorError as error:
                 self._mark_lost(actor)
                 yield from self._after_loss(work, error)
-        self._record_in_flight()
 
     def _stop(self) -> None:
         """Tells all actors to send no further call; those in flight are finished and archived.
@@ -244,10 +240,6 @@ class Pool:
         else:
             why = f"its process died {losses} times: {error}"
             yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
-
-    def _record_in_flight(self) -> None:
-        cases = sum(len(work.chunk) for _, work in self._pending.values())
-        self._meters.record(CASES_IN_FLIGHT, cases)
 
 
 def _name(actor: int) -> str:
@@ -289,10 +281,7 @@ def _stop_signals() -> Generator[Event]:
 
 
 def end_actors(actors: Sequence[Any]) -> None:
-    """Ends actors; those that have not begun to end after `END_SECONDS` are killed.
-
-    Ray gives a killed process half a second to export its last counts, too little on a busy node.
-    """
+    """Ends actors; those that have not begun to end after `END_SECONDS` are killed."""
     # Ray reports each retry to the user, and an actor that ends does not answer.
     ended = {
         actor.__ray_terminate__.options(max_task_retries=0).remote(): actor for actor in actors

@@ -7,7 +7,7 @@ and a case is archived when it ends. The other side of a client may run anywhere
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -98,7 +98,6 @@ class Worker:
         embedded: EndpointAccess | None = None,
         timing: Timing | None = None,
         share: Share | None = None,
-        observe: Callable[[CallEvent], None] = lambda _: None,
     ) -> None:
         """Opens the connections.
 
@@ -111,13 +110,11 @@ class Worker:
             embedded: Address of the embedded model, if it is used.
             timing: Clocks of the client; None takes the system's.
             share: The share of this worker in the calls in flight; None is all of them.
-            observe: Takes each attempt at a call when it has ended.
 
         Raises:
             ConfigError: A key is not in the environment.
         """
-        self._settings, self._archive = settings, archive
-        self._observe, self._share = observe, share or Share()
+        self._settings, self._archive, self._share = settings, archive, share or Share()
         self._tally = Tally()
         self._journal = CallJournal(archive, run, llm.budget)
         self._rows = GroupedWriter[CaseRow, None](
@@ -177,7 +174,6 @@ class Worker:
 
     def _count(self, event: CallEvent) -> None:
         self._tally.count_attempt(event)
-        self._observe(event)
 
     def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()

@@ -69,7 +69,7 @@ def _compare(compare: Compare, name: str, root: Path, written: int) -> None:
 def _measure(root: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         trees = find_trees(str(root), (), Layout.AUTO)
-        workers = RayWorkers(ClusterConfig().without_gpu, "benchmark")
+        workers = RayWorkers(ClusterConfig().without_gpu)
         measure_trees(trees, QualityConfig(), workers)
 
 

@@ -26,7 +26,6 @@ from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import NonFiniteLossError, RunError, WorkersLostError
 from raylab.core.log import details, json_lines
 from raylab.core.runs.run import Run
-from tests.core.on_ray.scrape import exported
 from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
@@ -134,15 +133,6 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
     assert kept == {f"epoch-{epoch:04d}" for epoch in {metrics.best.epoch, EPOCHS}}
-    last = metrics.last.row()
-    series = {
-        "ray_raylab_training_epoch": EPOCHS,
-        "ray_raylab_training_objective": last["val_dense_grid_objective"],
-        "ray_raylab_training_samples_per_second": last["samples_per_second"],
-        "ray_raylab_training_worker_failures_total": len(failures),
-    }
-    samples = exported("killed", series)
-    assert [samples[name][0][0]["training"] for name in series] == ["killed"] * 4
     assert actors_of("PreemptionWatcher")
     assert run(settings.model_copy(update={"resume": True})) == metrics
     assert "trained already" in capsys.readouterr().out

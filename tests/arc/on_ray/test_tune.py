@@ -16,7 +16,6 @@ from raylab.core.errors import NonFiniteLossError, WorkersLostError
 from raylab.core.runs.run import Run
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
-from tests.core.on_ray.scrape import exported
 
 NAME = "aa_01-encoder_decoder-lr-0.001"
 SCORES = (0.25, 0.5, 0.125, 0.375)
@@ -136,9 +135,12 @@ def test_a_process_that_has_grown_takes_no_further_trial(
     assert [config.name for config in session.trained] == [NAME, NAME.replace("aa_01", "bb_02")]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_ray_exports_the_trials_that_have_ended_and_the_best_score():
+def test_the_progress_tells_the_trials_that_have_ended_and_the_best_score(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def tell(message: str, **fields: Any) -> None:
+        told.append((fields["done"], fields["figures"]))
+
     row = epoch_of(1, dict.fromkeys(MEASURED, 0.5)).row()
 
     def trial(name: str, ended: bool, best: float) -> SimpleNamespace:
@@ -148,9 +150,14 @@ def test_ray_exports_the_trials_that_have_ended_and_the_best_score():
     # Tune calls a trial ended, and keeps its last result, only after these calls.
     now = trial("now", False, 0.25)
     trials = [now, trial("waits", False, 0.0), trial("done", True, 0.5)]
-    progress = tune_module._Progress(TuneConfig.model_validate(SETTINGS), "swept")
+    told: list[tuple[int, str]] = []
+    monkeypatch.setattr(tune_module, "log_progress", tell)
+    progress = tune_module._Progress(TuneConfig.model_validate(SETTINGS))
     progress.on_trial_result(1, trials, now, {**row, "score": 0.75})
     progress.on_trial_complete(2, trials, now)
-    exported("swept", {"ray_raylab_trials_ended": 2, "ray_raylab_trials_best": 0.75})
     progress.on_trial_result(3, trials, now, {**row, "score": 0.125})
-    exported("swept", {"ray_raylab_trials_best": 0.5})
+    assert told == [
+        (1, "best dense grid objective 0.7500  trial now 0.7500"),
+        (2, ""),
+        (1, "best dense grid objective 0.5000  trial now 0.1250"),
+    ]

@@ -14,12 +14,11 @@ from raylab.core.errors import DataError
 from raylab.core.on_ray.workers import RayWorkers
 from raylab.core.workers import WorkersHere
 from tests.benchmark.trees import SCORES, write_scores
-from tests.core.on_ray.scrape import exported
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
-def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_path: Path):
+def test_a_tree_is_measured_as_in_one_process(tmp_path: Path):
     root = write_scores(tmp_path / "scores", SCORES)
     (root / "m1" / "g1" / "broken.json").write_text("{")
     prior = write_scores(tmp_path / "prior", SCORES)
@@ -36,14 +35,8 @@ def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_
     written = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert written["figures"] == here.model_dump(mode="json")["figures"]
 
-    files = "ray_raylab_quality_files_total"
     assert written["files"] == {"read": 17, "skipped": 1}
-    found = exported("measured", {files: 18})
-    skipped = [value for labels, value in found[files] if labels["outcome"] == "skipped"]
-    assert skipped == [1.0]
     # An error of a task is raylab's own.
     write_scores(root, {"m3": {"g1": [0.5]}})
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_trees(
-            find_trees(str(root), [], Layout.AUTO), config, RayWorkers(config.cluster, "q")
-        )
+        measure_trees(find_trees(str(root), [], Layout.AUTO), config, RayWorkers(config.cluster))

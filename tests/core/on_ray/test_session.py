@@ -68,7 +68,7 @@ def test_tasks_run_on_the_nodes_that_have_the_labels():
 
     node = ray.get_runtime_context().get_node_id()
     cluster = ClusterConfig(workers=2, label_selector={"ray.io/node-id": node})
-    assert dict(RayWorkers(cluster, "run").run(double, {"one": (1,)})) == {"one": 2}
+    assert dict(RayWorkers(cluster).run(double, {"one": (1,)})) == {"one": 2}
 
 
 def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():
