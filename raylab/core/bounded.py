@@ -12,7 +12,9 @@ import errno
 import io
 import json
 import math
+import os
 import re
+import stat
 import struct
 import zipfile
 import zlib
@@ -63,6 +65,24 @@ def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
         if size > most:
             raise over(where, "bytes", most)
     return b"".join(chunks)
+
+
+def read_file(path: str | os.PathLike[str], most: int) -> bytes:
+    """Returns the content of a regular file on this machine.
+
+    Raises:
+        DataError: It is absent or no regular file, or has more than `most` bytes.
+    """
+    where = os.fspath(path)
+    try:
+        # To open a pipe waits for its writer, and a device has no end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{where} is no regular file: write its content into one")
+        with open(path, "rb") as file:
+            return read_all(file, where, most)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{where} cannot be read: {reason}") from error
 
 
 def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[tuple[int, bytes]]:

@@ -3,7 +3,6 @@
 This is the only module that knows Hydra and OmegaConf.
 """
 
-import io
 import json
 import logging
 import re
@@ -22,13 +21,11 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 import raylab
-from raylab.core.bounded import read_all
 from raylab.core.config.base import JobConfig, command_of
 from raylab.core.config.schema import ConfigProblem, explain_errors
-from raylab.core.errors import ConfigError, DataError
+from raylab.core.config.yaml import read_yaml_file
+from raylab.core.errors import ConfigError
 
-YAML_BYTES = 1 << 18
-"""Longest file that is read."""
 UNUSABLE = (
     HydraException,
     OmegaConfBaseException,
@@ -145,17 +142,10 @@ def config_groups(kind: type[JobConfig]) -> Groups:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
-        document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
-    except DataError as error:
-        raise ConfigError(str(error)) from error
-    except (OSError, *UNUSABLE) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
-    if not isinstance(document, dict):
+    document = read_yaml_file(path).value
+    if not isinstance(document, dict | None):
         raise ConfigError(f"{path} holds no mapping of keys to values")
-    return cast(dict[str, Any], document)
+    return cast("dict[str, Any]", document or {})
 
 
 def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
@@ -167,7 +157,7 @@ def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
     if ignored := sorted(values.keys() & foreign):
         LOGGER.warning("%s: ignored, they are of other tools: %s", path, ", ".join(ignored))
         values = {key: value for key, value in values.items() if key not in ignored}
-    # Interpolations multiply like aliases, but only when they are resolved.
+    # When they are resolved, interpolations would multiply like aliases.
     if "${" in repr(values):
         raise ConfigError(f"{path}: ${{...}} is not read in a file: write the value itself")
     return values

@@ -26,6 +26,7 @@ from pydantic import (
 )
 from rapidfuzz.distance import Levenshtein
 
+from raylab.core.config.yaml import plain_value, read_yaml
 from raylab.core.errors import DataError, LabelError
 from raylab.label.codebooks.codebook import (
     FORMAT,
@@ -41,14 +42,7 @@ from raylab.label.codebooks.codebook import (
     quote,
 )
 from raylab.label.codebooks.distances import Distance, check_metric, equal_sets
-from raylab.label.config.codebook import (
-    LABEL,
-    NUMBER,
-    PLAIN,
-    CodebookConfig,
-    FieldConfig,
-    read_yaml,
-)
+from raylab.label.config.codebook import LABEL, CodebookConfig, FieldConfig
 from raylab.llm.prompts import Schema
 
 FOLDER = resources.files("raylab.label.codebooks")
@@ -220,7 +214,7 @@ class _Answers:
         with suppress(ValueError, RecursionError):
             return json.loads(whole)
         try:
-            return read_yaml(whole, {})
+            return read_yaml(whole).value
         except DataError as error:
             raise LabelError(f"{error}, found {quote(text)}") from None
 
@@ -239,9 +233,8 @@ class _Answers:
 
 def _in_yaml(value: object) -> str:
     """Returns a value in YAML: a text without quotation marks if it reads as itself."""
-    if isinstance(value, str) and LABEL.fullmatch(value):
-        if not NUMBER.fullmatch(value) and value not in PLAIN:
-            return value
+    if isinstance(value, str) and LABEL.fullmatch(value) and plain_value(value) == value:
+        return value
     return json.dumps(value, ensure_ascii=False)
 
 

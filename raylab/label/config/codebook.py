@@ -8,30 +8,20 @@ from importlib import resources
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from raylab.core.bounded import read_all
 from raylab.core.config.base import Location, RunName, Strict
 from raylab.core.config.schema import explain_errors
-from raylab.core.errors import ConfigError, DataError
+from raylab.core.config.yaml import Path, read_yaml_file
+from raylab.core.errors import ConfigError
 
-LARGEST = 1 << 20
-"""Bytes of a file."""
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 EXAMPLES: Mapping[str, str] = {
     name: str(resources.files("raylab.label.codebooks") / f"examples/{name}.yaml")
     for name in ("sentiment", "topics", "entities")
 }
 """The files of the packaged codebooks, by name."""
-PLAIN = {"true": True, "false": False, "null": None, "~": None, "": None}
-"""The values of plain words. Others, such as `yes` and `no`, are text."""
 MARKUP = re.compile(r"\{[{%#]|</?[A-Za-z!][^<>]*>|<[|\uff5c]|\[/?INST\]|[\0-\x08\x0b-\x1f]")
 """Text that templates, browsers or chat servers would interpret."""
-
-Path = tuple[str | int, ...]
-Lines = dict[Path, int]
-"""The line of each value in a file, by its keys and indices."""
 
 
 class _LabelError(ValueError):
@@ -168,71 +158,22 @@ class CodebookConfig(FieldConfig):
 def read_codebook(location: str) -> dict[str, Any]:
     """Reads the file of a codebook as the values of a `CodebookConfig`.
 
-    Args:
-        location: Its path.
-
     Raises:
         ConfigError: The file cannot be used; the message names the line and the way out.
     """
-    lines: Lines = {}
+    document = read_yaml_file(location)
+    values = document.value
+    if isinstance(values, dict) and isinstance(values.get("cases"), str):
+        values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
     try:
-        with open(location, "rb") as file:
-            text = read_all(file, "the file", LARGEST).decode("utf-8-sig")
-        values = read_yaml(text, lines)
-        if isinstance(values, dict) and isinstance(values.get("cases"), str):
-            values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
         CodebookConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
-        line, problem = _problem(error, lines)
+        line, problem = _problem(error, document.lines)
         raise ConfigError(f"codebook {location}, line {line}: {problem}") from None
-    except (OSError, DataError, UnicodeError) as error:
-        raise ConfigError(f"codebook {location} cannot be read: {str(error)[:300]}") from error
     return values
 
 
-def read_yaml(text: str, lines: Lines) -> Any:
-    """Returns the value of a text in YAML, and notes the lines of all values in it.
-
-    Quoted text and plain words other than true, false and null are text. Keys are text.
-
-    Raises:
-        DataError: The text is no YAML, repeats a key, or has aliases, which may stand for more than
-            memory holds.
-    """
-    try:
-        for event in yaml.parse(text):
-            if isinstance(event, yaml.AliasEvent):
-                raise DataError(f"line {event.start_mark.line + 1}: *{event.anchor}: write it out")
-        return _values(yaml.compose(text), (), lines)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"line {line}: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(str(error).partition("\n")[0]) from error
-
-
-def _values(node: yaml.Node | None, path: Path, lines: Lines) -> Any:
-    if node is None:
-        return None
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        return [_values(item, (*path, place), lines) for place, item in enumerate(node.value)]
-    if isinstance(node, yaml.ScalarNode):
-        if node.style is not None:
-            return node.value
-        is_number = NUMBER.fullmatch(node.value)
-        return json.loads(node.value) if is_number else PLAIN.get(node.value, node.value)
-    values: dict[str, Any] = {}
-    for key, value in node.value:
-        name, line = str(key.value), key.start_mark.line + 1
-        if name in values:
-            raise DataError(f"line {line}: {name[:60]!r} stands twice: remove or rename one")
-        lines[*path, name] = line
-        values[name] = _values(value, (*path, name), lines)
-    return values
-
-
-def _problem(error: ValidationError, lines: Lines) -> tuple[int, str]:
+def _problem(error: ValidationError, lines: Mapping[Path, int]) -> tuple[int, str]:
     """Returns the line of the first problem, and the problem."""
     first = error.errors(include_url=False)[0]
     path: Path = tuple(key for key in first["loc"] if key != "[key]")
