@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUNNING := $(VENV)/running
 TESTING := $(VENV)/testing
 
-.PHONY: venv lock demo test schedules test-fast test-faults test-documents coverage check format pictures clean
+.PHONY: venv lock demo test schedules mutations test-fast test-faults test-documents coverage check format pictures clean
 
 venv: $(RUNNING)
 
@@ -49,6 +49,10 @@ test: $(TESTING)
 # Ten thousand simulated schedules of the archive; `make test` has 300.
 schedules: $(TESTING)
 	$(BIN)/python -m tests.simulation --schedules 10000
+
+# Breaks behaviours one at a time and lists those that no test notices, in minutes.
+mutations: $(TESTING)
+	$(BIN)/python -m tests.mutations
 
 test-fast: $(TESTING)
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
