@@ -38,7 +38,7 @@ ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 """The header of a zip member: its signature and the lengths of its name and extra field."""
-LONGEST_REASON = 200
+MAX_REASON = 200
 """Most characters of a library's error, which may quote the input."""
 
 T = TypeVar("T")
@@ -140,9 +140,9 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
         except msgspec.DecodeError:
             return msgspec.convert(json.loads(content), decoder.type)
     except msgspec.ValidationError as error:
-        raise DataError(f"{place}not {what}: {str(error)[:LONGEST_REASON]}") from error
+        raise DataError(f"{place}not {what}: {str(error)[:MAX_REASON]}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}not JSON: {str(error)[:LONGEST_REASON]}") from error
+        raise DataError(f"{place}not JSON: {str(error)[:MAX_REASON]}") from error
 
 
 def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, str]:
@@ -255,4 +255,4 @@ def _data_errors(where: str) -> Generator[None]:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{where}: broken: {reason[:LONGEST_REASON]}") from error
+        raise DataError(f"{where}: broken: {reason[:MAX_REASON]}") from error

@@ -32,7 +32,7 @@ Config = TypeVar("Config", bound=JobConfig)
 INTERRUPTED = 130
 LOG_JSON = "log=json"
 JOBS = CONFIGS.with_name("jobs")
-WIDTH, LONGEST_DEFAULT = 80, 30
+WIDTH, MAX_DEFAULT = 80, 30
 """Columns of `--help`, and of a default among its main keys."""
 
 
@@ -234,7 +234,7 @@ def _main_lines(
     by_path = {key.path: key for key in keys}
     main = [by_path[path] for path in (*kind.main, "storage", "name", "resume")]
     defaults = [_plain(_value_at(values, key)) for key in main]
-    shown = [text if len(text) <= LONGEST_DEFAULT else "..." for text in defaults]
+    shown = [text if len(text) <= MAX_DEFAULT else "..." for text in defaults]
     settings = [f"  {key.path}={text}" for key, text in zip(main, shown, strict=True)]
     column = max(map(len, settings)) + 2
     for setting, key in zip(settings, main, strict=True):

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import shlex
+import threading
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,11 +36,13 @@ UNUSABLE = (
     RecursionError,
 )
 """Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
-LONGEST_REASON = 1000
+MAX_REASON = 1000
 """Most characters of a library's error that are shown."""
 KEY = re.compile(r"[\w.@/+~-]{1,100}")
 LOGGER = logging.getLogger(__name__)
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
+COMPOSING = threading.Lock()
+"""Held while Hydra composes, which it does in a state of the whole process."""
 Config = TypeVar("Config", bound=JobConfig)
 Groups = dict[str, tuple[str, ...]]
 """The options of config groups."""
@@ -102,7 +105,7 @@ def compose_values(
     chosen = {override.key_or_group for override in choices}
     kept = {key: value for key, value in (sections or {}).items() if key not in chosen}
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        with COMPOSING, initialize_config_dir(str(CONFIGS), version_base="1.3"):
             composed = compose(kind.job, [str(override.input_line) for override in choices])
         plain = cast(dict[str, Any], OmegaConf.to_container(composed))
         composed = OmegaConf.create(plain | kept)
@@ -205,7 +208,7 @@ def _reason(error: Exception, overrides: Sequence[str]) -> str:
     for _, equals, value in (text.partition("=") for text in overrides):
         # The value may be a secret.
         reason = reason.replace(f"{equals}{value}", "=...") if value else reason
-    return reason[:LONGEST_REASON].replace("\n", "\n    ")
+    return reason[:MAX_REASON].replace("\n", "\n    ")
 
 
 def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:

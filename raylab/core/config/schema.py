@@ -15,10 +15,10 @@ from pydantic_core import ErrorDetails
 
 from raylab.core.printable import redact
 
-LONGEST_VALUE = 200
+MAX_VALUE = 200
 """Most characters of a wrong value or key that an error shows."""
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 """Most problems that an error lists: each unknown key is compared with all that there are."""
 
 JsonSchema = dict[str, Any]
@@ -76,11 +76,11 @@ def explain_errors(kind: type[BaseModel], error: ValidationError) -> list[Config
     schema, errors = _Schema(kind), error.errors(include_url=False)
     problems = [
         _problem(schema, detail)
-        for detail in errors[:MOST_PROBLEMS]
+        for detail in errors[:MAX_PROBLEMS]
         # Else the list is too short only because its items have errors of their own.
         if detail["type"] != "too_short" or not detail["input"]
     ]
-    if (more := len(errors) - MOST_PROBLEMS) > 0:
+    if (more := len(errors) - MAX_PROBLEMS) > 0:
         problems.append(ConfigProblem("", f"and {more:,} more"))
     return problems
 
@@ -205,7 +205,7 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
 def _unknown_key(schema: _Schema, place: _Location) -> str:

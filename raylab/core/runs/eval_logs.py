@@ -28,11 +28,11 @@ ATTEMPTS = 8
 LOG_BYTES = 1 << 26
 """Longest JSON log with results after its samples, and longest header of a zip."""
 HEADER = "header.json"
-LEAST_SCORED = 30
+MIN_SCORED = 30
 """Fewest units for the standard error of a share."""
-LEAST_OF_EACH = 5
+MIN_OF_EACH = 5
 """Right and wrong units that a share needs for one."""
-LONGEST_REASON = 200
+MAX_REASON = 200
 SUFFIXES = (".json", ".eval")
 
 
@@ -95,8 +95,8 @@ def read_score(
             log, _ = read_json_header(file, _HEADER)
         return _value(log, metric, scorer)
     except DataError as error:
-        reason = printable(str(error)[: LONGEST_REASON + 1], breaks=False)
-        return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}..."
+        reason = printable(str(error)[: MAX_REASON + 1], breaks=False)
+        return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
 
 
 def is_estimated(share: float, count: int) -> bool:
@@ -104,7 +104,7 @@ def is_estimated(share: float, count: int) -> bool:
 
     It is too short for few units, and near 0 or 1, where the standard error is uncertain.
     """
-    return count >= LEAST_SCORED and count * min(share, 1.0 - share) >= LEAST_OF_EACH
+    return count >= MIN_SCORED and count * min(share, 1.0 - share) >= MIN_OF_EACH
 
 
 class EvalLog(Record):

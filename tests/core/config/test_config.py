@@ -2,6 +2,8 @@
 
 import logging
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,18 @@ def test_overrides_mean_what_hydra_users_know_and_reach_keys_that_no_yaml_names(
     assert load(TrainConfig, "++training.epochs=3").training.epochs == 3
     assert load(TrainConfig, "~model").model == TrainConfig().model
     assert "training.epochs" in refusal(TrainConfig, "~training.epochs")
+
+
+def test_jobs_that_start_at_once_in_threads_of_one_process_are_configured_alike() -> None:
+    together = threading.Barrier(4)
+
+    def compose(lr: float) -> float:
+        together.wait()
+        return load(TrainConfig, "training=minutes", f"training.lr={lr}").training.lr
+
+    rates = [0.001, 0.002, 0.003, 0.004]
+    with ThreadPoolExecutor(len(rates)) as pool:
+        assert list(pool.map(compose, rates)) == rates
 
 
 def test_sections_of_a_file_replace_the_jobs_own(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.core.config.base import JobConfig
 from raylab.core.config.compose import as_yaml, load_config
-from raylab.core.config.schema import MOST_PROBLEMS
+from raylab.core.config.schema import MAX_PROBLEMS
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import AnnotateConfig
 from raylab.together.config import PipelineConfig
@@ -69,7 +69,7 @@ def test_of_many_unknown_keys_few_are_listed(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("".join(f"s{number}: {{a: 1}}\n" for number in range(2000)))
     refused = refusal(TrainConfig, file=file)
-    assert refused.count("unknown key") == MOST_PROBLEMS and "and 1,980 more\n" in refused
+    assert refused.count("unknown key") == MAX_PROBLEMS and "and 1,980 more\n" in refused
 
 
 SECRETS: dict[type[JobConfig], list[str]] = {
