@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import operator
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -110,25 +111,52 @@ class Chat(Protocol):
 
 
 @dataclass(frozen=True)
-class Reservation:
-    """The most that one attempt at a call may take; without a price its cost is None."""
+class Cost:
+    """The cost of attempts at calls, or the most that they may cost.
 
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
+    Attributes:
+        attempts: their number.
+        prompt_tokens: tokens of the requests.
+        completion_tokens: tokens of the replies.
+        money: price of the attempts that have one.
+    """
+
+    attempts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    money: float = 0.0
 
     @property
     def tokens(self) -> int:
-        """Tokens of request and reply."""
+        """Tokens of requests and replies."""
         return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*map(operator.add, vars(self).values(), vars(other).values()))
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        rest = Cost(*map(operator.sub, vars(self).values(), vars(other).values()))
+        # Without attempts, only rounding errors of prices are left.
+        return rest if rest.attempts else Cost()
+
+
+FREE = Cost()
+"""The cost of no attempt."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The exclusive right to send one attempt at the call of a key; its id is unique."""
+    """The exclusive right to send one attempt at a call.
+
+    Attributes:
+        id: unique name.
+        key: key of the request.
+        most: the most that the attempt may cost.
+    """
 
     id: str
-    key: str = ""
+    key: str
+    most: Cost
 
 
 class Journal(Protocol):
@@ -138,10 +166,8 @@ class Journal(Protocol):
         """Returns the reply to an equal request; None if there was none."""
         ...
 
-    async def claim(
-        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
-    ) -> Claim | Reply | None:
-        """Claims a call before it is sent.
+    async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
+        """Claims one attempt at a call before it is sent; it may cost `most`.
 
         Returns:
             The claim; or the reply if the call was answered in the meantime; or None while an

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from raylab.core.errors import CallError, LlmError, StoppedError
-from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
+from raylab.llm.chat import ChatRequest, Claim, Cost, Journal, Reply
 from raylab.llm.config import Service
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
@@ -55,7 +55,7 @@ class _Call:
     role: str
     connection: Connection
     content: bytes
-    most: Reservation
+    most: Cost
     attempts: int = 0
     since: float = 0.0
     """Time from which the deadline counts."""
@@ -175,7 +175,7 @@ class Client:
                 return result
             await connection.pause(self._pause_after(call, result))
 
-    def _encode(self, request: ChatRequest, connection: Connection) -> tuple[bytes, Reservation]:
+    def _encode(self, request: ChatRequest, connection: Connection) -> tuple[bytes, Cost]:
         """Returns the body of a call and the most that it may take."""
         try:
             content = encode_request(request, connection.endpoint.reply_format, connection.lane)
@@ -185,7 +185,7 @@ class Client:
             ) from None
         tokens = most_tokens(content, request.parameters)
         cost = self._prices.most(request.endpoint, request.model, *tokens)
-        return content, Reservation(*tokens, cost)
+        return content, Cost(1, *tokens, cost or 0.0)
 
     async def _attempt(self, call: _Call) -> Reply | Failure | None:
         """Makes one attempt; returns None if the journal grants it only later."""
@@ -208,7 +208,7 @@ class Client:
     async def _claim(self, call: _Call) -> Claim | Reply | None:
         """Returns the right to send an attempt; or the reply; or None if it is granted later."""
         connection, since = call.connection, self._timing.now()
-        claim = await self._journal.claim(call.key, call.request, call.description_hash, call.most)
+        claim = await self._journal.claim(call.key, call.most)
         if isinstance(claim, Reply):
             return replace(claim, cached=True)
         # A process that was suspended asks again: by now others may have the run.

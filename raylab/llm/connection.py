@@ -14,7 +14,7 @@ import httpx2
 from openai import DefaultAioHttpClient
 
 from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError
-from raylab.llm.chat import Reply, Reservation
+from raylab.llm.chat import Cost, Reply
 from raylab.llm.config import Endpoint, Lane
 from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
@@ -202,7 +202,7 @@ class Connection:
         deadline = self.endpoint.limits.deadline
         return deadline if self._reached else min(deadline, UNREACHED_DEADLINE)
 
-    async def send(self, content: bytes, most: Reservation) -> Reply | Failure:
+    async def send(self, content: bytes, most: Cost) -> Reply | Failure:
         """Makes one attempt, which may take `most`; removes API keys from the server's text.
 
         The reply has no key, cost and time yet.
@@ -243,7 +243,7 @@ class Connection:
         self._not_before = max(self._not_before, now + pause)
         return replace(failure, pause=pause)
 
-    async def _post(self, content: bytes, most: Reservation) -> Reply | Failure:
+    async def _post(self, content: bytes, most: Cost) -> Reply | Failure:
         try:
             async with asyncio.timeout(self.timeout):
                 response = await self._transport.post(content)

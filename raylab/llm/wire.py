@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from raylab.llm.chat import ChatRequest, Reply, Reservation
+from raylab.llm.chat import ChatRequest, Cost, Reply
 from raylab.llm.config import Lane, ReplyFormat
 
 LONGEST_PAUSE = 600.0
@@ -172,7 +172,7 @@ def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int
     return math.ceil(len(content) / BYTES_PER_TOKEN), reply
 
 
-def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Failure:
+def read_completion(content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
     """Returns the reply in the body of an answer with HTTP 200, without key, cost and time.
 
     Args:
@@ -200,7 +200,7 @@ def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Fa
     )
 
 
-def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
+def _read_usage(usage: Any, most: Cost) -> Mapping[str, Any]:
     """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number.
 
     A token has at least one byte, and a reply has at most as many tokens as requested, not counting

@@ -235,7 +235,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
         actor_of(driver, "Annotator").kill()
 
     def kill_archive() -> None:
-        actor_of(driver, "ArchiveWriter").kill()
+        actor_of(driver, "RunWriter").kill()
         if store.server is not None:
             store.server.kill()
             store.server.start()

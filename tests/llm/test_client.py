@@ -17,7 +17,7 @@ import pytest
 
 from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, StoppedError
 from raylab.label.config.sections import LlmConfig
-from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
+from raylab.llm.chat import ChatRequest, Claim, Cost, Message, Reply
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.config import ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
@@ -63,14 +63,12 @@ class Notebook:
     async def get(self, key: str, description_hash: str) -> Reply | None:
         return self.replies.get(key)
 
-    async def claim(
-        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
-    ) -> Claim | Reply | None:
+    async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
         if key in self.claimed.values():
             return None
         if key in self.replies:
             return self.replies[key]
-        claim = Claim(str(next(self.numbers)))
+        claim = Claim(str(next(self.numbers)), key, most)
         self.claimed[claim.id] = key
         return claim
 
@@ -343,10 +341,8 @@ async def test_claim_that_came_before_a_long_suspension_is_asked_for_again() -> 
     class Suspended(Notebook):
         asked = 0
 
-        async def claim(
-            self, key: str, request: ChatRequest, description_hash: str, most: Reservation
-        ) -> Claim | Reply | None:
-            claim = await super().claim(key, request, description_hash, most)
+        async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
+            claim = await super().claim(key, most)
             self.asked += 1
             if self.asked == 1:
                 clock.time += 3600

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from raylab.core.errors import RaylabError
-from raylab.llm.chat import Reply, Reservation
+from raylab.llm.chat import Cost, Reply
 from raylab.llm.config import Lane
 from raylab.llm.wire import (
     HIDDEN_TOKENS,
@@ -19,7 +19,7 @@ from raylab.llm.wire import (
 from tests.fuzzing import try_altered
 from tests.llm.scripted_server import Answer, Call, completion, failure
 
-MOST = Reservation(100, 50, None)
+MOST = Cost(1, 100, 50)
 PAUSES: dict[str, float | None] = {"0.5": 0.5, "-2": 0.0, "1e999": None, "tomorrow": None}
 
 

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine
 from raylab.label.archive import database as database_module
 from raylab.label.archive import ledger as ledger_module
 from raylab.label.archive.database import Database, Sqlite
-from raylab.label.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
+from raylab.label.archive.ledger import CallOperation, CallResults, Ledger
 from raylab.label.protocol import calls as calls_module
 from raylab.llm import connection as connection_module
-from raylab.llm.chat import ChatRequest, Reply
+from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.client import Client
 from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
@@ -50,6 +50,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Ledger, "write", _claims_of(Ledger.write)
     yield Client, "complete", _watched(Client.complete)
     yield ledger_module, "_this_process", lambda: PROCESS.get().name
+    archives = SimpleNamespace(open=lambda *_, **__: World.current.open_archive())
+    yield calls_module, "Archive", archives
     tokens = SimpleNamespace(token_hex=lambda _: World.current.draw_token())
     yield calls_module, "secrets", tokens
     yield ledger_module, "secrets", tokens
@@ -101,9 +103,9 @@ def _claims_of(real: Any) -> Callable[..., Any]:
         ledger: Ledger, operations: Sequence[CallOperation], claimant: str = ""
     ) -> CallResults:
         results: CallResults = real(ledger, operations, claimant)
-        claims = [one for one in operations if isinstance(one, ClaimRow)]
+        claims = [one for one in operations if isinstance(one, Claim)]
         refused = results.lost | results.refused.keys()
-        granted = [claim.key for claim in claims if claim.claim not in refused]
+        granted = [claim.key for claim in claims if claim.id not in refused]
         World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
         return results
 

@@ -8,19 +8,12 @@ from unittest.mock import AsyncMock, Mock, patch
 
 from raylab.label.archive import ledger, run
 from raylab.label.archive.database import Database, Sqlite
-from raylab.label.archive.ledger import (
-    AnswerRow,
-    CallOperation,
-    CallResults,
-    EndRow,
-    Ledger,
-    Ownership,
-)
-from raylab.label.archive.records import Cost, RunCost
+from raylab.label.archive.ledger import CallOperation, CallResults, Ending, Ledger, Ownership
+from raylab.label.archive.records import RunCost
 from raylab.label.archive.tables import SENT
-from raylab.label.protocol.calls import CallJournal, call_row
+from raylab.label.protocol.calls import CallJournal
 from raylab.llm import wire
-from raylab.llm.chat import ChatRequest, Claim, Reply
+from raylab.llm.chat import Cost
 from raylab.llm.wire import Failure
 
 Patches = Iterator[Any]
@@ -40,17 +33,10 @@ def calls_are_sent_without_a_claim() -> Patches:
 
 @_plant
 def a_reply_is_used_before_it_is_archived() -> Patches:
-    def put(
-        journal: CallJournal,
-        request: ChatRequest,
-        reply: Reply,
-        description_hash: str,
-        role: str,
-        claim: Claim,
-    ) -> "asyncio.Task[None]":
-        row = call_row(request, reply, description_hash, role)
-        journal._operations.leave(AnswerRow(row, claim.id))
-        return asyncio.create_task(asyncio.sleep(0))
+    real = CallJournal.put
+
+    async def put(*arguments: Any) -> None:
+        real(*arguments).add_done_callback(lambda stored: stored.exception())
 
     yield patch.object(CallJournal, "put", put)
 
@@ -141,8 +127,8 @@ def a_claim_ends_before_its_reply_is_stored() -> Patches:
     real = Ledger.write
 
     def write(one: Ledger, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
-        answers = (row for row in operations if isinstance(row, AnswerRow))
-        ends = [EndRow(row.call.key, row.claim, False) for row in answers]
+        answers = (row for row in operations if isinstance(row, Ending) and row.call is not None)
+        ends = [Ending(row.claim) for row in answers]
         if ends:
             real(one, ends, claimant)
         return real(one, operations, claimant)

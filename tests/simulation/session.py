@@ -14,7 +14,7 @@ from raylab.label.archive.records import CaseRow
 from raylab.label.archive.store import Archive
 from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.input.state import open_cases
-from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter
+from raylab.label.protocol.calls import ArchiveClient, RunWriter
 from raylab.label.protocol.settings import protocol_settings
 from raylab.label.protocol.worker import Chunk, Tally, Worker, chunks_of
 from raylab.llm.config import Budget
@@ -54,11 +54,11 @@ def config_of(
     return AnnotateConfig.model_validate({"llm": llm, "storage": "/nowhere"})
 
 
-class Writer(ArchiveWriter):
+class Writer(RunWriter):
     """The writer of the archive, which tells the world what it has acknowledged."""
 
     def __init__(self, world: World, run: str, owner: str, budget: Budget) -> None:
-        super().__init__(world.open_archive(), run, owner, budget)
+        super().__init__("", run, owner, budget)
         self._world, self._name = world, run
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:

@@ -1,10 +1,10 @@
 """The ledger of a run: its calls that were paid, are in flight, or may have been billed.
 
-A call has one row for all runs of an archive: *sent* while the attempt of a claim is in flight,
-*answered* for ever after. The primary key makes it impossible to send equal calls at once. A run's
-row holds sums: billed by answers, uncertain (may have been billed), and held by the claims in
-flight. A claim is granted only to the owner of the run, within its budget; the run's row is locked
-meanwhile. Only the end of an existing claim changes the sums, so a write may be repeated.
+A call has one row, shared by all runs: *sent* while it is in flight, then *answered* for good. The
+primary key makes it impossible to send equal calls at once. A run's row holds sums: billed by
+answers, uncertain (may have been billed), and held by the claims in flight. A claim is granted only
+to the owner of the run, within its budget; the run's row is locked meanwhile. Only the end of an
+existing claim changes the sums, so a write may be repeated.
 
 The owner of a run holds a lock that the system releases when its process ends, however it ends. Its
 token is in the run's row, and every claim is checked against it.
@@ -16,7 +16,7 @@ import platform
 import secrets
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from raylab.core.errors import ArchiveError, OwnerError
 from raylab.label.archive.database import Database, Release
-from raylab.label.archive.records import CallRow, Cost, RunCost
+from raylab.label.archive.records import CallRow, RunCost
 from raylab.label.archive.tables import (
     ANSWERED,
     CALLS,
@@ -36,11 +36,12 @@ from raylab.label.archive.tables import (
     seal,
     unseal,
 )
+from raylab.llm.chat import FREE, Claim, Cost
 from raylab.llm.config import Budget
 
 ROUNDING = 1 + 1e-9
 """Factor by which sums of floating-point prices may exceed a budget of money."""
-LONGEST_COMMAND = 300
+MAX_COMMAND = 300
 
 LOGGER = logging.getLogger(__name__)
 
@@ -60,43 +61,22 @@ _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
 
 
 @dataclass(frozen=True)
-class ClaimRow:
-    """A claim to send an attempt that costs at most `most`; its name is unique in an archive."""
+class Ending:
+    """The end of a claim.
 
-    key: str
-    claim: str
-    most: Cost
+    Attributes:
+        claim: the claim that ends.
+        call: the answered call; None without an answer. One without tokens may cost all that the
+            claim held.
+        paid: True if an attempt without an answer may be billed: its cost is uncertain.
+    """
 
-
-@dataclass(frozen=True)
-class AnswerRow:
-    """An answered call, which ends its claim; without tokens, it may cost all that was held."""
-
-    call: CallRow
-    claim: str
-
-    @property
-    def key(self) -> str:
-        """Key of the call."""
-        return self.call.key
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of the call."""
-        call = self.call
-        return Cost(1, call.prompt_tokens, call.completion_tokens, call.cost or 0.0)
+    claim: Claim
+    call: CallRow | None = None
+    paid: bool = False
 
 
-@dataclass(frozen=True)
-class EndRow:
-    """The end of a claim without an answer; if it may be `paid`, its cost is uncertain."""
-
-    key: str
-    claim: str
-    paid: bool
-
-
-CallOperation = ClaimRow | AnswerRow | EndRow
+CallOperation = Claim | Ending
 Refusal = CallRow | RunCost | None
 """The reason why a claim was not granted: the call, if it is answered already; the cost of the run,
 if that leaves too little of the budget, whatever the calls in flight cost; None while an equal call
@@ -145,9 +125,10 @@ class Ledger:
             ValueError: A time has no zone.
             ArchiveError: The archive fails.
         """
-        endings = [row for row in operations if not isinstance(row, ClaimRow)]
-        ended = {row.claim for row in endings if isinstance(row, EndRow)}
-        claims = [row for row in operations if isinstance(row, ClaimRow) and row.claim not in ended]
+        endings = [row for row in operations if isinstance(row, Ending)]
+        # A claim may be given up before it is written.
+        ended = {row.claim.id for row in endings if row.call is None}
+        claims = [row for row in operations if isinstance(row, Claim) and row.id not in ended]
         # Writers that insert the same keys in different orders would deadlock.
         claims.sort(key=lambda claim: claim.key)
 
@@ -170,8 +151,8 @@ class Ledger:
     def _change(
         self,
         connection: Connection,
-        endings: Sequence[AnswerRow | EndRow],
-        claims: Sequence[ClaimRow],
+        endings: Sequence[Ending],
+        claims: Sequence[Claim],
         claimant: str,
     ) -> CallResults:
         """Ends claims, makes others if the owner still has the run, and updates the run's cost."""
@@ -180,7 +161,7 @@ class Ledger:
         cost, lost = self._end(connection, before, endings)
         refused: dict[str, Refusal] = {}
         if run.owner != self._owner:
-            lost |= {claim.claim for claim in claims}
+            lost |= {claim.id for claim in claims}
         elif claims:
             cost, refused = self._claim(connection, cost, claims, claimant)
         if cost != before:
@@ -188,60 +169,66 @@ class Ledger:
         return CallResults(refused, frozenset(lost))
 
     def _end(
-        self, connection: Connection, cost: RunCost, endings: Sequence[AnswerRow | EndRow]
+        self, connection: Connection, cost: RunCost, endings: Sequence[Ending]
     ) -> tuple[RunCost, set[str]]:
         """Ends claims; returns the cost after that, and the claims that others ended."""
-        rows = _find_calls(connection, [ending.key for ending in endings])
+        rows = _find_calls(connection, [ending.claim.key for ending in endings])
+        answers: list[dict[str, Any]] = []
+        unanswered: list[dict[str, str]] = []
+        lost: set[str] = set()
         for ending in endings:
-            row = rows.get(ending.key)
-            if row is not None and (row.claim, row.state) == (ending.claim, SENT):
-                cost = _settle(cost, Cost(**row.held), ending)
-        answers = [ending for ending in endings if isinstance(ending, AnswerRow)]
-        if answers:
+            claim, call, row = ending.claim, ending.call, rows.get(ending.claim.key)
             # If the claim is gone, its cost was counted when it ended.
-            stored = [self._row(ANSWERED, row.claim, **seal(row.call)) for row in answers]
-            connection.execute(self._answer, sorted(stored, key=lambda row: row["key"]))
-        ends = [ending for ending in endings if isinstance(ending, EndRow)]
-        if ends:
-            connection.execute(_DROP, [{"of_key": end.key, "of_claim": end.claim} for end in ends])
-        return cost, {row.claim for row in answers if rows.get(row.key, row).claim != row.claim}
+            if row is not None and (row.claim, row.state) == (claim.id, SENT):
+                held = Cost(**row.held)
+                if call is not None and call.cost.tokens:
+                    cost = cost.settle(held, billed=call.cost)
+                else:
+                    is_free = call is None and not ending.paid
+                    cost = cost.settle(held, uncertain=FREE if is_free else held)
+            if call is None:
+                unanswered.append({"of_key": claim.key, "of_claim": claim.id})
+                continue
+            answers.append(self._row(ANSWERED, claim.id, **seal(call)))
+            if row is not None and row.claim != claim.id:
+                lost.add(claim.id)
+        if answers:
+            connection.execute(self._answer, sorted(answers, key=lambda row: row["key"]))
+        if unanswered:
+            connection.execute(_DROP, unanswered)
+        return cost, lost
 
     def _claim(
-        self, connection: Connection, cost: RunCost, claims: Sequence[ClaimRow], claimant: str
+        self, connection: Connection, cost: RunCost, claims: Sequence[Claim], claimant: str
     ) -> tuple[RunCost, dict[str, Refusal]]:
         """Grants the claims that are neither answered nor in flight nor beyond the budget."""
         rows = self._look_up(connection, [claim.key for claim in claims])
         refused: dict[str, Refusal] = {}
-        new: dict[str, ClaimRow] = {}
+        new: dict[str, Claim] = {}
         for claim in claims:
             row = rows.get(claim.key)
             if row is not None and row.state == ANSWERED:
-                refused[claim.claim] = unseal(CallRow, row)
+                refused[claim.id] = unseal(CallRow, row)
             elif row is not None:
-                if row.claim != claim.claim:
-                    refused[claim.claim] = None
+                if row.claim != claim.id:
+                    refused[claim.id] = None
             elif not self._covers(cost.spent + claim.most):
-                refused[claim.claim] = RunCost(cost.billed, cost.uncertain)
+                refused[claim.id] = RunCost(cost.billed, cost.uncertain)
             elif claim.key in new or not self._covers(cost.spent + cost.held + claim.most):
-                refused[claim.claim] = None
+                refused[claim.id] = None
             else:
                 cost = cost.hold(claim.most)
                 new[claim.key] = claim
-        for key in self._insert(connection, new.values(), claimant):
-            cost = cost.settle(new[key].most)
-            refused[new[key].claim] = None
-        return cost, refused
-
-    def _insert(
-        self, connection: Connection, claims: Collection[ClaimRow], claimant: str
-    ) -> set[str]:
-        """Stores claims; returns the keys that other runs have claimed since they looked free."""
-        rows = [
-            self._row(SENT, claim.claim, claimant, key=claim.key, held=vars(claim.most))
-            for claim in claims
+        stored = [
+            self._row(SENT, claim.id, claimant, key=key, held=vars(claim.most))
+            for key, claim in new.items()
         ]
-        stored = connection.scalars(self._claims, rows) if rows else ()
-        return {claim.key for claim in claims}.difference(stored)
+        inserted = connection.scalars(self._claims, stored) if stored else ()
+        # Other runs may have claimed some since they looked free.
+        for key in new.keys() - {*inserted}:
+            cost = cost.settle(new[key].most)
+            refused[new[key].id] = None
+        return cost, refused
 
     def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
         """Returns the rows of calls, after the claims of runs without an owner are ended."""
@@ -332,7 +319,7 @@ class Ownership:
 
 
 def _this_process() -> str:
-    command = shlex.join(sys.argv)[:LONGEST_COMMAND]
+    command = shlex.join(sys.argv)[:MAX_COMMAND]
     return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
@@ -371,10 +358,3 @@ def _set_cost(connection: Connection, run_id: int, cost: RunCost, **more: str | 
 
 def _find_calls(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
     return {row.key: row for row in connection.execute(_ROWS, {"keys": keys})}
-
-
-def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:
-    if isinstance(ending, AnswerRow) and ending.cost.tokens:
-        return cost.settle(held, billed=ending.cost)
-    is_free = isinstance(ending, EndRow) and not ending.paid
-    return cost.settle(held, uncertain=Cost() if is_free else held)

@@ -1,11 +1,12 @@
 """The records of an archive, independent of how a database holds them."""
 
-import operator
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
+
+from raylab.llm.chat import FREE, Cost, Reply
 
 Body = dict[str, Any]
 """The content of a record as JSON values, opaque to the archive."""
@@ -51,38 +52,33 @@ class RunRow:
 
 @dataclass(frozen=True)
 class CallRow:
-    """A completed call to a model, stored before its reply is read; see `raylab.llm.chat.Reply`.
+    """An answered call to a model, stored before its reply is read.
 
     Attributes:
-        key: SHA-256 of the request's content; unique in an archive.
+        reply: the answer, with the key of the call, which is unique in an archive.
         description_hash: SHA-256 of the text the call is about.
         role: purpose of the call.
         endpoint: address of the server; empty for the embedded model.
         model: model as requested.
+        seed: seed of the call; None if none was sent.
         parameters: sampling parameters.
-        lane: in which the call was answered.
         created: time of the reply, UTC.
     """
 
-    key: str
+    reply: Reply
     description_hash: str
     role: str
     endpoint: str
     model: str
-    response_model: str
     seed: int | None
     parameters: Mapping[str, Any]
-    text: str
-    finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
-    cached_prompt_tokens: int
-    reasoning_tokens: int
-    lane: str
-    cost: float | None
-    seconds: float
-    attempts: int
     created: datetime
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of the call as the server reports it."""
+        reply = self.reply
+        return Cost(1, reply.prompt_tokens, reply.completion_tokens, reply.cost or 0.0)
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -218,36 +214,6 @@ class CurrentCase:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The cost of some attempts at calls.
-
-    Attributes:
-        attempts: their number.
-        prompt_tokens: tokens of the requests.
-        completion_tokens: tokens of the replies.
-        money: price of the attempts that have one.
-    """
-
-    attempts: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    money: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of requests and replies."""
-        return self.prompt_tokens + self.completion_tokens
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*map(operator.add, vars(self).values(), vars(other).values()))
-
-    def __sub__(self, other: "Cost") -> "Cost":
-        rest = Cost(*map(operator.sub, vars(self).values(), vars(other).values()))
-        # Without attempts, only rounding errors of prices are left.
-        return rest if rest.attempts else Cost()
-
-
-@dataclass(frozen=True)
 class RunCost:
     """The sums that a run has paid, and that it may have paid.
 
@@ -260,7 +226,7 @@ class RunCost:
 
     billed: Cost
     uncertain: Cost
-    held: Cost = Cost()
+    held: Cost = FREE
 
     @property
     def spent(self) -> Cost:
@@ -271,6 +237,6 @@ class RunCost:
         """Returns the cost after an attempt was claimed."""
         return replace(self, held=self.held + most)
 
-    def settle(self, held: Cost, *, billed: Cost = Cost(), uncertain: Cost = Cost()) -> "RunCost":
+    def settle(self, held: Cost, *, billed: Cost = FREE, uncertain: Cost = FREE) -> "RunCost":
         """Returns the cost after an attempt that held some has ended, and was or may be billed."""
         return RunCost(self.billed + billed, self.uncertain + uncertain, self.held - held)

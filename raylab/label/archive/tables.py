@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import Field, asdict, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
@@ -39,11 +39,12 @@ from raylab.label.archive.records import (
     CallRow,
     CaseHead,
     CaseRow,
-    Cost,
     DecisionRow,
     RunCost,
     RunRow,
 )
+from raylab.llm.chat import FREE, Cost, Reply
+from raylab.llm.config import Lane
 
 AnyRow = Row[*tuple[Any, ...]]
 R = TypeVar("R")
@@ -148,7 +149,11 @@ def digest(text: str) -> str:
 
 def seal(record: object) -> dict[str, Any]:
     """Returns the columns of a record with their checksum."""
-    columns = _columns_of(record, type(record))
+    columns = dict(vars(record))
+    if isinstance(record, CallRow):
+        del columns["reply"]
+        columns |= {name: getattr(record.reply, name) for name in REPLY}
+        columns["lane"] = record.reply.lane.value
     return {**columns, "sha256": _checksum(columns)}
 
 
@@ -158,16 +163,20 @@ def unseal(kind: type[R], row: AnyRow) -> R:
     Raises:
         ForeignContentError: The content of the row does not have its checksum.
     """
-    columns = _columns_of(row, kind)
+    columns = {field.name: getattr(row, field.name) for field in _fields(kind)}
     if _checksum(columns) != row.sha256:
         name = columns.get("case") or columns.get("key")
         raise ForeignContentError(f"{kind.__name__} {name!r} does not have its SHA-256")
+    if kind is CallRow:
+        reply: dict[str, Any] = {name: columns.pop(name) for name in REPLY}
+        reply |= {"lane": Lane(reply["lane"]), "cached": True}
+        columns["reply"] = Reply(**reply)
     return kind(**columns)
 
 
 def run_row(row: AnyRow) -> RunRow:
     """Returns the record of a run."""
-    return RunRow(**_columns_of(row, RunRow))
+    return RunRow(**{field.name: getattr(row, field.name) for field in _fields(RunRow)})
 
 
 def cost_of(run: AnyRow) -> RunCost:
@@ -180,13 +189,17 @@ def lock_number(run: AnyRow) -> int:
     return int(digest(f"{run.name}\n{run.uid}\n{utc_text(run.started)}")[:15], 16)
 
 
+REPLY = tuple(field.name for field in fields(Reply) if field.name != "cached")
+"""The columns of an archived reply, which counts as cached when it is read."""
+
+
 @cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
-def _columns_of(row: object, kind: type[Any]) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _names(kind)}
+def _fields(kind: type[Any]) -> tuple[Field[Any], ...]:
+    """Returns the fields that have columns; a call has those of its reply."""
+    if kind is not CallRow:
+        return fields(kind)
+    every = (*fields(Reply), *fields(CallRow))
+    return tuple(field for field in every if field.name not in ("cached", "reply"))
 
 
 def _checksum(columns: Mapping[str, Any]) -> str:
@@ -207,6 +220,7 @@ def _hashable(name: str, value: Any) -> Any:
 
 _TYPES: dict[Any, Any] = {
     str: AnyText,
+    Lane: AnyText,
     int: BigInteger,
     float: Double,
     datetime: UtcTime,
@@ -218,7 +232,7 @@ METADATA = MetaData()
 
 def _columns(kind: type[Any], *keys: str, nullable: bool = False) -> Iterator[Column[Any]]:
     """Yields a column for each field of a dataclass; `keys` are columns of the primary key."""
-    for field in sorted(fields(kind), key=lambda field: field.name in LARGE):
+    for field in sorted(_fields(kind), key=lambda field: field.name in LARGE):
         optional = NoneType in get_args(field.type)
         kind_of_value: Any = get_args(field.type)[0] if optional else field.type
         column = _TYPES[get_origin(kind_of_value) or kind_of_value]
@@ -244,7 +258,7 @@ RUNS = Table(
     *_columns(RunRow),
     Column("owner", String(32)),
     Column("holder", AnyText, nullable=False, default=""),
-    Column("cost", Json, nullable=False, default=asdict(RunCost(Cost(), Cost()))),
+    Column("cost", Json, nullable=False, default=asdict(RunCost(FREE, FREE))),
     UniqueConstraint("name"),
 )
 CALLS = Table(

@@ -1,4 +1,4 @@
-"""The actors of an annotation: the annotators and the archive's writer."""
+"""The annotators of a run, each in its own process."""
 
 from typing import Any
 
@@ -6,25 +6,13 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.core.errors import RaylabError, RunError
-from raylab.label.archive.database import PATIENCE_SECONDS
-from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, Send
+from raylab.label.protocol.calls import ArchiveClient, Send
 from raylab.label.protocol.settings import protocol_settings
 from raylab.label.protocol.worker import Chunk, Tally, Worker
-from raylab.llm.config import Budget
 from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiterClient, Share
-
-
-class ArchiveWriterActor(ArchiveWriter):
-    """The archive's writer in its own process."""
-
-    def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
-        # A writer that restarts may meet a server that is starting.
-        archive = Archive.open(location, wait=PATIENCE_SECONDS)
-        super().__init__(archive, run, owner, budget)
 
 
 class Annotator:

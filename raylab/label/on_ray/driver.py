@@ -21,8 +21,9 @@ from raylab.core.log import log_line
 from raylab.core.on_ray.session import result_of, session, this_node
 from raylab.label.archive.records import UNCONFIRMED
 from raylab.label.input.cases import Case
-from raylab.label.on_ray.actors import Annotator, ArchiveWriterActor
+from raylab.label.on_ray.actors import Annotator
 from raylab.label.pages.progress import AnnotationProgress
+from raylab.label.protocol.calls import RunWriter
 from raylab.label.protocol.run import AnnotationRun
 from raylab.label.protocol.worker import Chunk, Tally, chunks_of
 from raylab.llm.embedded import embedded_server, uses_embedded
@@ -126,7 +127,7 @@ class Pool:
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _restarting(ArchiveWriterActor, writer).remote(
+        self._writer = _restarting(RunWriter, writer).remote(
             annotation.archive.place, run, annotation.owner, config.llm.budget
         )
         self._others: list[Any] = [self._writer]

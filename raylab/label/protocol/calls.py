@@ -3,38 +3,36 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from raylab.core.errors import BudgetError, OwnerError
-from raylab.label.archive.ledger import AnswerRow, CallOperation, CallResults, ClaimRow, EndRow
-from raylab.label.archive.records import CallRow, CaseRow, Cost, DecisionRow, RunCost
+from raylab.label.archive.database import PATIENCE_SECONDS
+from raylab.label.archive.ledger import CallOperation, CallResults, Ending
+from raylab.label.archive.records import CallRow, CaseRow, DecisionRow, RunCost
 from raylab.label.archive.store import Archive
-from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
-from raylab.llm.config import Budget, Lane
+from raylab.llm.chat import ChatRequest, Claim, Cost, Reply
+from raylab.llm.config import Budget
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 Send = Callable[..., Awaitable[Any]]
-NOT_ARCHIVED = ("cached", "lane", "written_prompt_tokens")
-REPLY = tuple(field.name for field in fields(Reply) if field.name not in NOT_ARCHIVED)
-"""The fields that an archived call shares with its reply."""
 
 
-class ArchiveWriter:
-    """The one writer of the archive of a run, which each worker reaches by an `ArchiveClient`."""
+class RunWriter:
+    """The archive of a run as its workers use it; they reach it by an `ArchiveClient`."""
 
-    def __init__(self, archive: Archive, run: str, owner: str, budget: Budget) -> None:
-        """Writes the cases and calls of `run` within a budget, as the owner of this token.
+    def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
+        """Opens the archive; writes calls of `run` within a budget, as the owner of this token.
 
         Raises:
             ArchiveError: The archive has no such run, or fails.
         """
-        self._archive = archive
-        self._run = archive.run(run)
+        # A server may be starting when this process starts again.
+        self._archive = Archive.open(location, create=False, wait=PATIENCE_SECONDS)
+        self._run = self._archive.run(run)
         self._ledger = self._run.ledger(owner, budget)
 
     def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
@@ -59,7 +57,7 @@ class ArchiveWriter:
 
 
 class ArchiveClient:
-    """A client of the `ArchiveWriter` of a run, wherever that is. Repeated writes are stored once.
+    """A client of the `RunWriter` of a run, wherever that is. Repeated writes are stored once.
 
     Attributes:
         claimant: Name of this client among those of the run.
@@ -71,7 +69,7 @@ class ArchiveClient:
 
     async def ask(
         self,
-        method: Callable[Concatenate[ArchiveWriter, P], R],
+        method: Callable[Concatenate[RunWriter, P], R],
         *arguments: P.args,
         **named: P.kwargs,
     ) -> R:
@@ -134,12 +132,12 @@ class CallJournal:
         """Loads all answered calls about these descriptions; returns their keys, for `drop`."""
         async with self._begun:
             if not self._voided:
-                await self._archive.ask(ArchiveWriter.void_claims, self._archive.claimant)
+                await self._archive.ask(RunWriter.void_claims, self._archive.claimant)
                 self._voided = True
         hashes = sorted(set(description_hashes))
-        rows = await self._archive.ask(ArchiveWriter.calls_of, hashes)
-        self._replies |= {row.key: reply_of(row) for row in rows}
-        return [row.key for row in rows]
+        rows = await self._archive.ask(RunWriter.calls_of, hashes)
+        self._replies |= {row.reply.key: row.reply for row in rows}
+        return [row.reply.key for row in rows]
 
     def drop(self, keys: Iterable[str]) -> None:
         """Drops loaded calls, to bound memory."""
@@ -157,48 +155,54 @@ class CallJournal:
         self._answered += reply is not None
         return reply
 
-    async def claim(
-        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
-    ) -> Claim | Reply | None:
+    async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
         """See `raylab.llm.chat.Journal`."""
-        claim = Claim(f"{self._name}-{next(self._numbers)}", key)
-        held = Cost(1, most.prompt_tokens, most.completion_tokens, most.cost or 0.0)
-        row = ClaimRow(key, claim.id, held)
+        claim = Claim(f"{self._name}-{next(self._numbers)}", key, most)
         try:
-            results = await self._operations.add(row)
+            results = await self._operations.add(claim)
         except asyncio.CancelledError:
-            self._operations.leave(EndRow(key, claim.id, paid=False))
+            self._operations.leave(Ending(claim))
             raise
         self._require(claim, results)
         if claim.id not in results.refused:
             return claim
         reason = results.refused[claim.id]
         if isinstance(reason, RunCost):
-            raise self._overspent(reason, row.most)
+            raise self._overspent(reason, most)
         if reason is None:
             return None
         self._answered += 1
-        return reply_of(reason)
+        return reason.reply
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> Awaitable[None]:
+    ) -> asyncio.Task[None]:
         """See `raylab.llm.chat.Journal`."""
-        row = call_row(request, reply, description_hash, role)
+        call = CallRow(
+            reply,
+            description_hash,
+            role,
+            endpoint=request.base_url,
+            model=request.model,
+            seed=request.seed,
+            parameters=request.parameters,
+            created=datetime.now(UTC),
+        )
         # Queued at once, so that a claim that is asked for later is granted later.
-        written = self._operations.add(AnswerRow(row, claim.id))
-        return asyncio.create_task(self._wait_until_stored(written, claim))
+        written = self._operations.add(Ending(claim, call))
+
+        async def wait_until_stored() -> None:
+            self._require(claim, await written)
+
+        return asyncio.create_task(wait_until_stored())
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
-        await self._operations.add(EndRow(claim.key, claim.id, paid))
+        await self._operations.add(Ending(claim, paid=paid))
 
     async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
         archive = self._archive
-        return await archive.ask(ArchiveWriter.write_calls, operations, archive.claimant)
-
-    async def _wait_until_stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
-        self._require(claim, await written)
+        return await archive.ask(RunWriter.write_calls, operations, archive.claimant)
 
     def _require(self, claim: Claim, results: CallResults) -> None:
         if claim.id in results.lost:
@@ -219,24 +223,3 @@ class CallJournal:
             f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
             "and resume=true to go on: all paid answers are kept"
         )
-
-
-def reply_of(row: CallRow) -> Reply:
-    """Returns the reply to an archived call."""
-    shared = {name: getattr(row, name) for name in REPLY}
-    return Reply(**shared, cached=True, lane=Lane(row.lane))
-
-
-def call_row(request: ChatRequest, reply: Reply, description_hash: str, role: str) -> CallRow:
-    """Returns the archived form of a call that was answered just now."""
-    return CallRow(
-        **{name: getattr(reply, name) for name in REPLY},
-        description_hash=description_hash,
-        role=role,
-        endpoint=request.base_url,
-        model=request.model,
-        seed=request.seed,
-        parameters=request.parameters,
-        lane=reply.lane.value,
-        created=datetime.now(UTC),
-    )

@@ -15,7 +15,7 @@ from raylab.core.errors import CallError, DeadlineError, RaylabError
 from raylab.label.archive.records import CaseRow
 from raylab.label.config.sections import LlmConfig
 from raylab.label.input.cases import Case
-from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, CallJournal, GroupedWriter
+from raylab.label.protocol.calls import ArchiveClient, CallJournal, GroupedWriter, RunWriter
 from raylab.label.protocol.decisions import DecidedCase, confirm_decision
 from raylab.label.protocol.outcome import Outcome, Status
 from raylab.label.protocol.protocol import annotate
@@ -118,7 +118,7 @@ class Worker:
         self._tally = Tally()
         self._journal = CallJournal(archive, run, llm.budget)
         self._rows = GroupedWriter[CaseRow, None](
-            lambda rows: archive.ask(ArchiveWriter.add_cases, rows)
+            lambda rows: archive.ask(RunWriter.add_cases, rows)
         )
         self._client = Client(
             llm, self._journal, limiter, embedded, self._count, timing, self._share
@@ -150,7 +150,7 @@ class Worker:
         try:
             if isinstance(case, DecidedCase):
                 row = await confirm_decision(case, self._client, self._settings)
-                await self._store(self._archive.ask(ArchiveWriter.confirm, case.place, row))
+                await self._store(self._archive.ask(RunWriter.confirm, case.place, row))
                 return Status(row.status)
             outcome = await annotate(case, self._client, self._settings, generation)
             await self._store(self._rows.add(case_row(case, outcome)))

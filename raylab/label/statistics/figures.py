@@ -8,7 +8,7 @@ import numpy as np
 
 from raylab.core.runs.records import Measure, Part
 from raylab.core.stats import Estimate, proportion, share_of
-from raylab.label.archive.records import UNCLEAR, Cost
+from raylab.label.archive.records import UNCLEAR
 from raylab.label.codebooks.codebook import FORMAT, SYNTHESIS
 from raylab.label.protocol.outcome import Annotator, HumanDecision, Status, Verdict
 from raylab.label.statistics.frame import (
@@ -21,6 +21,7 @@ from raylab.label.statistics.frame import (
     tally,
     view,
 )
+from raylab.llm.chat import Cost
 
 EXAMPLES = 200
 """Longest example of a reason, in characters."""

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from raylab.core.runs.records import Record
 from raylab.core.stats import Estimate, proportion
-from raylab.label.archive.records import Cost
 from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import Annotator, HumanDecision
 from raylab.label.statistics.accuracy import (
@@ -48,6 +47,7 @@ from raylab.label.statistics.figures import (
 from raylab.label.statistics.frame import Tables, rank
 from raylab.label.statistics.people import PeopleReport, SubstituteReport
 from raylab.label.statistics.scores import ScoreTreeReport
+from raylab.llm.chat import Cost
 from raylab.llm.embedded import SMOKE_NOTICE
 
 

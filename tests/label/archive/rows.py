@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from raylab.label.archive.ledger import AnswerRow
+from raylab.label.archive.ledger import Ending
 from raylab.label.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.label.archive.store import Archive
-from raylab.llm.config import Budget
+from raylab.llm.chat import Claim, Cost, Reply
+from raylab.llm.config import Budget, Lane
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -26,32 +27,40 @@ def canonical(value: object) -> str:
 
 def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
     values: dict[str, Any] = {
-        "key": sha256(key),
         "description_hash": sha256(about),
         "role": "classify-a",
         "endpoint": "https://host/v1",
         "model": "m",
-        "response_model": "m-2026",
         "seed": 7,
         "parameters": {"temperature": 0.5, "stop": ["\n"], "extra": {"b": 1, "a": None}},
+        "created": NOON,
+    }
+    reply: dict[str, Any] = {
+        "key": sha256(key),
+        "response_model": "m-2026",
         "text": "OPT=Lrn",
         "finish_reason": "stop",
         "prompt_tokens": 11,
         "completion_tokens": 5,
         "cached_prompt_tokens": 4,
+        "written_prompt_tokens": 2,
         "reasoning_tokens": 3,
-        "lane": "standard",
+        "lane": Lane.FLEX,
         "cost": 0.25,
         "seconds": 1.5,
         "attempts": 2,
-        "created": NOON,
+        "cached": True,
     }
-    return CallRow(**{**values, **changes})
+    for name, value in changes.items():
+        (reply if name in reply else values)[name] = value
+    return CallRow(Reply(**reply), **values)
 
 
 def add_calls(archive: Archive, rows: Sequence[CallRow], run: str = "r") -> None:
     """Stores answered calls; those that are there stay unchanged."""
-    archive.run(run).ledger("", Budget()).write([AnswerRow(row, "") for row in rows])
+    archive.run(run).ledger("", Budget()).write(
+        [Ending(Claim("", row.reply.key, Cost()), row) for row in rows]
+    )
 
 
 def case_row(
@@ -75,7 +84,7 @@ def decision_row(case: str, code: str | None = "OPT=Evo", **changes: Any) -> Dec
 
 def find_call(archive: Archive, key: str, about: str = "a system") -> CallRow | None:
     """The answered call of a key about a description."""
-    return next((row for row in archive.calls_of([sha256(about)]) if row.key == key), None)
+    return next((row for row in archive.calls_of([sha256(about)]) if row.reply.key == key), None)
 
 
 def cases_of(archive: Archive, run: str = "r") -> list[CaseRow]:

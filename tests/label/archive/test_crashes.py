@@ -54,7 +54,7 @@ def assert_whole(location: str, expected: set[str], at_least: bool = False) -> N
         assert expected <= names if at_least else expected == names
         assert [case.sequence for case in cases] == list(range(1, len(cases) + 1))
         keys = {sha256(case) for case in expected if not case.startswith("shared")}
-        assert keys <= {call.key for call in archive.calls_of([sha256("a system")])}
+        assert keys <= {call.reply.key for call in archive.calls_of([sha256("a system")])}
 
 
 def written_by(name: str, batches: int) -> set[str]:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from raylab.core.errors import OwnerError
-from raylab.label.archive.ledger import AnswerRow, CallOperation, CallResults, ClaimRow, EndRow
-from raylab.label.archive.records import Cost, RunCost
+from raylab.label.archive.ledger import CallOperation, CallResults, Ending
+from raylab.label.archive.records import RunCost
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
+from raylab.llm.chat import Claim, Cost
 from raylab.llm.config import Budget
 from tests.label.archive.rows import call_row, find_call, sha256
 
@@ -25,25 +26,24 @@ BUDGET = Budget()
 NOTHING = RunCost(Cost(), Cost())
 CLAIMANT = """
 import sys
-from raylab.label.archive.ledger import ClaimRow
-from raylab.label.archive.records import Cost
 from raylab.label.archive.store import Archive
+from raylab.llm.chat import Claim, Cost
 from raylab.llm.config import Budget
 location, run, key = sys.argv[1:]
 with Archive.open(location) as archive, archive.run(run).own() as owner:
     ledger = archive.run(run).ledger(owner.token, Budget())
-    assert ledger.write([ClaimRow(key, "of the dead", Cost(1, 60, 40, 0.5))]).refused == {}
+    assert ledger.write([Claim("of the dead", key, Cost(1, 60, 40, 0.5))]).refused == {}
     print("claimed", flush=True)
     sys.stdin.readline()
 """
 
 
-def claim(name: str, key: str = KEY) -> ClaimRow:
-    return ClaimRow(key, name, MOST)
+def claim(name: str, key: str = KEY) -> Claim:
+    return Claim(name, key, MOST)
 
 
-def answer(name: str, key: str = "k", **changes: object) -> AnswerRow:
-    return AnswerRow(call_row(key, **changes), name)
+def answer(name: str, key: str = "k", **changes: object) -> Ending:
+    return Ending(claim(name, sha256(key)), call_row(key, **changes))
 
 
 class Owner:
@@ -107,8 +107,8 @@ def test_every_end_of_a_claim_is_counted_once_though_it_is_repeated(owner: Owner
         answer("unpriced", "unpriced", cost=None),
         # Without tokens it may cost what was held.
         answer("silent", "silent", prompt_tokens=0, completion_tokens=0, cost=0.0),
-        EndRow(keys["paid"], "paid", paid=True),
-        EndRow(keys["free"], "free", paid=False),
+        Ending(claim("paid", keys["paid"]), paid=True),
+        Ending(claim("free", keys["free"])),
     )
     for rows in ([claim(name, keys[name]) for name in names], endings):
         assert owner.write(*rows) == owner.write(*rows) == CallResults({})
@@ -123,7 +123,7 @@ def test_a_budget_covers_the_calls_that_ended_and_those_in_flight(own: Own, budg
     results = owner.write(*(claim(str(n), key) for n, key in enumerate(keys)))
     assert results.refused == {"2": None}
     for number, refusal in enumerate([None, RunCost(Cost(), Cost(2, 120, 80, 1.0))]):
-        owner.write(EndRow(keys[number], str(number), paid=True))
+        owner.write(Ending(claim(str(number), keys[number]), paid=True))
         assert owner.write(claim("3", keys[2])).refused == {"3": refusal}
 
 
@@ -150,7 +150,7 @@ def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
     assert find_call(archive, OTHER_KEY) is not None and find_call(archive, KEY) is None
     assert again.write(answer("3", text="mine")).lost == frozenset()
     kept = find_call(archive, KEY)
-    assert kept is not None and kept.text == "mine"
+    assert kept is not None and kept.reply.text == "mine"
     assert again.cost == RunCost(Cost(1, 11, 5, 0.25), Cost(2, 120, 80, 1.0))
 
 

@@ -73,7 +73,9 @@ def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     add_calls(archive, [call_row("k1", "x", text="another reply"), call_row("k4", "z")])
     add_calls(archive, [])
     of_x = archive.calls_of([sha256("x"), sha256("x"), sha256("nothing")])
-    assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
+    assert sorted(of_x, key=lambda row: row.reply.key) == sorted(
+        rows[:2], key=lambda row: row.reply.key
+    )
     assert {str(row.created.tzinfo) for row in of_x} == {"UTC"}
     assert archive.calls_of([sha256("y")]) == [rows[2]]
     with pytest.raises(ValueError, match="no time zone"):
@@ -135,8 +137,8 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     texts = [*STRANGE, PAIR]
     calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(texts)]
     add_calls(archive, calls)
-    by_key = {call.key: call for call in archive.calls_of([sha256("a system")])}
-    assert [by_key[call.key] for call in calls] == calls
+    by_key = {call.reply.key: call for call in archive.calls_of([sha256("a system")])}
+    assert [by_key[call.reply.key] for call in calls] == calls
     for odd in texts:
         run.reviews().add(decision_row(odd, reviewer=odd))
     assert [decision.reviewer for decision in run.decisions()] == texts

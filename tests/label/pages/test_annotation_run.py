@@ -18,8 +18,8 @@ from raylab.benchmark.pages.diagnosis import DIAGNOSIS_PAGE
 from raylab.core.config.compose import load_config
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import identity_of
-from raylab.label.archive.ledger import ClaimRow, EndRow
-from raylab.label.archive.records import AUDIT, CaseRow, Cost, DecisionRow
+from raylab.label.archive.ledger import Ending
+from raylab.label.archive.records import AUDIT, CaseRow, DecisionRow
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
@@ -31,6 +31,7 @@ from raylab.label.protocol.outcome import Outcome, Status
 from raylab.label.protocol.run import AnnotationRun
 from raylab.label.statistics.drift import Drift
 from raylab.label.statistics.report import AnnotationReport
+from raylab.llm.chat import Claim, Cost
 from raylab.llm.config import Budget
 from raylab.together import frames
 from tests.core.page.pages import Page
@@ -328,8 +329,9 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
     archived = storage.archive.run("run")
     with archived.own() as ownership:
         ledger = archived.ledger(ownership.token, Budget())
-        ledger.write([ClaimRow("k", "1", Cost(1, 60, 40, 0.5))])
-        ledger.write([EndRow("k", "1", paid=True)])
+        claim = Claim("1", "k", Cost(1, 60, 40, 0.5))
+        ledger.write([claim])
+        ledger.write([Ending(claim, paid=True)])
     found, page = storage.conclude(run)
     assert found.usage.uncertain == Cost(1, 60, 40, 0.5)
     assert "1 lost answer may be billed as well, at 0.5 at most." in page.text

@@ -4,11 +4,11 @@ from typing import Any
 
 from raylab.label.archive.store import Archive
 from raylab.label.config.sections import LlmConfig
-from raylab.label.protocol.calls import ArchiveClient, ArchiveWriter, CallJournal
+from raylab.label.protocol.calls import ArchiveClient, CallJournal, RunWriter
 from raylab.llm.client import Client
 
 
-def local_archive(writer: ArchiveWriter, claimant: str = "") -> ArchiveClient:
+def local_archive(writer: RunWriter, claimant: str = "") -> ArchiveClient:
     """Returns a client of a writer in the same process."""
 
     async def send(method: str, *arguments: object) -> Any:
@@ -19,5 +19,5 @@ def local_archive(writer: ArchiveWriter, claimant: str = "") -> ArchiveClient:
 
 def client_of_run(llm: LlmConfig, archive: Archive, run: str, owner: str) -> Client:
     """Returns a client of this process alone."""
-    writer = local_archive(ArchiveWriter(archive, run, owner, llm.budget))
+    writer = local_archive(RunWriter(archive.place, run, owner, llm.budget))
     return Client(llm, CallJournal(writer, run, llm.budget))

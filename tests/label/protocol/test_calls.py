@@ -9,18 +9,18 @@ import pytest
 
 from raylab.core.errors import BudgetError, OwnerError
 from raylab.label.archive.ledger import Ownership
-from raylab.label.archive.records import Cost, RunCost
+from raylab.label.archive.records import RunCost
 from raylab.label.archive.store import Archive
 from raylab.label.config.sections import LlmConfig
-from raylab.label.protocol.calls import ArchiveWriter, CallJournal
-from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
+from raylab.label.protocol.calls import CallJournal, RunWriter
+from raylab.llm.chat import ChatRequest, Claim, Cost, Message, Reply
 from raylab.llm.config import Budget, ChatModel, Endpoint, Lane
 from tests.label.archive.rows import execute
 from tests.label.protocol.chats import replied
 from tests.label.protocol.local import client_of_run, local_archive
 from tests.llm.scripted_server import ScriptedServer, completion
 
-MOST = Reservation(60, 40, 0.5)
+MOST = Cost(1, 60, 40, 0.5)
 REQUEST = ChatRequest("main", "http://host/v1", "m", (Message("user", "a system"),), seed=3)
 ANSWER = replied(
     "OPT=Lrn", key=REQUEST.key, cached_prompt_tokens=7, reasoning_tokens=6, lane=Lane.FLEX
@@ -48,7 +48,7 @@ class World:
     def journal(self, budget: Budget | None = None) -> CallJournal:
         """The journal of a new owner of the first run."""
         budget = budget or Budget()
-        writer = ArchiveWriter(self.archive, "first", self.own(), budget)
+        writer = RunWriter(self.archive.place, "first", self.own(), budget)
         return CallJournal(local_archive(writer), "first", budget)
 
     def cost(self, run: str = "first") -> RunCost:
@@ -63,7 +63,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def claimed(journal: CallJournal, request: ChatRequest = REQUEST) -> Claim | Reply | None:
-    return asyncio.run(journal.claim(request.key, request, "hash", MOST))
+    return asyncio.run(journal.claim(request.key, MOST))
 
 
 def stored(journal: CallJournal, claim: Claim | Reply | None) -> None:
@@ -90,7 +90,7 @@ def test_an_answer_is_known_to_the_claim_of_an_equal_call(world: World) -> None:
     assert asyncio.run(look_up()) == [None, known, None]
     assert (journal.take_count(), journal.take_count()) == (2, 0)
     (row,) = world.archive.calls_of(["hash"])
-    assert (row.key, row.role, row.seed, row.lane) == (REQUEST.key, "classify-a", 3, "flex")
+    assert (row.reply, row.role, row.seed) == (known, "classify-a", 3)
 
 
 def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
@@ -101,18 +101,18 @@ def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
         claimed(journal, replace(REQUEST, seed=4))
     # Nobody else sends the call, so its answer is kept.
     stored(journal, claim)
-    assert [row.key for row in world.archive.calls_of(["hash"])] == [REQUEST.key]
+    assert [row.reply.key for row in world.archive.calls_of(["hash"])] == [REQUEST.key]
 
 
 def test_a_claim_that_is_given_up_leaves_its_call_to_others(world: World) -> None:
     journal = world.journal()
 
     async def claim_twice() -> Claim | Reply | None:
-        given_up = asyncio.create_task(journal.claim(REQUEST.key, REQUEST, "hash", MOST))
+        given_up = asyncio.create_task(journal.claim(REQUEST.key, MOST))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait([given_up])
-        return await journal.claim(REQUEST.key, REQUEST, "hash", MOST)
+        return await journal.claim(REQUEST.key, MOST)
 
     assert isinstance(asyncio.run(claim_twice()), Claim)
     assert world.cost() == RunCost(Cost(), Cost(1, 60, 40, 0.5))

@@ -12,7 +12,7 @@ from raylab.label.archive.store import Archive
 from raylab.label.input.cases import Case
 from raylab.label.input.state import open_cases
 from raylab.label.pages.progress import AnnotationProgress, describe
-from raylab.label.protocol.calls import ArchiveWriter, GroupedWriter
+from raylab.label.protocol.calls import GroupedWriter, RunWriter
 from raylab.label.protocol.decisions import DecidedCase, decision_row
 from raylab.label.protocol.outcome import Outcome
 from raylab.label.protocol.settings import Settings, protocol_settings
@@ -24,7 +24,7 @@ from tests.label.protocol.outcomes import CODEBOOK, decision, outcome
 from tests.label.review.office import annotation
 
 
-class MemoryWriter(ArchiveWriter):
+class MemoryWriter(RunWriter):
     """The writer of an archive that is a list."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class MemoryWriter(ArchiveWriter):
         self.confirmed.append((sequence, row))
 
 
-def tally_of(archive: ArchiveWriter, storage: Path, *cases: Case) -> Tally:
+def tally_of(archive: RunWriter, storage: Path, *cases: Case) -> Tally:
     """What a worker counts over these cases."""
     config = annotation(storage, "http://127.0.0.1:9/v1")
     settings = protocol_settings(config, "run", CODEBOOK)
