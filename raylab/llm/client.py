@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,32 +17,13 @@ from raylab.llm.wire import FINAL, AttemptOutcome, Failure, encode_request, most
 
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
-LONGEST_BACKOFF = 60.0
+MAX_BACKOFF = 60.0
 LOOK_SECONDS = 1.0
-"""Longest pause in seconds before the journal is asked again about a call in flight elsewhere."""
+"""Longest pause in seconds before a claim that was not granted is asked for again."""
 SUSPENDED_SECONDS = 30.0
 """Age of a claim from which it is requested again."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
-
-
-@dataclass(frozen=True)
-class CallEvent:
-    """An ended attempt at a call.
-
-    Attributes:
-        endpoint: name of the endpoint in the configuration.
-        model: model as requested.
-        outcome: result of the attempt.
-        seconds: time from sending to the end of the answer.
-        reply: the answer; None without one.
-    """
-
-    endpoint: str
-    model: str
-    outcome: AttemptOutcome
-    seconds: float
-    reply: Reply | None = None
 
 
 @dataclass
@@ -74,13 +55,13 @@ class Client:
     HTTP 408, 409, 425, 429 or 5xx, and HTTP 200 without a completion.
 
     Args:
-        llm: Endpoints and prices. The limiter enforces the limits a minute, the journal the
+        llm: Endpoints and prices. The limiter enforces the per-minute limits, the journal the
             budget.
         journal: Log of answered calls.
         limiter: Client of the limiter that all processes share, asked about the endpoints in
             `limited_endpoints(llm)` alone; None if there are none.
         embedded: The served embedded model; needed by an endpoint without base_url.
-        on_call: Called after every attempt.
+        on_attempt: Called with the result of every attempt.
         timing: Clocks.
         share: The share of this client in the calls in flight.
 
@@ -94,38 +75,33 @@ class Client:
         journal: Journal,
         limiter: RateLimiterClient | None = None,
         embedded: EndpointAccess | None = None,
-        on_call: Callable[[CallEvent], None] | None = None,
+        on_attempt: Callable[[Reply | Failure], None] = lambda result: None,
         timing: Timing | None = None,
         share: Share | None = None,
     ) -> None:
         for name in LOUD_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._timing = timing or Timing()
-        self._connections = self._connect(llm, limiter, embedded, share or Share())
-        self._journal = journal
-        self._prices = Prices(llm)
-        self._on_call = on_call
-        self._ending: set[asyncio.Task[None]] = set()
-
-    def _connect(
-        self,
-        llm: Service,
-        limiter: RateLimiterClient | None,
-        embedded: EndpointAccess | None,
-        share: Share,
-    ) -> dict[str, Connection]:
-        """Returns a connection to the endpoint of each role, by name."""
-        used = llm.used_endpoints
+        used, limited = llm.used_endpoints, limited_endpoints(llm)
         accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
         redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
-        limiters = dict.fromkeys(limited_endpoints(llm), limiter)
-        shared = redact, llm.lane, share
-        return {
+        self._connections = {
             name: Connection(
-                name, endpoint, accesses[name], *shared, limiters.get(name), self._timing
+                name,
+                endpoint,
+                accesses[name],
+                redact,
+                llm.lane,
+                share or Share(),
+                limiter if name in limited else None,
+                self._timing,
             )
             for name, endpoint in used.items()
         }
+        self._journal = journal
+        self._prices = Prices(llm)
+        self._on_attempt = on_attempt
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +138,15 @@ class Client:
         if archived is not None:
             return replace(archived, cached=True)
         connection = self._connections[request.endpoint]
-        content, most = self._encode(request, connection)
+        try:
+            content = encode_request(request, connection.endpoint.reply_format, connection.lane)
+        except UnicodeEncodeError:
+            raise CallError(
+                "a message holds half of a surrogate pair, which is not valid: correct the case"
+            ) from None
+        tokens = most_tokens(content, request.parameters)
+        money = self._prices.most(request.endpoint, request.model, *tokens) or 0.0
+        most = Cost(1, *tokens, money)
         call = _Call(request, key, description_hash, role, connection, content, most)
         while True:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
@@ -175,29 +159,27 @@ class Client:
                 return result
             await connection.pause(self._pause_after(call, result))
 
-    def _encode(self, request: ChatRequest, connection: Connection) -> tuple[bytes, Cost]:
-        """Returns the body of a call and the most that it may take."""
-        try:
-            content = encode_request(request, connection.endpoint.reply_format, connection.lane)
-        except UnicodeEncodeError:
-            raise CallError(
-                "a message holds half of a surrogate pair, which is not valid: correct the case"
-            ) from None
-        tokens = most_tokens(content, request.parameters)
-        cost = self._prices.most(request.endpoint, request.model, *tokens)
-        return content, Cost(1, *tokens, cost or 0.0)
-
     async def _attempt(self, call: _Call) -> Reply | Failure | None:
-        """Makes one attempt; returns None if the journal grants it only later."""
-        await call.connection.admit(call.most.tokens)
-        claim = None
+        """Makes one attempt, or returns None if the journal grants no claim now: ask again later.
+
+        Another worker holds the call then, or calls in flight hold the rest of the budget.
+        """
+        connection, most = call.connection, call.most
+        await connection.admit(most.tokens)
+        asked, claim = self._timing.now(), None
         try:
-            claim = await self._claim(call)
+            claim = await self._journal.claim(call.key, most)
+            # A process that was suspended asks again: by now others may have the run.
+            is_late = connection.has_ended or self._timing.now() - asked > SUSPENDED_SECONDS
+            if isinstance(claim, Claim) and is_late:
+                late, claim = claim, None
+                await self._journal.end(late, paid=False)
+                connection.check()
         finally:
             if not isinstance(claim, Claim):
-                await call.connection.settle(call.most.tokens, calls=1)
+                await connection.settle(most.tokens, calls=1)
         if not isinstance(claim, Claim):
-            return claim
+            return claim and replace(claim, cached=True)
         try:
             return await self._send(call, claim)
         except asyncio.CancelledError:
@@ -205,21 +187,8 @@ class Client:
             self._finish(self._journal.end(claim, paid=True))
             raise
 
-    async def _claim(self, call: _Call) -> Claim | Reply | None:
-        """Returns the right to send an attempt; or the reply; or None if it is granted later."""
-        connection, since = call.connection, self._timing.now()
-        claim = await self._journal.claim(call.key, call.most)
-        if isinstance(claim, Reply):
-            return replace(claim, cached=True)
-        # A process that was suspended asks again: by now others may have the run.
-        late = connection.has_ended or self._timing.now() - since > SUSPENDED_SECONDS
-        if claim is None or not late:
-            return claim
-        await self._journal.end(claim, paid=False)
-        connection.check()
-        return None
-
     async def _send(self, call: _Call, claim: Claim) -> Reply | Failure:
+        """Sends a call once, and ends its claim."""
         started = self._timing.clock()
         result = await call.connection.send(call.content, call.most)
         call.seconds = self._timing.clock() - started
@@ -227,35 +196,36 @@ class Client:
         if call.attempts == 1:
             call.since = started
         if isinstance(result, Failure):
-            self._tell(call, result.outcome)
+            self._on_attempt(result)
             await self._journal.end(claim, paid=result.may_be_billed)
             return result
-        reply = self._complete(call, result)
-        self._tell(call, AttemptOutcome.OK, reply)
-        stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
-        call.stored = self._finish(self._keep(stored))
-        if tokens := reply.prompt_tokens + reply.completion_tokens:
-            await call.connection.settle(call.most.tokens - tokens)
-        return reply
-
-    def _tell(self, call: _Call, outcome: AttemptOutcome, reply: Reply | None = None) -> None:
-        if self._on_call is not None:
-            endpoint, model = call.request.endpoint, call.request.model
-            self._on_call(CallEvent(endpoint, model, outcome, call.seconds, reply))
-
-    def _complete(self, call: _Call, reply: Reply) -> Reply:
-        """Returns a reply with its key, cost and time."""
         cost = self._prices.cost(
             call.request.endpoint,
             call.request.model,
-            reply.lane,
-            reply.prompt_tokens,
-            reply.completion_tokens,
-            reply.cached_prompt_tokens,
-            reply.written_prompt_tokens,
+            result.lane,
+            result.prompt_tokens,
+            result.completion_tokens,
+            result.cached_prompt_tokens,
+            result.written_prompt_tokens,
         )
         key, seconds, attempts = call.key, call.seconds, call.attempts
-        return replace(reply, key=key, cost=cost, seconds=seconds, attempts=attempts)
+        reply = replace(result, key=key, cost=cost, seconds=seconds, attempts=attempts)
+        self._on_attempt(reply)
+        stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
+
+        async def wait_until_stored() -> None:
+            try:
+                await stored
+            except Exception as error:
+                # The answers to further calls would be lost too.
+                what = "an answer could not be archived, so no further call is sent"
+                self._end(LlmError(f"{what}: {error}"))
+                raise
+
+        call.stored = self._finish(wait_until_stored())
+        if tokens := reply.prompt_tokens + reply.completion_tokens:
+            await call.connection.settle(call.most.tokens - tokens)
+        return reply
 
     def _pause_after(self, call: _Call, failure: Failure | None) -> float:
         """Returns the pause before another attempt.
@@ -265,7 +235,7 @@ class Client:
         """
         if failure is None:
             return LOOK_SECONDS * self._timing.draw()
-        longest = min(FIRST_PAUSE * 2 ** min(call.attempts - 1, 30), LONGEST_BACKOFF)
+        longest = min(FIRST_PAUSE * 2 ** min(call.attempts - 1, 30), MAX_BACKOFF)
         pause = (failure.pause or 0.0) + longest * self._timing.draw()
         if failure.outcome is AttemptOutcome.QUEUE_FULL:
             call.since += call.seconds + pause
@@ -273,15 +243,6 @@ class Client:
         if is_late or failure.outcome in FINAL:
             raise call.connection.count_failure(failure, call.request.model, call.attempts)
         return pause
-
-    async def _keep(self, stored: Awaitable[object]) -> None:
-        """Waits until a reply is stored; if that fails, stops all calls: they would be lost too."""
-        try:
-            await stored
-        except Exception as error:
-            what = "an answer could not be archived, so no further call is sent"
-            self._end(LlmError(f"{what}: {error}"))
-            raise
 
     def _finish(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts work that is finished even if the call is cancelled."""

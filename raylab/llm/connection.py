@@ -33,10 +33,10 @@ CONNECT_TIMEOUT = 15.0
 ends without a connection was not sent, and costs nothing."""
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
-LARGEST_ANSWER = 1 << 22
+MAX_ANSWER = 1 << 22
 """Most bytes of a decompressed answer: the 200,000 characters of a reply that are read take up to
 2.4 MB in JSON, and some servers repeat the model's thoughts beside them."""
-LARGEST_ERROR = 1 << 16
+MAX_ERROR = 1 << 16
 """Most bytes read of an error."""
 
 UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -100,22 +100,17 @@ class Transport:
             "POST", self._url, headers=self._headers, content=content, extensions=self._extensions
         )
         response = await self._http.send(request, stream=True)
+        body = bytearray()
         try:
-            most = LARGEST_ANSWER + 1 if response.is_success else LARGEST_ERROR
-            body = await _read(response, most)
+            most = MAX_ANSWER + 1 if response.is_success else MAX_ERROR
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for piece in pieces:
+                    body += piece
+                    if len(body) >= most:
+                        break
         finally:
             await response.aclose()
-        return response.status_code, response.headers, body
-
-
-async def _read(response: httpx2.Response, most: int) -> bytes:
-    content = bytearray()
-    async with aclosing(response.aiter_bytes()) as pieces:
-        async for piece in pieces:
-            content += piece
-            if len(content) >= most:
-                break
-    return bytes(content[:most])
+        return response.status_code, response.headers, bytes(body[:most])
 
 
 @dataclass(eq=False, repr=False)
@@ -136,7 +131,7 @@ class Connection:
         self.timeout = limits.timeout or TIMEOUTS[self.lane]
         """Seconds for one attempt."""
         self.slots = Slots(limits, self.share)
-        """Held while an attempt waits for the limits a minute, and is in flight."""
+        """Held from the wait for the rate limit until the reply."""
         self._turn = asyncio.Lock()
         """Held while waiting for the limiter, so that calls go in order."""
         self._not_before = float("-inf")
@@ -211,37 +206,31 @@ class Connection:
         result = await self._post(content, most)
         if isinstance(result, Failure):
             self._reached |= result.was_sent
-            result = replace(result, message=self.redact(result.message))
-            return self._slow_down(result, started)
+            if result.outcome in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
+                # It was refused because there are too many calls, so all of the endpoint wait.
+                now = self.timing.clock()
+                fell = self.slots.count_refusal(started, now)
+                pause = PAUSE * fell if result.pause is None else result.pause
+                self._not_before = max(self._not_before, now + pause)
+                result = replace(result, pause=pause)
+            else:
+                self.slots.count_failure()
+            return replace(result, message=self.redact(result.message))
         self.slots.count_answer()
         self._has_answered = self._reached = True
         self._failed.clear()
-        self._warn_without_usage(result)
+        if not (result.prompt_tokens or self._warned):
+            self._warned = True
+            LOGGER.warning(
+                "endpoint %s reports no plausible usage: its calls count at their maximum",
+                self.name,
+            )
         return replace(
             result,
             text=self.redact(result.text),
             response_model=self.redact(result.response_model),
             finish_reason=self.redact(result.finish_reason),
         )
-
-    def _warn_without_usage(self, reply: Reply) -> None:
-        if not (reply.prompt_tokens or self._warned):
-            self._warned = True
-            LOGGER.warning(
-                "endpoint %s reports no plausible usage: its calls count at their maximum",
-                self.name,
-            )
-
-    def _slow_down(self, failure: Failure, started: float) -> Failure:
-        """Makes all calls of the endpoint wait if it refused one because of their number."""
-        if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
-            self.slots.count_failure()
-            return failure
-        now = self.timing.clock()
-        fell = self.slots.count_refusal(started, now)
-        pause = PAUSE * fell if failure.pause is None else failure.pause
-        self._not_before = max(self._not_before, now + pause)
-        return replace(failure, pause=pause)
 
     async def _post(self, content: bytes, most: Cost) -> Reply | Failure:
         try:
@@ -250,14 +239,19 @@ class Connection:
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
         except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            return _broken(error)
+            causes: list[BaseException] = [error]
+            while (cause := causes[-1].__cause__) is not None:
+                causes.append(cause)
+            words = f"the connection failed: {type(causes[-1]).__name__} {causes[-1]}".rstrip()
+            was_made = not any(isinstance(cause, UNCONNECTED) for cause in causes)
+            return Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
         status, _, answer = response
         if not 200 <= status < 300:
             return read_status(response, self._has_answered, self.lane)
-        if len(answer) > LARGEST_ANSWER:
+        if len(answer) > MAX_ANSWER:
             return Failure(
                 AttemptOutcome.OVERSIZED,
-                f"the answer has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check "
+                f"the answer has more than {MAX_ANSWER:,} bytes: lower max_tokens, or check "
                 "that base_url is that of a chat endpoint",
             )
         return read_completion(answer, most, self.lane)
@@ -279,14 +273,3 @@ class Connection:
         error = EndpointError(f"{where}: {count}{words}")
         self.end(error)
         return error
-
-
-def _broken(error: BaseException) -> Failure:
-    """Returns the failure that an error of the HTTP client, or one of its causes, means."""
-    was_made = True
-    while True:
-        was_made &= not isinstance(error, UNCONNECTED)
-        if error.__cause__ is None:
-            words = f"the connection failed: {type(error).__name__} {error}".rstrip()
-            return Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
-        error = error.__cause__

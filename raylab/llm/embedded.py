@@ -49,7 +49,7 @@ def find_weights() -> Path:
 
 
 def uses_embedded(llm: Service) -> bool:
-    """Returns True if any role uses the embedded model."""
+    """Returns True if any model is the embedded one."""
     return any(endpoint.base_url is None for endpoint in llm.used_endpoints.values())
 
 
@@ -67,15 +67,6 @@ def embedded_server() -> Generator[EndpointAccess]:
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(f"the embedded model needs its runner: {INSTALL_RUNNER}")
     key = secrets.token_urlsafe(32)
-    server = _start(weights, key)
-    try:
-        yield EndpointAccess(f"{server.listening_address}/v1", SecretStr(key))
-    finally:
-        # The server ends with its last reference.
-        del server
-
-
-def _start(weights: Path, key: str) -> Any:
     # The stub of this compiled package is empty, so importlib imports it.
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
@@ -90,6 +81,11 @@ def _start(weights: Path, key: str) -> Any:
     params.ui = params.endpoint_slots = False
     params.verbosity = ERRORS
     try:
-        return xllamacpp.Server(params)
+        server = xllamacpp.Server(params)
     except RuntimeError as error:
         raise EndpointError(f"the embedded model does not start from {weights}: {error}") from None
+    try:
+        yield EndpointAccess(f"{server.listening_address}/v1", SecretStr(key))
+    finally:
+        # The server ends with its last reference.
+        del server

@@ -15,7 +15,7 @@ from raylab.llm.config import Endpoint, Service
 
 LOOK_SECONDS = 2.0
 """Longest wait for a connection; after that an endpoint counts as reachable."""
-SHORTEST = 12
+MIN_PIECE = 12
 """Shortest piece of a key that is removed, in characters. It is longer than the words of answers,
 so that a key made of such words spoils none. A shorter key is no secret."""
 BLANK = "***"
@@ -32,12 +32,12 @@ class EndpointAccess:
 
 
 def require_endpoints(llm: Service, has_answered: Callable[[str], bool]) -> None:
-    """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
+    """Refuses endpoints in use whose key is not set, or which this machine cannot reach.
 
     It tries a connection and sends nothing. With a proxy in the environment it does not try.
 
     Args:
-        llm: The roles and their endpoints.
+        llm: The models and their endpoints.
         has_answered: Tells whether the archive has answers from an address. Such an address may be
             out of reach, because the archive may answer all calls.
 
@@ -51,7 +51,15 @@ def require_endpoints(llm: Service, has_answered: Callable[[str], bool]) -> None
         address = endpoint.base_url
         if address is None or getproxies():
             continue
-        reason = _try_connection(address)
+        url, reason = urlsplit(address), None
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        try:
+            socket.create_connection((str(url.hostname), port), timeout=LOOK_SECONDS).close()
+        except (socket.gaierror, ConnectionRefusedError) as error:
+            reason = f"{error.strerror} ({url.hostname}, port {port})"
+        except OSError:
+            # It may only be slow.
+            pass
         if reason is not None and not has_answered(address):
             raise EndpointError(
                 f"endpoint {name} ({address}) cannot be reached from here: {reason}; "
@@ -67,7 +75,7 @@ def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) ->
     """
     if endpoint.base_url is not None:
         return EndpointAccess(endpoint.base_url, find_key(name, endpoint))
-    assert embedded is not None, "whoever uses the embedded model serves it"
+    assert embedded is not None, "the embedded model was not started"
     return embedded
 
 
@@ -93,32 +101,19 @@ def find_key(name: str, endpoint: Endpoint) -> SecretStr:
     return SecretStr(key)
 
 
-def _try_connection(address: str) -> str | None:
-    """Returns the reason why a connection fails; None if it succeeds or takes too long."""
-    url = urlsplit(address)
-    port = url.port or {"http": 80, "https": 443}[url.scheme]
-    try:
-        socket.create_connection((str(url.hostname), port), timeout=LOOK_SECONDS).close()
-    except (socket.gaierror, ConnectionRefusedError) as error:
-        return f"{error.strerror} ({url.hostname}, port {port})"
-    except OSError:
-        pass
-    return None
-
-
 class Redactor:
     """A function that removes keys, plain or percent-encoded, from the text of servers.
 
-    It blanks each word with the first `SHORTEST` characters of a key, or twice as many in a row.
+    It blanks each word with the first `MIN_PIECE` characters of a key, or twice as many in a row.
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
         """Takes the keys; empty and short ones are passed over."""
         self._blocks = {
-            form[start : start + SHORTEST]
+            form[start : start + MIN_PIECE]
             for key in keys
             for form in (key, quote(key, safe=""))
-            for start in range(0, len(form) - SHORTEST + 1, SHORTEST)
+            for start in range(0, len(form) - MIN_PIECE + 1, MIN_PIECE)
         }
 
     def __call__(self, text: str) -> str:

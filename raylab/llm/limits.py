@@ -1,6 +1,6 @@
-"""Limits on the calls to an endpoint: calls in flight, and calls and tokens a minute.
+"""Limits on the calls to an endpoint: calls in flight, and calls and tokens per minute.
 
-Each process adapts its own share of the calls in flight. The limits a minute are shared by all
+Each process adapts its own share of the calls in flight. The per-minute limits are shared by all
 processes of a run, which reach the `RateLimiter` through a `RateLimiterClient`.
 """
 
@@ -12,14 +12,15 @@ from typing import Any
 
 from raylab.llm.config import Limits, Service
 
-FIRST, LEAST, MOST = 20, 10, 100
+FIRST_CALLS, MIN_CALLS, MAX_CALLS = 20, 10, 100
 """Calls in flight: at the start, after any number of refusals, and at most."""
 GROWTH = 1.05
 """Growth with a clean round: as many answers as there may be calls in flight, and no failure."""
 FALL = 0.8
-"""Fall with the first HTTP 429 of an episode, whose calls were all sent before the fall."""
+"""Factor by which capacity drops at the first HTTP 429. Later 429s for calls sent before the drop
+change nothing."""
 PAUSE = 15.0
-"""Seconds without calls after a fall, unless the server asks for another pause."""
+"""Seconds without calls after a drop, unless the server asks for another pause."""
 MINUTE = 60.0
 RECHECK = 1.0
 """Longest wait for tokens before asking again, because calls that end give tokens back."""
@@ -33,18 +34,23 @@ class Share:
     count: int = 1
 
     def take(self, whole: int) -> int:
-        """Returns this share of a number; shares sum to it, but that each has at least 1."""
+        """Returns this process's part of `whole`.
+
+        The parts add up to `whole`, except that none is below 1.
+        """
         return max(whole // self.count + (self.number < whole % self.count), 1)
 
 
 def calls_at_once(llm: Service) -> tuple[int, int]:
     """Returns the fewest calls in flight that an endpoint in use starts with, and the most."""
     limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
-    return min(limit or FIRST for limit in limits), max(limit or MOST for limit in limits)
+    return min(limit or FIRST_CALLS for limit in limits), max(
+        limit or MAX_CALLS for limit in limits
+    )
 
 
 def limited_endpoints(llm: Service) -> set[str]:
-    """Returns the names of the endpoints in use that have limits a minute."""
+    """Returns the names of the endpoints in use that have per-minute limits."""
     return {
         name
         for name, endpoint in llm.used_endpoints.items()
@@ -56,13 +62,13 @@ class Slots(asyncio.Semaphore):
     """Places for calls in flight, whose number adapts to the endpoint."""
 
     def __init__(self, limits: Limits, share: Share) -> None:
-        most = limits.concurrency or MOST
+        most = limits.concurrency or MAX_CALLS
         self.most = share.take(most)
         """Calls that may ever be in flight."""
-        self._least = share.take(min(LEAST, most))
-        self._capacity = float(share.take(limits.concurrency or FIRST))
+        self._least = share.take(min(MIN_CALLS, most))
+        self._capacity = float(share.take(limits.concurrency or FIRST_CALLS))
         self._surplus = 0
-        """Places that the next calls to end take with them."""
+        """Slots to remove as calls finish, after a drop in capacity."""
         self._clean = 0
         self._fell = float("-inf")
         super().__init__(self.capacity)
@@ -136,11 +142,11 @@ class _Rate:
 
 
 class RateLimiter:
-    """A limiter that grants attempts evenly, within the limits a minute of each endpoint.
+    """A limiter that grants attempts evenly, within the per-minute limits of each endpoint.
 
-    In any minute an endpoint gets at most its calls, and its tokens plus those of one call. The
-    limiter queues no refused attempt and remembers no granted one: a dead process holds no place,
-    and a limiter that restarts grants at most one call too many.
+    An endpoint never exceeds its calls per minute; it may exceed its tokens per minute by at most
+    one call. The limiter queues no refused attempt and remembers no granted one: a dead process
+    holds no place, and a limiter that restarts grants at most one call too many.
 
     Args:
         limits: Limits by endpoint.

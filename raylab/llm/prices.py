@@ -19,7 +19,7 @@ PACKAGED = DataSnapshot(providers, from_auto_update=False)
 
 
 class Prices:
-    """The prices of the models that the roles use, at their endpoints.
+    """The prices of the models in use, at their endpoints.
 
     A configured price holds in the lane of the run. A packaged price is that of the lane in which a
     call was answered, or of the standard lane if the package has no other.
@@ -38,10 +38,10 @@ class Prices:
         self._billed = {name for name, place in llm.endpoints.items() if place.base_url is not None}
         if llm.budget.money is None:
             return
-        for role, chat in llm.models.items():
+        for key, chat in llm.models.items():
             if self._prices[chat.endpoint, chat.model, Lane.STANDARD] is None:
                 raise ConfigError(
-                    f"llm.budget.money needs a price of {role}'s {chat.model}, which is not known: "
+                    f"llm.budget.money needs a price of {key}'s {chat.model}, which is not known: "
                     f"'llm.prices={{{chat.model}:{{input:...,output:...}}}}' per million tokens, "
                     "or llm.budget.tokens"
                 )

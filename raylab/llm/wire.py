@@ -14,7 +14,7 @@ import msgspec
 from raylab.llm.chat import ChatRequest, Cost, Reply
 from raylab.llm.config import Lane, ReplyFormat
 
-LONGEST_PAUSE = 600.0
+MAX_PAUSE = 600.0
 """Longest Retry-After in seconds that a run waits for; a longer one stops the run."""
 SHOWN = 400
 """Longest quotation of a server in a message, in characters."""
@@ -30,9 +30,8 @@ HttpResponse = tuple[int, Mapping[str, str], bytes]
 
 
 class AttemptOutcome(StrEnum):
-    """The result of one attempt."""
+    """The way in which an attempt failed."""
 
-    OK = "ok"
     RATE_LIMITED = "rate_limited"
     QUEUE_FULL = "queue_full"
     """No room in the lane `flex`."""
@@ -58,7 +57,7 @@ class Failure:
     """An attempt without an answer.
 
     Attributes:
-        outcome: result of the attempt; never OK.
+        outcome: the way in which it failed.
         message: the problem, in the server's words if it sent any.
         pause: seconds that the server asks to wait; None if it does not ask.
         was_sent: False if no connection was made.
@@ -237,9 +236,14 @@ def read_status(response: HttpResponse, has_answered: bool, lane: Lane = Lane.ST
     words, code, param = read_error(content)
     line = f"HTTP {status} {responses.get(status, '')}".rstrip()
     message = f"{line}: {words}" if words else line
-    pause, outcome = _retry_after(headers), _find_passing(status, words, code, lane)
+    # The seconds that the server asks to wait; it may also give a date, which is not read.
+    pause = None
+    with suppress(ValueError):
+        seconds = float(headers.get("retry-after", ""))
+        pause = max(seconds, 0.0) if math.isfinite(seconds) else None
+    outcome = _find_passing(status, words, code, lane)
     if outcome is not None:
-        if pause is None or pause <= LONGEST_PAUSE:
+        if pause is None or pause <= MAX_PAUSE:
             return Failure(outcome, message, pause)
         advice = f"{message}; it asks to wait {pause:,.0f} s: resume after that"
         return Failure(AttemptOutcome.UNUSABLE, advice, pause)
@@ -295,12 +299,3 @@ def read_error(content: bytes) -> tuple[str, str, str]:
     line = " ".join(text.split())
     code, param = (str(fields.get(name) or "") for name in ("code", "param"))
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Returns the seconds that the server asks to wait, 0 or more; None if it does not ask."""
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None

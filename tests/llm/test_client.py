@@ -18,10 +18,11 @@ import pytest
 from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, StoppedError
 from raylab.label.config.sections import LlmConfig
 from raylab.llm.chat import ChatRequest, Claim, Cost, Message, Reply
-from raylab.llm.client import CallEvent, Client
+from raylab.llm.client import Client
 from raylab.llm.config import ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
 from raylab.llm.limits import RateLimiterClient
+from raylab.llm.wire import Failure
 from tests.llm.scripted_server import (
     Answer,
     Behaviour,
@@ -150,7 +151,7 @@ async def serving(
     journal: Notebook | None = None,
     clock: Clock | None = None,
     limiter: RateLimiterClient | None = None,
-    on_call: Callable[[CallEvent], None] | None = None,
+    on_attempt: Callable[[Reply | Failure], None] = lambda result: None,
     latency: float = 0.0,
     key: str | None = None,
     **settings: Any,
@@ -159,7 +160,7 @@ async def serving(
     async with ScriptedServer(behave, latency, key=key) as server:
         llm, timing = config(server.base_url, **settings), clock and clock.timing
         journal = journal or Notebook()
-        async with Client(llm, journal, limiter, on_call=on_call, timing=timing) as client:
+        async with Client(llm, journal, limiter, on_attempt=on_attempt, timing=timing) as client:
             yield server, client
 
 
@@ -243,16 +244,17 @@ FAILURES: dict[str, tuple[Answer, str, str]] = {
 async def test_failure_that_may_pass_is_tried_again_until_the_deadline(
     answer: Answer, outcome: str, words: str
 ) -> None:
-    events = list[CallEvent]()
-    journal, clock, on_call = Notebook(), Clock(draw=0.5), events.append
+    results = list[Reply | Failure]()
+    journal, clock, on_attempt = Notebook(), Clock(draw=0.5), results.append
     limits = {"timeout": 0.2 if answer.hangs else 30.0, "deadline": 2}
     behave = in_turn(answer, says("at last"), answer)
-    async with serving(behave, journal, clock, on_call=on_call, **limits) as (server, client):
+    async with serving(behave, journal, clock, on_attempt=on_attempt, **limits) as (server, client):
         reply = await ask(client)
         assert (reply.text, reply.attempts, len(server.calls)) == ("at last", 2, 2)
         assert server.calls[0].hash == server.calls[1].hash
-        assert [event.outcome for event in events] == [outcome, "ok"]
-        assert [event.reply for event in events] == [None, reply]
+        failed, answered = results
+        assert isinstance(failed, Failure) and failed.outcome == outcome
+        assert answered == reply
         error = await error_of(ask(client, "other"))
     assert type(error) is DeadlineError
     for piece in ("main", server.base_url, "model m", "no answer in ", words):
@@ -413,12 +415,15 @@ async def test_key_is_sent_and_shown_nowhere(
     echo = f"Incorrect API key provided: {KEY} (Bearer:{KEY[:12]}...)."
     answer = says(f'{{"rationale": "Bearer {KEY}, so"}}', model=f"m {KEY}", system_fingerprint=KEY)
     behave = in_turn(answer, failure(500, echo), failure(401, echo))
-    events, journal = list[CallEvent](), Notebook()
+    results, journal = list[Reply | Failure](), Notebook()
     settings = {"key_env": "RAYLAB_TEST_KEY", "deadline": 1e-9}
-    async with serving(behave, journal, on_call=events.append, key=KEY, **settings) as (_, client):
+    async with serving(behave, journal, on_attempt=results.append, key=KEY, **settings) as (
+        _,
+        client,
+    ):
         reply = await ask(client, "1")
         errors = [await error_of(ask(client, text)) for text in ("2", "3")]
-        shown = [repr(client), repr(vars(client)), repr(events), caplog.text]
+        shown = [repr(client), repr(vars(client)), repr(results), caplog.text]
     assert (reply.text, reply.response_model) == ('{"rationale": "Bearer ***, so"}', "m *** ***")
     shown.append(repr(journal.replies))
     for error in errors:

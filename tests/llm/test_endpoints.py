@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raylab.core.errors import ConfigError, EndpointError
 from raylab.llm.client import Client
-from raylab.llm.endpoints import BLANK, SHORTEST, Redactor, require_endpoints
+from raylab.llm.endpoints import BLANK, MIN_PIECE, Redactor, require_endpoints
 from tests.llm.test_client import Notebook, config
 
 KEY = "sk-live/0a1B2c3D4e5F6g7H8i9J+k=="
@@ -63,9 +63,9 @@ def test_key_that_cannot_be_used_is_refused_unseen(monkeypatch: pytest.MonkeyPat
     [
         (f'{{"a": "{KEY}", "b": "Bearer {OTHER}."}}', f'{{"a": "{BLANK}", "b": "Bearer {BLANK}"}}'),
         (f"?{quote(KEY, safe='')}&b", f"?{BLANK}&b"),
-        (f"begins <{KEY[:SHORTEST]}>", f"begins <{BLANK}>"),
-        (f"middle {KEY[3 : 3 + 2 * SHORTEST]}!", f"middle {BLANK}!"),
-        (f"begins {KEY[: SHORTEST - 1]}", f"begins {KEY[: SHORTEST - 1]}"),
+        (f"begins <{KEY[:MIN_PIECE]}>", f"begins <{BLANK}>"),
+        (f"middle {KEY[3 : 3 + 2 * MIN_PIECE]}!", f"middle {BLANK}!"),
+        (f"begins {KEY[: MIN_PIECE - 1]}", f"begins {KEY[: MIN_PIECE - 1]}"),
         ("EMPTY learning", "EMPTY learning"),
     ],
 )
@@ -73,7 +73,7 @@ def test_keys_are_removed(text: str, redacted: str) -> None:
     assert Redactor([KEY, OTHER, "", "EMPTY", "learning"])(text) == redacted
 
 
-@given(st.text(), st.text(), st.text(st.characters(codec="ascii"), min_size=SHORTEST))
+@given(st.text(), st.text(), st.text(st.characters(codec="ascii"), min_size=MIN_PIECE))
 def test_no_key_is_left_in_any_text(before: str, after: str, key: str) -> None:
     for form in (key, quote(key, safe="")):
         assert form not in Redactor([key])(before + form + after) or form in BLANK

@@ -7,12 +7,12 @@ from aiohttp import web
 
 from raylab.core.errors import EndpointError
 from raylab.llm.client import Client
-from raylab.llm.connection import LARGEST_ANSWER, LARGEST_ERROR
+from raylab.llm.connection import MAX_ANSWER, MAX_ERROR
 from tests.llm.scripted_server import Answer, ScriptedServer
 from tests.llm.test_client import Notebook, ask, awaited, config, error_of, says, serving
 from tests.memory import MIB, memory
 
-TOO_LONG = f"the answer has more than {LARGEST_ANSWER:,} bytes"
+TOO_LONG = f"the answer has more than {MAX_ANSWER:,} bytes"
 
 
 class EndlessServer(ScriptedServer):
@@ -44,7 +44,7 @@ async def test_endless_answer_is_left_after_its_limit(status: int) -> None:
         async with Client(llm, Notebook()) as client:
             with memory():
                 error = await error_of(ask(client))
-    most = LARGEST_ANSWER if status == 200 else LARGEST_ERROR
+    most = MAX_ANSWER if status == 200 else MAX_ERROR
     # Beside what was read, some is in the buffers of both ends.
     assert server.sent < most + 64 * MIB
     assert (TOO_LONG in str(error)) is (status == 200)

@@ -7,9 +7,10 @@ import pytest
 from genai_prices import Usage, calc_price
 
 from raylab.core.errors import ConfigError
-from raylab.llm.client import CallEvent
+from raylab.llm.chat import Reply
 from raylab.llm.config import ChatModel, Lane, Price
 from raylab.llm.prices import Prices
+from raylab.llm.wire import Failure
 from tests.llm.scripted_server import failure, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says, serving
 
@@ -76,13 +77,13 @@ async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> 
 
 @awaited
 async def test_a_full_queue_is_waited_for_beyond_the_deadline() -> None:
-    clock, events = Clock(draw=0.5), list[CallEvent]()
+    clock, results = Clock(draw=0.5), list[Reply | Failure]()
     full = failure(429, "Resource Unavailable", code="resource_unavailable")
     behave = in_turn(*[full] * 30, says("x", service_tier="default"))
-    settings = {"on_call": events.append, "lane": Lane.FLEX, "deadline": 60}
+    settings = {"on_attempt": results.append, "lane": Lane.FLEX, "deadline": 60}
     async with serving(behave, clock=clock, **settings) as (_, client):
         reply = await ask(client)
     assert (reply.attempts, sum(clock.pauses) > 600) == (31, True)
-    assert {event.outcome for event in events} == {"queue_full", "ok"}
+    assert {getattr(result, "outcome", "ok") for result in results} == {"queue_full", "ok"}
     # The lane is the one that the server used.
     assert reply.lane is Lane.STANDARD

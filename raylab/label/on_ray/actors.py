@@ -35,7 +35,7 @@ class Annotator:
             run: name of the run.
             name: name of the actor in the run, which it keeps when it restarts.
             writer: name of the actor that writes the archive.
-            limiter: name of the actor that holds the limits a minute; None without any.
+            limiter: name of the actor that holds the per-minute limits; None without any.
             embedded: address of the embedded model, if it is used.
             share: the share of this actor in the calls in flight.
         """

@@ -20,10 +20,12 @@ from raylab.label.protocol.decisions import DecidedCase, confirm_decision
 from raylab.label.protocol.outcome import Outcome, Status
 from raylab.label.protocol.protocol import annotate
 from raylab.label.protocol.settings import Settings
-from raylab.llm.client import CallEvent, Client
+from raylab.llm.chat import Reply
+from raylab.llm.client import Client
 from raylab.llm.connection import Timing
 from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiterClient, Share
+from raylab.llm.wire import Failure
 
 LOGGER = logging.getLogger(__name__)
 
@@ -75,14 +77,14 @@ class Tally:
         self.cost += other.cost
         self.concurrency |= other.concurrency
 
-    def count_attempt(self, event: CallEvent) -> None:
+    def count_attempt(self, result: Reply | Failure) -> None:
         """Counts an attempt at a call that ended."""
-        if event.reply is None:
-            self.failures[event.outcome.value] += 1
+        if isinstance(result, Failure):
+            self.failures[result.outcome.value] += 1
             return
         self.sent += 1
-        self.tokens += event.reply.prompt_tokens + event.reply.completion_tokens
-        self.cost += event.reply.cost or 0.0
+        self.tokens += result.prompt_tokens + result.completion_tokens
+        self.cost += result.cost or 0.0
 
 
 class Worker:
@@ -172,8 +174,8 @@ class Worker:
             self.stop()
             raise
 
-    def _count(self, event: CallEvent) -> None:
-        self._tally.count_attempt(event)
+    def _count(self, result: Reply | Failure) -> None:
+        self._tally.count_attempt(result)
 
     def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
