@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock, patch
 
 from raylab.label.archive import ledger, run
 from raylab.label.archive.database import Database, Sqlite
-from raylab.label.archive.ledger import CallOperation, CallResults, Ending, Ledger, Ownership
+from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd, Ledger, Ownership
 from raylab.label.archive.records import RunCost
 from raylab.label.archive.tables import SENT
 from raylab.label.protocol.calls import CallJournal
@@ -127,8 +127,8 @@ def a_claim_ends_before_its_reply_is_stored() -> Patches:
     real = Ledger.write
 
     def write(one: Ledger, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
-        answers = (row for row in operations if isinstance(row, Ending) and row.call is not None)
-        ends = [Ending(row.claim) for row in answers]
+        answers = (row for row in operations if isinstance(row, ClaimEnd) and row.call is not None)
+        ends = [ClaimEnd(row.claim) for row in answers]
         if ends:
             real(one, ends, claimant)
         return real(one, operations, claimant)

@@ -61,7 +61,7 @@ _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
 
 
 @dataclass(frozen=True)
-class Ending:
+class ClaimEnd:
     """The end of a claim.
 
     Attributes:
@@ -76,7 +76,7 @@ class Ending:
     paid: bool = False
 
 
-CallOperation = Claim | Ending
+CallOperation = Claim | ClaimEnd
 Refusal = CallRow | RunCost | None
 """The reason why a claim was not granted: the call, if it is answered already; the cost of the run,
 if that leaves too little of the budget, whatever the calls in flight cost; None while an equal call
@@ -125,7 +125,7 @@ class Ledger:
             ValueError: A time has no zone.
             ArchiveError: The archive fails.
         """
-        endings = [row for row in operations if isinstance(row, Ending)]
+        endings = [row for row in operations if isinstance(row, ClaimEnd)]
         # A claim may be given up before it is written.
         ended = {row.claim.id for row in endings if row.call is None}
         claims = [row for row in operations if isinstance(row, Claim) and row.id not in ended]
@@ -151,7 +151,7 @@ class Ledger:
     def _change(
         self,
         connection: Connection,
-        endings: Sequence[Ending],
+        endings: Sequence[ClaimEnd],
         claims: Sequence[Claim],
         claimant: str,
     ) -> CallResults:
@@ -169,7 +169,7 @@ class Ledger:
         return CallResults(refused, frozenset(lost))
 
     def _end(
-        self, connection: Connection, cost: RunCost, endings: Sequence[Ending]
+        self, connection: Connection, cost: RunCost, endings: Sequence[ClaimEnd]
     ) -> tuple[RunCost, set[str]]:
         """Ends claims; returns the cost after that, and the claims that others ended."""
         rows = _find_calls(connection, [ending.claim.key for ending in endings])

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from raylab.core.errors import BudgetError, OwnerError
 from raylab.label.archive.database import PATIENCE_SECONDS
-from raylab.label.archive.ledger import CallOperation, CallResults, Ending
+from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd
 from raylab.label.archive.records import CallRow, CaseRow, DecisionRow, RunCost
 from raylab.label.archive.store import Archive
 from raylab.llm.chat import ChatRequest, Claim, Cost, Reply
@@ -161,7 +161,7 @@ class CallJournal:
         try:
             results = await self._operations.add(claim)
         except asyncio.CancelledError:
-            self._operations.leave(Ending(claim))
+            self._operations.leave(ClaimEnd(claim))
             raise
         self._require(claim, results)
         if claim.id not in results.refused:
@@ -189,7 +189,7 @@ class CallJournal:
             created=datetime.now(UTC),
         )
         # Queued at once, so that a claim that is asked for later is granted later.
-        written = self._operations.add(Ending(claim, call))
+        written = self._operations.add(ClaimEnd(claim, call))
 
         async def wait_until_stored() -> None:
             self._require(claim, await written)
@@ -198,7 +198,7 @@ class CallJournal:
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
-        await self._operations.add(Ending(claim, paid=paid))
+        await self._operations.add(ClaimEnd(claim, paid=paid))
 
     async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
         archive = self._archive

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from raylab.label.archive.ledger import Ending
+from raylab.label.archive.ledger import ClaimEnd
 from raylab.label.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.label.archive.store import Archive
 from raylab.llm.chat import Claim, Cost, Reply
@@ -59,7 +59,7 @@ def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
 def add_calls(archive: Archive, rows: Sequence[CallRow], run: str = "r") -> None:
     """Stores answered calls; those that are there stay unchanged."""
     archive.run(run).ledger("", Budget()).write(
-        [Ending(Claim("", row.reply.key, Cost()), row) for row in rows]
+        [ClaimEnd(Claim("", row.reply.key, Cost()), row) for row in rows]
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raylab.core.errors import OwnerError
-from raylab.label.archive.ledger import CallOperation, CallResults, Ending
+from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd
 from raylab.label.archive.records import RunCost
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
@@ -42,8 +42,8 @@ def claim(name: str, key: str = KEY) -> Claim:
     return Claim(name, key, MOST)
 
 
-def answer(name: str, key: str = "k", **changes: object) -> Ending:
-    return Ending(claim(name, sha256(key)), call_row(key, **changes))
+def answer(name: str, key: str = "k", **changes: object) -> ClaimEnd:
+    return ClaimEnd(claim(name, sha256(key)), call_row(key, **changes))
 
 
 class Owner:
@@ -107,8 +107,8 @@ def test_every_end_of_a_claim_is_counted_once_though_it_is_repeated(owner: Owner
         answer("unpriced", "unpriced", cost=None),
         # Without tokens it may cost what was held.
         answer("silent", "silent", prompt_tokens=0, completion_tokens=0, cost=0.0),
-        Ending(claim("paid", keys["paid"]), paid=True),
-        Ending(claim("free", keys["free"])),
+        ClaimEnd(claim("paid", keys["paid"]), paid=True),
+        ClaimEnd(claim("free", keys["free"])),
     )
     for rows in ([claim(name, keys[name]) for name in names], endings):
         assert owner.write(*rows) == owner.write(*rows) == CallResults({})
@@ -123,7 +123,7 @@ def test_a_budget_covers_the_calls_that_ended_and_those_in_flight(own: Own, budg
     results = owner.write(*(claim(str(n), key) for n, key in enumerate(keys)))
     assert results.refused == {"2": None}
     for number, refusal in enumerate([None, RunCost(Cost(), Cost(2, 120, 80, 1.0))]):
-        owner.write(Ending(claim(str(number), keys[number]), paid=True))
+        owner.write(ClaimEnd(claim(str(number), keys[number]), paid=True))
         assert owner.write(claim("3", keys[2])).refused == {"3": refusal}
 
 

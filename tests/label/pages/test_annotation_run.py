@@ -18,7 +18,7 @@ from raylab.benchmark.pages.diagnosis import DIAGNOSIS_PAGE
 from raylab.core.config.compose import load_config
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import identity_of
-from raylab.label.archive.ledger import Ending
+from raylab.label.archive.ledger import ClaimEnd
 from raylab.label.archive.records import AUDIT, CaseRow, DecisionRow
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
@@ -331,7 +331,7 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
         ledger = archived.ledger(ownership.token, Budget())
         claim = Claim("1", "k", Cost(1, 60, 40, 0.5))
         ledger.write([claim])
-        ledger.write([Ending(claim, paid=True)])
+        ledger.write([ClaimEnd(claim, paid=True)])
     found, page = storage.conclude(run)
     assert found.usage.uncertain == Cost(1, 60, 40, 0.5)
     assert "1 lost answer may be billed as well, at 0.5 at most." in page.text
