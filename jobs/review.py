@@ -29,10 +29,6 @@ def run(config: ReviewConfig) -> None:
         from raylab.label.review.server import import_decisions
 
         import_decisions(config, config.import_)
-    elif config.cluster.address_to_join:
-        from raylab.label.on_ray.review_page import serve
-
-        serve(config)
     else:
         from raylab.label.review.server import serve
 

@@ -42,7 +42,7 @@ DEFENCES = {
         label/review/test_access.py::test_a_page_beyond_loopback_demands_a_token
         label/review/test_access.py::test_nobody_sees_or_does_anything_without_signing_in
         label/review/test_access.py::test_the_token_lets_in_and_is_shown_nowhere
-        label/on_ray/test_review_page.py::test_serve_hosts_the_page_on_loopback
+        jobs/test_review.py::test_the_page_listens_on_loopback_alone
     """,
     "a session is stolen": """
         label/review/test_access.py::test_a_cookie_that_was_changed_or_made_by_another_page_is_none
@@ -55,7 +55,7 @@ DEFENCES = {
         label/review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
     """,
     "another's run sends your key elsewhere": """
-        label/on_ray/test_review_page.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
+        label/on_ray/test_decisions.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
     """,
     "the archive is altered, replaced or cut": """
         label/archive/test_store.py::test_a_record_that_was_altered_is_refused_when_it_is_read

@@ -121,7 +121,7 @@ class ReviewConfig(JobConfig):
     host: Text = "127.0.0.1"
     """Address to listen at; any but a loopback address needs RAYLAB_REVIEW_TOKEN."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
-    """Port; 0 takes any free one, except on a cluster."""
+    """Port; 0 takes any free one."""
     hosts: tuple[Text, ...] = ()
     """Further host names under which browsers reach the page, such as that of a proxy."""
     proxies: tuple[IPvAnyNetwork, ...] = ()
@@ -129,8 +129,6 @@ class ReviewConfig(JobConfig):
     X-Forwarded-Proto and X-Forwarded-For are believed."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
     """Minutes for which a case stays reserved after a reviewer's tab is gone."""
-    cluster: ClusterConfig = ClusterConfig()
-    """With `address` or RAY_ADDRESS, Ray Serve hosts the page on the head of that cluster."""
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "ReviewConfig":

@@ -123,18 +123,13 @@ def serve(config: ReviewConfig) -> None:
             )
         )
         with contextlib.suppress(KeyboardInterrupt):
-            log_line(address_and_next(config, listener.getsockname()[1]))
+            host = f"[{config.host}]" if ":" in config.host else config.host
+            log_line(
+                f"open cases of run {config.name}: http://{host}:{listener.getsockname()[1]}/\n"
+                "Ctrl-C ends the page; the command that made the run, with resume=true, has the "
+                "evaluator judge what was decided and reports it"
+            )
             server.run(sockets=[listener])
-
-
-def address_and_next(config: ReviewConfig, port: int) -> str:
-    """Returns the address of the page and the next step after it, for the log."""
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return (
-        f"open cases of run {config.name}: http://{host}:{port}/\nCtrl-C ends the page; the "
-        "command that made the run, with resume=true, has the evaluator judge what was decided "
-        "and reports it"
-    )
 
 
 def _bound(config: ReviewConfig) -> socket.socket:
