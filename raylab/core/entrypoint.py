@@ -23,6 +23,7 @@ from typing import Any, NoReturn, TypeVar
 from raylab.core.config.base import JobConfig, command_of, require_trackers
 from raylab.core.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
 from raylab.core.config.schema import ConfigKey, list_keys
+from raylab.core.environment import READ_BY_RAY_ON_IMPORT, set_variables
 from raylab.core.errors import ConfigError, RaylabError
 from raylab.core.live import bars
 from raylab.core.log import PrintableFormatter, details, json_lines, log_line, prints_json
@@ -58,7 +59,7 @@ def run_job(
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
     argv = sys.argv[1:] if argv is None else argv
-    with ExitStack() as output:
+    with set_variables(**READ_BY_RAY_ON_IMPORT), ExitStack() as output:
         # An unusable configuration is never read, but its errors must be JSON as well.
         if LOG_JSON in argv:
             output.enter_context(json_lines(kind.job))
@@ -97,7 +98,8 @@ def start(job: str, *overrides: str) -> None:
     kind, script = _load(job)
     config = load_config(kind, overrides)
     require_trackers(getattr(config, "tracking", ()))
-    script.run(config)
+    with set_variables(**READ_BY_RAY_ON_IMPORT):
+        script.run(config)
 
 
 def _load(job: str) -> tuple[type[JobConfig], Any]:

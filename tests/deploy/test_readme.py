@@ -42,7 +42,7 @@ DEFENCES = {
         label/review/test_access.py::test_a_page_beyond_loopback_demands_a_token
         label/review/test_access.py::test_nobody_sees_or_does_anything_without_signing_in
         label/review/test_access.py::test_the_token_lets_in_and_is_shown_nowhere
-        jobs/test_review.py::test_the_page_listens_on_loopback_alone
+        label/review/test_server.py::test_the_page_listens_on_loopback_alone_and_needs_no_ray
     """,
     "a session is stolen": """
         label/review/test_access.py::test_a_cookie_that_was_changed_or_made_by_another_page_is_none

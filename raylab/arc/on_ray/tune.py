@@ -35,6 +35,7 @@ from raylab.arc.sweep import (
 )
 from raylab.arc.training.outcome import with_test
 from raylab.core.config.base import ClusterConfig
+from raylab.core.environment import set_variables
 from raylab.core.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.core.files import Place
 from raylab.core.live import log_progress, progress
@@ -43,7 +44,6 @@ from raylab.core.on_ray.session import (
     count_trainings,
     cpus_per_worker,
     session,
-    set_variables,
     uses_gpu,
 )
 from raylab.core.on_ray.workers import session_workers

@@ -1,14 +1,5 @@
 """Joins or starts a Ray cluster, and spreads calls over it."""
 
-import os
-
-# Ray reads this on import, in this process alone. More idle actors than CPUs are expected, and Ray
-# reports an error of each training because Ray Train's preemption watcher is not restarted.
-os.environ.setdefault(
-    "RAY_DEDUP_LOGS_SKIP_REGEX",
-    "PYTHON worker processes have been started|class name: 'PreemptionWatcher'",
-)
-
 from collections.abc import Generator
 from contextlib import contextmanager
 

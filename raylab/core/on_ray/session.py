@@ -1,5 +1,6 @@
 """The Ray cluster of a job: joining or starting it, its nodes, and the results of its tasks."""
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -13,15 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import ray
-from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
-from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.core.config.base import ClusterConfig
+from raylab.core.environment import set_variables
 from raylab.core.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.core.files import Place
-from raylab.core.log import prints_details, prints_json
+from raylab.core.log import prints_details
 from raylab.core.runs.run import RECORD, SHARED_PLACES, Run
 
 logger = logging.getLogger(__name__)
@@ -36,18 +36,6 @@ SETTINGS = {
 }
 """Variables of the processes that Ray starts for a job; the user's own settings win."""
 JOIN_SECONDS = 5.0
-
-
-Node = dict[str, Any]
-"""A node of the cluster, as `ray.nodes` describes it."""
-
-
-def _suits(node: Node, config: ClusterConfig) -> bool:
-    """Returns True if a node has the accelerator and the labels that a configuration asks for."""
-    accelerator = config.accelerator_type
-    if accelerator is not None and f"accelerator_type:{accelerator}" not in node["Resources"]:
-        return False
-    return config.label_selector.items() <= node["Labels"].items()
 
 
 def placement_options(config: ClusterConfig) -> dict[str, Any]:
@@ -89,13 +77,16 @@ def _require_shared(run: Run) -> None:
     if len(nodes) == 1:
         return
     record = str(run / RECORD)
-    look: Any = ray.remote(num_cpus=0)(_read)
-    probes = {
-        node["NodeID"]: look.options(scheduling_strategy=_on_node(node["NodeID"])).remote(record)
-        for node in nodes
-    }
-    own = _read(record)
-    blind = [n["NodeManagerAddress"] for n in nodes if not _holds(probes[n["NodeID"]], own)]
+    read: Any = ray.remote(num_cpus=0)(_read)
+    probes = [
+        read.options(scheduling_strategy=_on_node(node["NodeID"])).remote(record) for node in nodes
+    ]
+    own, blind = _read(record), list[str]()
+    for node, probe in zip(nodes, probes, strict=True):
+        # A node that was lost meanwhile gets no task.
+        with contextlib.suppress(RunError):
+            if result_of(probe) != own:
+                blind.append(node["NodeManagerAddress"])
     if not blind:
         return
     count = f"{len(blind)} of {len(nodes)} nodes cannot see it ({', '.join(blind)})"
@@ -109,10 +100,6 @@ def _require_shared(run: Run) -> None:
     )
 
 
-def _nodes() -> list[Node]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
 def _read(uri: str) -> bytes | None:
     try:
         return Place.at(uri).read()
@@ -120,12 +107,9 @@ def _read(uri: str) -> bytes | None:
         return None
 
 
-def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
-    """Returns True if a node reads this content or was lost meanwhile."""
-    try:
-        return result_of(probe) == content
-    except RunError:
-        return True
+def _nodes() -> list[dict[str, Any]]:
+    """Returns the nodes of the cluster, as `ray.nodes` describes them."""
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def this_node() -> NodeAffinitySchedulingStrategy:
@@ -144,7 +128,10 @@ def _connect(address: str | None) -> Generator[None]:
     token = {"RAY_AUTH_TOKEN": _draw_token()} if address is None and lacks_token else {}
     # Set until the end: this process reads it for each of its connections.
     with set_variables(**token):
-        _start_or_join(address)
+        if address is None:
+            _start()
+        else:
+            _join(address)
         try:
             yield
         finally:
@@ -157,104 +144,70 @@ def _draw_token() -> str:
     return secrets.token_hex(32)
 
 
-def _start_or_join(address: str | None) -> None:
-    try:
-        if address is None:
-            _start()
-        else:
-            _join(address)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        if address is None:
-            raise ConfigError(
-                f"no local Ray can be started ({reason}): fix that, set RAY_TMPDIR to another "
-                "directory for its files, or name a running cluster by cluster.address"
-            ) from error
-        raise ConfigError(
-            f"no Ray cluster at {address} ({reason}): start it; set RAY_AUTH_MODE=token and "
-            "RAY_AUTH_TOKEN if it asks for a token; correct cluster.address or RAY_ADDRESS; or "
-            "leave both unset for a local one"
-        ) from error
-
-
 def _start() -> None:
     """Starts a Ray that no other account and no other machine can use."""
-    clusters = ray_constants.ENABLE_RAY_CLUSTER
-    # Else Ray would replace a loopback address by one of the network; there is no public switch.
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    if ray.util.get_node_ip_address() != LOOPBACK:
+        raise ConfigError(
+            "a local Ray would listen to the network, because RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER "
+            "was not 0 when Ray was imported: unset it, and start the job where Ray is not "
+            "imported yet, or start Ray by ray.init() before the job"
+        )
     try:
         # Ray's processes inherit the environment in which Ray starts.
         with set_variables(**SETTINGS):
             # Without an address Ray would join any cluster that it finds on the machine.
             _init("local", _node_ip_address=LOOPBACK)
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
+    # A node that is too slow to start raises a bare Exception.
+    except Exception as error:
+        raise ConfigError(
+            f"no local Ray can be started ({_first_line(error)}): fix that, or try again when this "
+            "machine is less busy; set RAY_TMPDIR to another directory for Ray's files; or name a "
+            "running cluster by cluster.address"
+        ) from error
 
 
 def _join(address: str) -> None:
-    if os.environ.get("RAY_AUTH_MODE") == "token" and not _environment_has_token():
-        _require_private(TOKEN_FILE.expanduser())
-    _require_listener(address)
+    token = TOKEN_FILE.expanduser()
+    if (
+        os.environ.get("RAY_AUTH_MODE") == "token"
+        and not _environment_has_token()
+        and token.exists()
+        and token.stat().st_mode & 0o077
+    ):
+        raise ConfigError(
+            f"{token} is open to other accounts of this machine, and whoever reads it can run code "
+            f"on the cluster: chmod 600 {token}, and give the cluster a new token if others may "
+            "have read this one"
+        )
     # A variable that is set here is one of a submitted job, or Ray Train hands it on.
     settings = {name: value for name, value in SETTINGS.items() if name not in os.environ}
-    # Ray tries twenty times by default, for 40 seconds each.
-    with set_variables(RAY_gcs_server_port_wait_time_s="1"):
-        _init(address, runtime_env={"env_vars": settings})
-
-
-def _require_listener(address: str) -> None:
-    """Fails within seconds if nothing listens there; Ray would take most of a minute.
-
-    Raises:
-        OSError: Nothing listens.
-    """
     url = urlsplit(address if "://" in address else f"//{address}")
-    if url.scheme in ("", "ray") and url.hostname and url.port:
-        socket.create_connection((url.hostname, url.port), JOIN_SECONDS).close()
-
-
-@contextmanager
-def set_variables(**values: str) -> Generator[None]:
-    """Sets environment variables of this process that are not set, while in use."""
-    new = values.keys() - os.environ.keys()
-    os.environ.update({name: values[name] for name in new})
     try:
-        yield
-    finally:
-        for name in new:
-            del os.environ[name]
+        # If nothing listens there, Ray would take most of a minute to tell.
+        if url.scheme in ("", "ray") and url.hostname and url.port:
+            socket.create_connection((url.hostname, url.port), JOIN_SECONDS).close()
+        # Ray tries twenty times by default, for 40 seconds each.
+        with set_variables(RAY_gcs_server_port_wait_time_s="1"):
+            _init(address, runtime_env={"env_vars": settings})
+    except Exception as error:
+        raise ConfigError(
+            f"no Ray cluster at {address} ({_first_line(error)}): start it; set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN if it asks for a token; correct "
+            "cluster.address or RAY_ADDRESS; or leave both unset for a local one"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _environment_has_token() -> bool:
     return bool({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys())
 
 
-def _require_private(token: Path) -> None:
-    """Refuses a token that other accounts of the machine can read."""
-    if token.exists() and token.stat().st_mode & 0o077:
-        raise ConfigError(
-            f"{token} is open to other accounts of this machine, and whoever reads it can run code "
-            f"on the cluster: chmod 600 {token}, and give the cluster a new token if others may "
-            "have read this one"
-        )
-
-
 def _init(address: str, **options: Any) -> None:
-    job = JobConfig()
-    if prints_json():
-        # ray.init(logging_config=...) would add a second handler with other keys to this process.
-        ray_logger = logging.getLogger("ray")
-        ray_logger.handlers.clear()
-        ray_logger.propagate = True
-        job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
     # Warnings and progress of workers reach the driver as results. Ray's log stream has them again.
-    ray.init(
-        address,
-        log_to_driver=prints_details(),
-        logging_level=logging.ERROR,
-        job_config=job,
-        **options,
-    )
+    ray.init(address, log_to_driver=prints_details(), logging_level=logging.ERROR, **options)
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
@@ -356,5 +309,10 @@ def count_places(config: ClusterConfig) -> int:
 
 def _shares(config: ClusterConfig, resource: str) -> list[int]:
     """Returns the amount of a resource on each node that suits a configuration."""
-    nodes = (node for node in _nodes() if _suits(node, config))
-    return [int(node["Resources"].get(resource, 0)) for node in nodes]
+    has = set[str]() if (kind := config.accelerator_type) is None else {f"accelerator_type:{kind}"}
+    return [
+        int(node["Resources"].get(resource, 0))
+        for node in _nodes()
+        if has <= node["Resources"].keys()
+        and config.label_selector.items() <= node["Labels"].items()
+    ]

@@ -17,10 +17,13 @@ pytestmark = pytest.mark.ray
 
 SCRIPT = """
 import json, os, time
-import psutil, ray
-from raylab.label.on_ray.driver import end_actors
-from raylab.core.on_ray.session import SETTINGS, session
+import psutil
 from raylab.core.config.base import ClusterConfig
+from raylab.core.environment import READ_BY_RAY_ON_IMPORT, set_variables
+with set_variables(**READ_BY_RAY_ON_IMPORT):
+    import ray
+from raylab.core.on_ray.session import SETTINGS, session
+from raylab.label.on_ray.driver import end_actors
 
 class Actor:
     def work(self):
@@ -69,6 +72,52 @@ def test_a_local_ray_is_private_and_ends_in_silence(tmp_path: Path) -> None:
     assert done.stderr == ""
     # Ray itself leaves others.
     assert after["again"] == "token" and not {*ours, "RAY_AUTH_TOKEN"} & set(after["left"])
+
+
+HANGS = """
+import threading, time
+import psutil
+from raylab.core.config.base import ClusterConfig
+from raylab.core.environment import READ_BY_RAY_ON_IMPORT, set_variables
+from raylab.core.errors import ConfigError
+with set_variables(**READ_BY_RAY_ON_IMPORT):
+    from raylab.core.on_ray.session import session
+
+def hang():
+    while True:
+        for child in psutil.Process().children(recursive=True):
+            if child.name() == "raylet":
+                child.suspend()
+                return
+        time.sleep(0.01)
+
+threading.Thread(target=hang, daemon=True).start()
+try:
+    with session(ClusterConfig()):
+        pass
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_hangs_when_it_starts_is_told_with_the_way_out() -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    command = [sys.executable, "-c", HANGS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no local Ray can be started (The current node timed out during")
+    assert done.stdout.endswith("or name a running cluster by cluster.address\n")
+
+
+def test_a_ray_that_would_listen_to_the_network_is_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.7")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match=r"start Ray by ray\.init\(\)"), session(ClusterConfig()):
+        pass
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640])

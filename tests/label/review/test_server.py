@@ -1,11 +1,17 @@
 """The job of review: a run's cases to a file and back, and what it takes from the run's record."""
 
 import json
+import os
+import re
 import runpy
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from raylab.core.config.compose import load_config
@@ -32,6 +38,22 @@ def storage(tmp_path: Path, chat: str) -> Path:
 
 def review(storage: Path, *more: str) -> ReviewConfig:
     return load_config(ReviewConfig, [f"storage={storage}", "name=systems", *more])
+
+
+def test_the_page_listens_on_loopback_alone_and_needs_no_ray(storage: Path) -> None:
+    command = [sys.executable, f"{ROOT}/jobs/review.py", f"storage={storage}", "name=systems"]
+    # As in a submitted job, here of a cluster that is gone.
+    submitted = os.environ | {"RAY_ADDRESS": "127.0.0.1:1"}
+    with subprocess.Popen(
+        [*command, "port=0"], env=submitted, stdout=subprocess.PIPE, text=True
+    ) as page:
+        assert page.stdout is not None
+        address = re.search(r"http://\S+", page.stdout.readline())
+        connections: list[Any] = psutil.Process(page.pid).net_connections("tcp")
+        page.send_signal(signal.SIGINT)
+    listening = [at.laddr for at in connections if at.status == psutil.CONN_LISTEN]
+    assert [f"http://{at.ip}:{at.port}/" for at in listening] == [address and address[0]]
+    assert listening[0].ip == "127.0.0.1" and page.returncode == 0
 
 
 def fill_in(path: Path, *filled: dict[str, str]) -> None:
