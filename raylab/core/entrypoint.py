@@ -15,13 +15,20 @@ import shlex
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from raylab.core.config.base import JobConfig, command_of, require_trackers
-from raylab.core.config.compose import CONFIGS, as_yaml, compose_values, config_groups, load_config
+from raylab.core.config.compose import (
+    BESIDE_JOBS,
+    as_yaml,
+    compose_values,
+    config_groups,
+    load_config,
+)
 from raylab.core.config.schema import ConfigKey, list_keys
 from raylab.core.environment import READ_BY_RAY_ON_IMPORT, set_variables
 from raylab.core.errors import ConfigError, RaylabError
@@ -32,7 +39,9 @@ Config = TypeVar("Config", bound=JobConfig)
 
 INTERRUPTED = 130
 LOG_JSON = "log=json"
-JOBS = CONFIGS.with_name("jobs")
+OPTIONAL = re.compile(r"(?P<package>(?!raylab\b)[\w-]+).*; extra == [\"'](?P<extra>[\w-]+)[\"']")
+"""A requirement of an extra, which is no other extra."""
+JOBS = BESIDE_JOBS / "jobs"
 WIDTH, MAX_DEFAULT = 80, 30
 """Columns of `--help`, and of a default among its main keys."""
 
@@ -98,8 +107,32 @@ def start(job: str, *overrides: str) -> None:
     kind, script = _load(job)
     config = load_config(kind, overrides)
     require_trackers(getattr(config, "tracking", ()))
-    with set_variables(**READ_BY_RAY_ON_IMPORT):
+    with _extras_named(kind), set_variables(**READ_BY_RAY_ON_IMPORT):
         script.run(config)
+
+
+@contextmanager
+def _extras_named(kind: type[JobConfig]) -> Generator[None]:
+    """Explains a failed import of a package that an extra of raylab installs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0].replace("_", "-")
+        try:
+            requirements = metadata.requires("raylab") or []
+        except metadata.PackageNotFoundError:
+            # Only a checkout, which Ray has made the working directory.
+            raise error from None
+        optional = [match for text in requirements if (match := OPTIONAL.match(text))]
+        holders = [match["extra"] for match in optional if match["package"] == package]
+        if not holders:
+            raise
+        # Each product has an extra of its room's name.
+        room = kind.__module__.split(".")[1]
+        extras = {holders[0]} | {room} & {match["extra"] for match in optional}
+        raise ConfigError(
+            f"raylab {kind.job} needs {package}: pip install 'raylab[{','.join(sorted(extras))}]'"
+        ) from None
 
 
 def _load(job: str) -> tuple[type[JobConfig], Any]:
@@ -110,10 +143,7 @@ def _load(job: str) -> tuple[type[JobConfig], Any]:
     """
     names = sorted(path.stem for path in JOBS.glob("*.py"))
     if not names:
-        raise ConfigError(
-            f"{JOBS} holds no jobs: install raylab from its checkout, by make venv or pip install "
-            "-e, because its jobs and their configuration lie beside the package"
-        )
+        raise ConfigError(f"{JOBS} holds no jobs: install raylab, or run it from a whole checkout")
     spec = importlib.util.spec_from_file_location(f"jobs.{job}", JOBS / f"{job}.py")
     if job not in names or spec is None or spec.loader is None:
         raise ConfigError(f"there is no job {job!r:.100}: the jobs are {', '.join(names)}")
@@ -133,6 +163,8 @@ def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> st
     """
     keys, values = list_keys(kind), compose_values(kind)
     summary, _, rest = (doc or "").strip().partition("\n\n")
+    # What is submitted runs in a checkout.
+    rest = re.sub(r"(?<!-- )python jobs/(\w+)\.py", lambda m: shlex.join(command_of(m[1])), rest)
     groups = "".join(f"\n  {name}={' | '.join(o)}" for name, o in config_groups(kind).items())
     if every:
         title, lines = "All keys, each with its type,", _key_lines(keys, values)
@@ -178,7 +210,8 @@ def _status(
             if config.log == "auto":
                 output.enter_context(bars())
             require_trackers(getattr(config, "tracking", ()))
-            run(config)
+            with _extras_named(kind):
+                run(config)
         sys.stdout.flush()
     except RaylabError as error:
         return _log_failure(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)

