@@ -52,6 +52,7 @@ def read(root: Path) -> Scores:
         ("m1 m1/g1 m1/g2 m2/g1 m2/g2", "m1/g1 m1/g2 m2/g1 m2/g2", "every model has the same 2 sub"),
         ("m1/g1 m2/g2", "m1/g1 m2/g2", "no score file lies directly under a model"),
         ("m1/algebra m2", "m1/ m2/", "score files lie directly under model m2"),
+        ("m1/g1 m1/g2 m2 m2/g1", "m1/ m2/", "score files lie directly under model m2"),
     ],
 )
 def test_the_layout_is_told_from_the_directories(

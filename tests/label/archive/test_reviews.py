@@ -47,6 +47,8 @@ def test_a_lease_keeps_others_away_until_it_expires_or_is_given_back(
     reviews.give_back(1, "ada")
     reviews.give_back(2, "ada")
     assert reviews.leases(SOON) == {1: Lease("bo", LATER + MINUTE)}
+    after = LATER + 2 * MINUTE
+    assert reviews.leases(after) == {} and reviews.take([1], "ada", after, after + MINUTE) == 1
 
 
 def test_two_hundred_reviewers_at_once_get_no_settled_case_and_none_twice(

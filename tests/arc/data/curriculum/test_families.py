@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from raylab.arc.data.curriculum.families import FAMILIES
-from raylab.arc.data.curriculum.family import LEVELS, Dice, Drawn, Family, Level, Rule
+from raylab.arc.data.curriculum.family import (
+    LEVELS,
+    RULE_DRAWS,
+    RULE_KEY,
+    Dice,
+    Drawn,
+    Family,
+    Level,
+    Rule,
+)
 from raylab.core.errors import DataError
 from tests.arc.data.curriculum.verifiers import NEAR, VERIFIERS, Rows, Verifier
 
@@ -72,6 +81,8 @@ def test_rules_differ_and_more_of_them_begin_with_the_same(family: Family) -> No
     few, many = (family.rules(LEVELS[3], count) for count in (2, 8))
     assert many[: len(few)] == few and len({*many}) == len(many)
     assert bool(family.draw_rule) == bool(family.rule) == (len(few) == 2)
+    all_rules = family.rules(LEVELS[3], RULE_DRAWS)
+    assert len({rule[:RULE_KEY] for rule in all_rules}) == len(all_rules)
     for easier in LEVELS.values():
         rules = family.rules(easier, 8)
         assert len({*rules}) == len(rules)
