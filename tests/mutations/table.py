@@ -174,7 +174,7 @@ MUTATIONS = (
       ").casefold()", ")", "label/review/test_people.py::test_one_person_never_counts_twice"),
     # The archive.
     M("a call in flight is claimed once", "label/archive/ledger.py",
-      "if row.claim != claim.claim", "if not row", "label/archive/test_ledger.py"),
+      "if row.claim != claim.id", "if not row", "label/archive/test_ledger.py"),
     M("an answer ends its own claim alone", "label/archive/ledger.py",
       "(CALLS.c.claim == insert.excluded.claim)", "(CALLS.c.claim != '')",
       "label/archive/test_ledger.py"),
