@@ -21,6 +21,7 @@ from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.steps import Augmentation, StepPlan
 from raylab.arc.data.tasks import Grid
+from raylab.arc.models.context import D_CONTEXT
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.models.recursive import Recursive
 from raylab.arc.scoring.evaluation import model_on
@@ -47,7 +48,7 @@ class Oracle(Recursive):
 
     def __init__(self, tasks: int = 42) -> None:
         super().__init__(RecursiveConfig.model_validate(SIZES))
-        self.context = cast(Any, _TaskTable(tasks, RecursiveConfig().d_context))
+        self.context = cast(Any, _TaskTable(tasks, D_CONTEXT))
 
 
 class _TaskTable(nn.Module):

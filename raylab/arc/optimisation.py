@@ -20,6 +20,12 @@ HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
 """Widths of linear layers that write logits: of a weight, a colour, a side or both sides."""
 
 
+BETAS = (0.95, 0.999)
+"""Decay rates of Adam's moment estimates; the first is also the momentum of Muon."""
+LR_MIN = 1.68e-6
+"""Learning rate at the end of each cosine, and of `wsd`."""
+
+
 def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
     """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel.
 
@@ -28,7 +34,7 @@ def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) 
     """
     adam: dict[str, Any] = {
         "lr": training.lr,
-        "betas": training.betas,
+        "betas": BETAS,
         "weight_decay": training.weight_decay,
         "fused": fused,
     }
@@ -47,7 +53,7 @@ def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) 
         Muon(
             matrices,
             lr=training.lr,
-            momentum=training.betas[0],
+            momentum=BETAS[0],
             weight_decay=training.weight_decay,
             # So that learning rate and weight decay are those of AdamW (arXiv 2502.16982).
             adjust_lr_fn="match_rms_adamw",
@@ -105,7 +111,7 @@ def build_schedule(
     schedule: LRScheduler
     if training.schedule == "cosine_restarts":
         schedule = CosineAnnealingWarmRestarts(
-            optimiser, T_0=training.restart_epochs, eta_min=training.lr_min
+            optimiser, T_0=training.restart_epochs, eta_min=min(LR_MIN, training.lr)
         )
         return {"scheduler": schedule, "interval": "epoch"}
 
@@ -120,13 +126,13 @@ def wsd_factor(step: float, steps: int, training: TrainingConfig) -> float:
     """Returns the learning rate of `step`, 0..steps-1, as a share of `training.lr`.
 
     The schedule has a linear warm-up, a stable phase and a linear decay (Hu et al. 2024, arXiv
-    2404.06395). The first step has a rate above 0; the step after the last would have `lr_min`.
+    2404.06395). The first step has a rate above 0; the step after the last would have `LR_MIN`.
     """
     warmup, decay = (round(share * steps) for share in (training.warmup, training.decay))
     if step < warmup:
         return min(1.0, (step + 1) / warmup)
     left = (steps - step) / decay if decay else 1.0
-    floor = training.lr_min / training.lr
+    floor = min(LR_MIN / training.lr, 1.0)
     return floor + (1 - floor) * min(1.0, max(0.0, left))
 
 

@@ -92,12 +92,16 @@ def combination(space: SearchSpace, index: int) -> Drawn:
     raise IndexError
 
 
+REDUCTION_FACTOR = 3
+"""Of this many trials, one continues from a rung to the next."""
+
+
 def rungs(config: TuneConfig) -> tuple[int, ...]:
     """Returns the epochs, before the last one, after which trials that fell behind are stopped.
 
     The first rung is `grace_epochs`. With `training.judge_at_restarts` it is rounded up to a
     multiple of every `restart_epochs` in the space, where the cosines of all trials end. Each
-    further rung is `reduction_factor` times the one before (Li et al. 2020, arXiv 1810.05934), so
+    further rung is `REDUCTION_FACTOR` times the one before (Li et al. 2020, arXiv 1810.05934), so
     that cosines end there too. With `max_minutes` there is no rung, because trials are in different
     phases of their schedules at equal epochs.
     """
@@ -111,7 +115,7 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
     stops: list[int] = []
     while first < epochs:
         stops.append(first)
-        first *= config.reduction_factor
+        first *= REDUCTION_FACTOR
     return tuple(stops)
 
 

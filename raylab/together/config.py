@@ -112,8 +112,6 @@ class BenchmarkConfig(JobConfig):
     """CPU threads of torch."""
     rounds: PositiveInt = 3
     """Rounds of every measurement."""
-    batches: PositiveInt = 4
-    """Steps that raylab, and then its baseline, train per round."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128

@@ -88,10 +88,6 @@ SMALL_MODELS: dict[str, ModelConfig] = {
         heads=5,
         encoder_layers=2,
         decoder_layers=2,
-        d_context=12,
-        context_heads=3,
-        context_d_ff=17,
-        d_place=5,
     ),
     "encoder_decoder": EncoderDecoderConfig(
         d_model=30, d_ff=37, heads=3, encoder_layers=2, decoder_layers=2
@@ -110,10 +106,6 @@ SMALL_MODELS: dict[str, ModelConfig] = {
         steps=3,
         encoder_dropout=0.1,
         embedding_dropout=0.167,
-        d_context=12,
-        context_heads=3,
-        context_d_ff=17,
-        d_place=5,
     ),
 }
 """Every architecture, small, in sizes that differ wherever a mistake could exchange them."""

@@ -29,12 +29,14 @@ from tests.arc.conftest import SMALL_MODELS, small_model
 
 
 def test_a_warm_up_a_stable_phase_and_a_decay() -> None:
-    training = TrainingConfig(schedule="wsd", warmup=0.05, decay=0.2, lr=0.01, lr_min=0.001)
-    rates = {step: 0.01 * wsd_factor(step, 100, training) for step in (0, 3, 4, 50, 80, 90, 99)}
-    # Five steps rise by 0.002 each, twenty fall from 0.01 to 0.001.
-    assert rates == pytest.approx(
-        {0: 0.002, 3: 0.008, 4: 0.01, 50: 0.01, 80: 0.01, 90: 0.0055, 99: 0.00145}
-    )
+    # Ten times the rate at the end.
+    training = TrainingConfig(schedule="wsd", warmup=0.05, decay=0.2, lr=1.68e-5)
+    rates = {step: wsd_factor(step, 100, training) for step in (0, 3, 4, 50, 80, 90, 99)}
+    # Five steps rise by 0.2 each, twenty fall from 1 to 0.1.
+    assert rates == pytest.approx({0: 0.2, 3: 0.8, 4: 1.0, 50: 1.0, 80: 1.0, 90: 0.55, 99: 0.145})
+    # Below that rate nothing falls, or rises.
+    slow = TrainingConfig(schedule="wsd", warmup=0, decay=0.9, lr=1e-9)
+    assert {wsd_factor(step, 100, slow) for step in (0, 50, 99)} == {1.0}
     constant = TrainingConfig(schedule="wsd", warmup=0, decay=0)
     assert {wsd_factor(step, 100, constant) for step in range(100)} == {1.0}
 

@@ -85,7 +85,7 @@ def test_help_runs_nothing(arguments: list[str], capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as ended:
         run_job(TrainConfig, "Doc.", lambda _: pytest.fail("ran"), arguments)
     assert ended.value.code == 0
-    assert ("training.betas" in capsys.readouterr().out) == (arguments == ["--help=all"])
+    assert ("training.warmup" in capsys.readouterr().out) == (arguments == ["--help=all"])
 
 
 def test_the_command_runs_the_script_of_the_job(

@@ -71,7 +71,7 @@ SMALL = {
     r"annotate\b.*stages=evaluate": ["cases.path=judged.jsonl"],
     r"annotate\b.*money=": [f"llm.prices={{M: {PRICE}, N: {PRICE}}}"],
     r"benchmark\b": [
-        *("rounds=1", "batches=1", "batch_size=4", "threads=1", "cases=20", "latency=0"),
+        *("rounds=1", "batch_size=4", "threads=1", "cases=20", "latency=0"),
         f"models=[{LISTED[0]}]",
     ],
 }

@@ -74,7 +74,7 @@ def served(storage: Path) -> Generator[str]:
     """Where the job serves the page; an interrupt is the ordinary end of it."""
     command = [sys.executable, f"{ROOT}/jobs/review.py", "name=systems", "port=0"]
     process = subprocess.Popen(
-        [*command, f"storage={storage}", "lease_minutes=1"],
+        [*command, f"storage={storage}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

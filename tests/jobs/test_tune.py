@@ -32,7 +32,6 @@ SWEEP = [
     "training.epochs=4",
     "training.patience=null",
     "grace_epochs=2",
-    "reduction_factor=2",
     *SPACE,
 ]
 

@@ -78,8 +78,6 @@ class TuneConfig(JobConfig):
     ends trials at different epochs."""
     grace_epochs: PositiveInt = 5
     """Fewest epochs before a trial may be stopped, extended to the next end of all cosines."""
-    reduction_factor: Annotated[int, Field(ge=2)] = 3
-    """Of this many trials, one continues from a rung to the next."""
     seed: Seed = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()

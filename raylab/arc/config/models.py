@@ -11,7 +11,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     model_validator,
 )
@@ -91,24 +90,11 @@ class DemonstratedConfig(TransformerConfig):
     encoder_dropout: Dropout = 0.1
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
-    d_context: Size = 64
-    """Width of the context encoder."""
-    context_layers: Layers = 2
-    """Layers over the cells of a demonstration pair."""
-    context_heads: Size = 4
-    """Attention heads of the context encoder; a divisor of d_context."""
-    context_d_ff: Size = 256
-    """Width inside the feed-forwards of the context encoder."""
-    d_place: Size = 24
-    """Width of the codes of places that input and output multiply."""
 
     @model_validator(mode="after")
-    def _context_heads_divide_width(self) -> "DemonstratedConfig":
-        if self.d_model % 4 or self.d_context % 4 or self.d_context % self.context_heads:
-            raise ValueError(
-                f"d_model={self.d_model} and d_context={self.d_context} must be multiples of 4, "
-                f"and d_context of context_heads={self.context_heads}"
-            )
+    def _places_divide_width(self) -> "DemonstratedConfig":
+        if self.d_model % 4:
+            raise ValueError(f"d_model={self.d_model} must be a multiple of 4")
         return self
 
 
@@ -155,8 +141,6 @@ class DecoderOnlyConfig(TransformerConfig):
     layers: Layers = 4
     """Layers over the whole sequence."""
     dropout: Dropout = 0.167
-    rope_theta: PositiveFloat = 10_000.0
-    """Base of the rotary frequencies."""
     demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 0
     """Demonstration pairs prefixed to the source; the published model has 0."""
     colour_relabelling: ColourRelabelling = False

@@ -159,8 +159,6 @@ class TrainingConfig(Strict):
     """`muon` updates the matrices of hidden linear layers, and AdamW all other weights."""
     lr: PositiveFloat = 0.00185
     """Highest learning rate of the schedule; Muon's is scaled to updates of AdamW's size."""
-    betas: tuple[Fraction, Fraction] = (0.95, 0.999)
-    """Decay rates of Adam's moment estimates; the first is also the momentum of Muon."""
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay: `adam` adds it to the gradient, the others decouple it."""
     schedule: Literal["cosine_restarts", "wsd"] = "cosine_restarts"
@@ -169,11 +167,9 @@ class TrainingConfig(Strict):
     warmup: Probability = 0.05
     """Share of the run's steps in which `wsd` rises to `lr`."""
     decay: Probability = 0.2
-    """Share of the run's steps in which `wsd` falls to `lr_min` at the end; 0 keeps `lr`."""
+    """Share of the run's steps in which `wsd` falls from `lr` at the end; 0 keeps it."""
     restart_epochs: PositiveInt = 6
     """Epochs between the restarts of `cosine_restarts`."""
-    lr_min: NonNegativeFloat = 1.68e-6
-    """Learning rate at the end of each cosine, and of `wsd`."""
     ema: Fraction | None = None
     """Decay per step of an average of the weights, which is validated and stored as the model; null
     uses the weights of the last step."""

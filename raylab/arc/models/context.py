@@ -17,6 +17,14 @@ LENGTH_SPREAD = 48
 """Largest difference in cells between pairs that a CPU pads to one length."""
 
 
+D_CONTEXT = 64
+"""Width of the context encoder."""
+LAYERS, HEADS, D_FF = 2, 4, 256
+"""Layers over the cells of a demonstration pair, their heads, and the width inside."""
+D_PLACE = 24
+"""Width of the codes of places that input and output multiply."""
+
+
 class ContextEncoder(nn.Module):
     """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch.
 
@@ -26,16 +34,16 @@ class ContextEncoder(nn.Module):
 
     def __init__(self, config: DemonstratedConfig) -> None:
         super().__init__()
-        width, heads, d_ff = config.d_context, config.context_heads, config.context_d_ff
+        width = D_CONTEXT
         self.narrow = nn.Linear(config.d_model, width)
         self.positions = EdgePositions(width)
         self.sides = nn.Parameter(torch.randn(2, width))
         self.reader = nn.Parameter(torch.randn(width))
         self.layers = Stack(
-            Layer(width, heads, d_ff, config.encoder_dropout) for _ in range(config.context_layers)
+            Layer(width, HEADS, D_FF, config.encoder_dropout) for _ in range(LAYERS)
         )
         self.norm = nn.LayerNorm(width)
-        self.correspondence = Correspondence(width, config.d_place, width)
+        self.correspondence = Correspondence(width, D_PLACE, width)
 
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
         """Returns (B, D) contexts, zero for a query without demonstrations."""

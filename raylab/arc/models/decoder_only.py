@@ -17,6 +17,9 @@ from raylab.arc.models.autoregressive import (
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import MAX_CELLS, Dropout, KeyValueCache, Layer, Rotary, Stack
 
+ROPE_BASE = 10_000.0
+"""Base of the rotary frequencies."""
+
 
 class DecoderOnly(AutoregressiveModel):
     """A decoder of one causal sequence: demonstrations, source, `SEPARATOR`, `START`, output.
@@ -31,7 +34,7 @@ class DecoderOnly(AutoregressiveModel):
         longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
         self.colours = nn.Embedding(VOCABULARY, width)
         self.dropout = Dropout(config.embedding_dropout)
-        self.rotary = Rotary(width // heads, longest, config.rope_theta)
+        self.rotary = Rotary(width // heads, longest, ROPE_BASE)
         self.layers = Stack(
             Layer(width, heads, config.d_ff, config.dropout, rotary=self.rotary)
             for _ in range(config.layers)

@@ -11,7 +11,7 @@ from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
 from raylab.arc.models.base import Logits, SizeCode, SizeHead
-from raylab.arc.models.context import ContextEncoder
+from raylab.arc.models.context import D_CONTEXT, ContextEncoder
 from raylab.arc.models.layers import (
     Dropout,
     EdgePositions,
@@ -55,7 +55,7 @@ class EncoderDecoder(AutoregressiveModel):
         super().__init__()
         width, heads, d_ff = config.d_model, config.heads, config.d_ff
         champion = config if isinstance(config, ChampionConfig) else None
-        d_context = champion.d_context if champion else 0
+        d_context = D_CONTEXT if champion else 0
         self.colours = nn.Embedding(VOCABULARY, width)
         self.positions = EdgePositions(width) if champion else Positions(width)
         self.dropout = Dropout(config.embedding_dropout)

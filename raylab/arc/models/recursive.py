@@ -10,7 +10,7 @@ from raylab.arc.config.models import RecursiveConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import SizeCode, SizeHead, inside
-from raylab.arc.models.context import ContextEncoder
+from raylab.arc.models.context import D_CONTEXT, ContextEncoder
 from raylab.arc.models.layers import Dropout, EdgePositions, SelfAttention, masked_mean
 from raylab.arc.models.parallel import ParallelModel
 
@@ -68,7 +68,7 @@ class Recursive(ParallelModel):
         self.latent = nn.Parameter(torch.randn(width))
         self.answer = nn.Parameter(torch.randn(width))
         self.context = ContextEncoder(config)
-        self.widen = nn.Linear(config.d_context, width, bias=False)
+        self.widen = nn.Linear(D_CONTEXT, width, bias=False)
         self.size_head = SizeHead(width)
         self.output = nn.Linear(width, COLOURS)
 

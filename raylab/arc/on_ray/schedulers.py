@@ -11,7 +11,7 @@ from ray.tune.search import Searcher
 
 from raylab.arc.config.jobs import TuneConfig
 from raylab.arc.grid_metrics import mode_of
-from raylab.arc.search import Draws, rungs
+from raylab.arc.search import REDUCTION_FACTOR, Draws, rungs
 from raylab.core.log import log_line
 
 DRAWN = "drawn"
@@ -65,7 +65,7 @@ def build_scheduler(config: TuneConfig) -> TrialScheduler:
         # Never reached: a trial ends by itself after its last epoch, and notes that it did.
         max_t=epochs + 1,
         grace_period=stops[0],
-        reduction_factor=config.reduction_factor,
+        reduction_factor=REDUCTION_FACTOR,
     )
 
 

@@ -127,8 +127,6 @@ class ReviewConfig(JobConfig):
     proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses, or networks such as 10.0.0.0/8, of TLS proxies before the page, whose
     X-Forwarded-Proto and X-Forwarded-For are believed."""
-    lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
-    """Minutes for which a case stays reserved after a reviewer's tab is gone."""
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "ReviewConfig":

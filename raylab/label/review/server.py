@@ -28,6 +28,8 @@ from raylab.label.protocol.run import (
 from raylab.label.review.access import access_of
 from raylab.label.review.app import create_app
 
+LEASE = timedelta(minutes=10)
+"""Time for which a case stays reserved after a reviewer's tab is gone."""
 SECONDS_TO_END = 10
 """For requests in flight."""
 
@@ -54,9 +56,8 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
         if config.audit is not None:
             drawn = draw_audit(annotation.archived, config.audit, seed)
             log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
-        lease = timedelta(minutes=config.lease_minutes)
         people = made.review.people
-        yield Reviews(annotation.archived, annotation.codebook, seed, lease, people), annotation
+        yield Reviews(annotation.archived, annotation.codebook, seed, LEASE, people), annotation
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:

@@ -26,6 +26,8 @@ from raylab.together.config import BenchmarkConfig
 from raylab.together.speed.figures import benchmark, rate
 
 RECIPE = TrainingConfig()
+STEPS = 4
+"""Steps that raylab, and then its baseline, train per round."""
 DTYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
 
@@ -56,8 +58,8 @@ def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
                 learner.train(1)  # warms up
             compare(
                 model.architecture,
-                lambda _, own=raylab: rate(lambda: own.train(config.batches)),
-                lambda _, own=baseline: rate(lambda: own.train(config.batches)),
+                lambda _, own=raylab: rate(lambda: own.train(STEPS)),
+                lambda _, own=baseline: rate(lambda: own.train(STEPS)),
             )
 
 

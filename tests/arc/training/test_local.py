@@ -106,12 +106,12 @@ def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
 
 
 def test_every_epoch_is_recorded(tmp_path: Path, sides: Sides) -> None:
-    _, metrics = trained(config(tmp_path, restart_epochs=2, lr=0.01, lr_min=0.0), sides)
+    _, metrics = trained(config(tmp_path, restart_epochs=2, lr=0.01), sides)
     steps = metrics.last.step // EPOCHS
     assert [epoch.step for epoch in metrics.history] == [steps * n for n in (1, 2, 3, 4)]
-    # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
+    # A cosine over two epochs from 0.01 to 1.68e-6: both ends' mean, then again from the start.
     rates = [epoch.learning_rate for epoch in metrics.history]
-    assert rates == pytest.approx([0.01, 0.005] * 2)
+    assert rates == pytest.approx([0.01, 0.00500084] * 2)
     for epoch in metrics.history:
         seconds = len(sides.train) / epoch.samples_per_second
         assert epoch.train_seconds == pytest.approx(seconds)
@@ -266,7 +266,7 @@ def test_a_run_killed_before_its_record_repeats_the_epoch(
 
 def test_a_run_killed_where_it_stops_early_trains_no_further(tmp_path: Path, sides: Sides) -> None:
     # Nothing learns at this rate, so the patience is used up soon.
-    options = {"patience": 1, "epochs": 40, "lr": 1e-9, "lr_min": 0.0}
+    options = {"patience": 1, "epochs": 40, "lr": 1e-9}
     _, expected = trained(config(tmp_path, "whole", **options), sides)
     last = expected.last.epoch
     assert last < 40

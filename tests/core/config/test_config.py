@@ -313,7 +313,7 @@ def test_a_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
     assert "a key of model.architecture=champion, model.architecture=recursive alone" in message
     for key in DecoderOnlyConfig.model_fields:
         assert re.search(rf"\b{key}\b", message)
-    assert "context_heads" not in message
+    assert "encoder_layers" not in message
 
 
 def test_all_problems_come_at_once_and_a_wrong_choice_invents_none_below_it() -> None:

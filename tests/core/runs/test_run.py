@@ -71,7 +71,7 @@ def test_a_used_name_is_refused_with_the_ways_out(storage: str) -> None:
         Run.open(train(storage, "name=night", "resume=true", "model=decoder_only"))
     message = str(caught.value)
     assert "training.lr: the run has 0.5, now 0.00185" in message
-    assert "model.rope_theta: the run has nothing, now 10000.0" in message
+    assert "model.layers: the run has nothing, now 4" in message
     assert "training.epochs" not in message and "choose another name=" in message
 
 

@@ -28,7 +28,6 @@ def test_training_is_timed_against_the_baseline(
         data=BenchmarkConfig().data.model_copy(update={"every": 100}),
         threads=torch.get_num_threads(),
         batch_size=2,
-        batches=1,
         rounds=2,
     )
     run(config)
