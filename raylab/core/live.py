@@ -22,7 +22,9 @@ REFRESHES = 4
 @contextmanager
 def bars() -> Generator[None]:
     """Shows progress as live bars while in use, if the output is a terminal that can."""
-    _state.out = _terminal()
+    out = console()
+    is_live = out.is_terminal and not out.is_dumb_terminal and not prints_json()
+    _state.out = out if is_live else None
     try:
         yield
     finally:
@@ -149,8 +151,3 @@ class _State:
 
 
 _state = _State()
-
-
-def _terminal() -> Console | None:
-    out = console()
-    return out if out.is_terminal and not out.is_dumb_terminal and not prints_json() else None

@@ -138,7 +138,9 @@ class _JsonLines(logging.Handler):
             entry["exception"] = logging.Formatter().formatException(record.exc_info)
         stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
         own = stream.behind if isinstance(stream, _Strays) else stream
-        _print(_json(entry), own)
+        # Python writes NaN and infinity, which are not JSON.
+        entry = json.loads(json.dumps(entry, default=str), parse_constant=lambda _: None)
+        _print(json.dumps(entry), own)
 
 
 class _Strays(io.TextIOBase):
@@ -175,9 +177,3 @@ def _print(text: str, stream: TextIO) -> None:
 
 def _active() -> list[_JsonLines]:
     return [handler for handler in logging.root.handlers if isinstance(handler, _JsonLines)]
-
-
-def _json(entry: dict[str, Any]) -> str:
-    text = json.dumps(entry, default=str)
-    # Python writes NaN and infinity, which are not JSON.
-    return json.dumps(json.loads(text, parse_constant=lambda _: None))

@@ -172,16 +172,6 @@ class ClusterConfig(Strict):
         return self.most_workers == 1 and self.address_to_join is None
 
 
-def _as_override(value: str) -> str:
-    """Returns a value as an override takes it: in quotes if it has special characters."""
-    if PLAIN.fullmatch(value):
-        return value
-    # Workers import this module, and have no use for Hydra.
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    return QuotedString(value, Quote.double).with_quotes()
-
-
 STORAGE = "./runs"
 """The storage of every job by default, from the directory in which it runs."""
 
@@ -230,20 +220,22 @@ class JobConfig(Strict):
         return values
 
     def command(self, job: str, run: str, **more: object) -> str:
-        """Returns the command of a job on a run that lies where this configuration finds it.
-
-        Args:
-            job: Name of the job.
-            run: Name of the run.
-            **more: Further keys of the command, with their values.
-        """
+        """Returns the command of a job on a run of this storage and archive, with more keys."""
         keys: dict[str, object] = {"name": run}
         if self.storage != absolute_location(STORAGE):
             keys["storage"] = self.storage
         if archive := getattr(self, "archive", None):
             keys["archive"] = archive
-        words = [f"{key}={_as_override(str(value))}" for key, value in (keys | more).items()]
-        return shlex.join([*command_of(job), *words])
+        words = command_of(job)
+        for key, value in (keys | more).items():
+            text = str(value)
+            if not PLAIN.fullmatch(text):
+                # Workers import this module, and have no use for Hydra.
+                from hydra.core.override_parser.types import Quote, QuotedString
+
+                text = QuotedString(text, Quote.double).with_quotes()
+            words.append(f"{key}={text}")
+        return shlex.join(words)
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

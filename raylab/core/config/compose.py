@@ -81,11 +81,19 @@ def load_config(
         invalid = explain_errors(kind, error)
         problems += [p for p in invalid if p.path.split(".")[0] not in unchosen]
     except (ConfigError, *UNUSABLE) as error:
-        problems.append(ConfigProblem("", _reason(error, overrides)))
+        reason = str(error).strip()
+        for _, equals, value in (text.partition("=") for text in overrides):
+            # The words of a library may repeat an override, and its value may be a secret.
+            reason = reason.replace(f"{equals}{value}", "=...") if value else reason
+        problems.append(ConfigProblem("", reason[:MAX_REASON].replace("\n", "\n    ")))
     else:
         if not problems:
             return config
-    raise ConfigError(_report(kind, problems))
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    raise ConfigError(
+        f"the configuration of {kind.job} cannot be used:{lines}\n"
+        f"{shlex.join(command_of(kind.job))} --help=all lists every key"
+    )
 
 
 def compose_values(
@@ -187,7 +195,12 @@ def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigP
     try:
         override = OverridesParser.create().parse_override(text)
     except UNUSABLE as error:
-        return ConfigProblem(where, _syntax_problem(error) if equals else "is not key=value")
+        if not equals:
+            return ConfigProblem(where, "is not key=value")
+        column = getattr(getattr(error.__cause__, "offendingToken", None), "column", None)
+        place = "" if column is None else f" at character {column + 1}"
+        way_out = "a value with special characters is quoted twice: \"key='value'\""
+        return ConfigProblem(where, f"cannot be read{place}; {way_out}")
     key = override.key_or_group
     if not override.is_delete() and override.is_sweep_override():
         return ConfigProblem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
@@ -195,28 +208,3 @@ def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigP
     if option is not None and option not in options:
         return ConfigProblem(key, f"no option {option!s:.40}; options: {', '.join(options)}")
     return override
-
-
-def _syntax_problem(error: Exception) -> str:
-    column = getattr(getattr(error.__cause__, "offendingToken", None), "column", None)
-    place = "" if column is None else f" at character {column + 1}"
-    return (
-        f"cannot be read{place}; a value with special characters is quoted twice: \"key='value'\""
-    )
-
-
-def _reason(error: Exception, overrides: Sequence[str]) -> str:
-    """Returns the words of a library, which may repeat overrides, without their values."""
-    reason = str(error).strip()
-    for _, equals, value in (text.partition("=") for text in overrides):
-        # The value may be a secret.
-        reason = reason.replace(f"{equals}{value}", "=...") if value else reason
-    return reason[:MAX_REASON].replace("\n", "\n    ")
-
-
-def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:
-    lines = "".join(f"\n  {problem}" for problem in problems)
-    return (
-        f"the configuration of {kind.job} cannot be used:{lines}\n"
-        f"{shlex.join(command_of(kind.job))} --help=all lists every key"
-    )

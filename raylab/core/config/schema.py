@@ -21,6 +21,7 @@ MAX_VALUE = 200
 MAX_PROBLEMS = 20
 """Most problems that an error lists: each unknown key is compared with all that there are."""
 
+BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 JsonSchema = dict[str, Any]
 
 
@@ -165,12 +166,8 @@ class _Schema:
             return f"list of {self._type(node['items'])}"
         if node.get("type") == "boolean":
             return "true | false"
-        return f"{node.get('format') or node.get('type', 'any')}{_bounds(node)}"
-
-
-def _bounds(node: JsonSchema) -> str:
-    symbols = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    return "".join(f" {symbol} {node[name]:g}" for name, symbol in symbols.items() if name in node)
+        bounds = (f" {symbol} {node[name]:g}" for name, symbol in BOUNDS.items() if name in node)
+        return f"{node.get('format') or node.get('type', 'any')}{''.join(bounds)}"
 
 
 def _child(node: JsonSchema, key: int | str) -> JsonSchema:

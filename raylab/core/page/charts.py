@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from itertools import groupby
@@ -144,12 +144,23 @@ def grid_svg(
     """
     height = len(cells)
     width = len(cells[0]) if height else 0
-    runs = sorted(_runs_of_colours(cells).items())
-    paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in runs]
+    runs: dict[int, list[str]] = defaultdict(list)
+    for y, row in enumerate(cells):
+        for colour, run in groupby(range(len(row)), key=row.__getitem__):
+            x, *more = run
+            runs[colour].append(f"M{x} {y}h{1 + len(more)}v1h-{1 + len(more)}z")
+    paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in sorted(runs.items())]
     lines = [f"M{x} 0v{height}" for x in range(width + 1)]
     lines += [f"M0 {y}h{width}" for y in range(height + 1)]
     paths.append(f'<path fill="none" stroke="#666" stroke-width=".06" d="{"".join(lines)}"/>')
-    if target is not None and (dots := "".join(_dots_of_wrong(cells, target))):
+    wrong = [
+        f"M{x + 0.5} {y + 0.5}h0"
+        for y, row in enumerate(cells)
+        for x, colour in enumerate(row)
+        if target is not None
+        and (y >= len(target) or x >= len(target[y]) or target[y][x] != colour)
+    ]
+    if dots := "".join(wrong):
         paths += [
             f'<path d="{dots}" stroke="{colour}" stroke-width="{size}" stroke-linecap="round"/>'
             for colour, size in (("#000", 0.4), ("#fff", 0.26))
@@ -162,26 +173,14 @@ def grid_svg(
     )
 
 
-def _runs_of_colours(cells: Sequence[Sequence[int]]) -> dict[int, list[str]]:
-    """Returns paths of runs of equal cells in a row, by colour."""
-    runs: dict[int, list[str]] = defaultdict(list)
-    for y, row in enumerate(cells):
-        for colour, run in groupby(range(len(row)), key=row.__getitem__):
-            x, *more = run
-            runs[colour].append(f"M{x} {y}h{1 + len(more)}v1h-{1 + len(more)}z")
-    return runs
-
-
-def _name(text: str) -> str:
-    return shorten(printable(text, breaks=False), NAME_LENGTH)
-
-
 def _curves_figure(histories: Mapping[str, History], metric: str, label: str, axis: str) -> Figure:
     figure = new_figure(3.1)
     axes = figure.add_subplot(xlabel=axis)
-    points = {
-        name: line for name, rows in histories.items() if (line := _points(rows, axis, metric))
-    }
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, rows in histories.items():
+        values = ((row[axis], row.get(metric)) for row in rows)
+        if line := [(at, v) for at, v in values if v is not None and math.isfinite(v)]:
+            points[name] = line
     choose = min if _is_loss(metric) else max
     tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items()}
     lead = choose(tops, key=lambda name: tops[name][1], default=None)
@@ -196,7 +195,8 @@ def _curves_figure(histories: Mapping[str, History], metric: str, label: str, ax
         colour, mark = SERIES[0 if crowded else index], MARKERS[index % len(MARKERS)]
         small = mark if len(along) <= 12 else ""
         axes.plot(along, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
-        axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=_name(name))
+        short = shorten(printable(name, breaks=False), NAME_LENGTH)
+        axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=short)
     _dress(figure, axes, metric, label, axis)
     return figure
 
@@ -222,17 +222,3 @@ def _dress(figure: Figure, axes: Axes, metric: str, label: str, axis: str) -> No
 
 def _is_loss(metric: str) -> bool:
     return metric.endswith("loss")
-
-
-def _points(rows: History, axis: str, metric: str) -> list[tuple[float, float]]:
-    values = [(row[axis], row.get(metric)) for row in rows]
-    return [(at, value) for at, value in values if value is not None and math.isfinite(value)]
-
-
-def _dots_of_wrong(
-    cells: Sequence[Sequence[int]], target: Sequence[Sequence[int]]
-) -> Iterator[str]:
-    for y, row in enumerate(cells):
-        for x, colour in enumerate(row):
-            if y >= len(target) or x >= len(target[y]) or target[y][x] != colour:
-                yield f"M{x + 0.5} {y + 0.5}h0"

@@ -149,15 +149,30 @@ class EvalLog(Record):
 
     def content(self) -> dict[str, Any]:
         """Returns the log in Inspect's format, with `accuracy` first of the metrics."""
+        metrics = {"accuracy": self.metrics["accuracy"], **self.metrics}
+        values = {
+            name: {"name": name, "value": value, "params": {}} for name, value in metrics.items()
+        }
+        score = {"name": self.scorer, "scorer": self.scorer, "params": {}, "metrics": values}
         return {
             "version": 2,
             "status": "success",
-            "eval": self._eval(),
+            "eval": {
+                "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
+                "run_id": self.run_id or _identifier("run", self.model, self.created),
+                "created": self.created,
+                "task": self.task,
+                "task_id": _identifier("task", self.task, self.dataset),
+                "dataset": {"name": self.dataset, "samples": self.samples},
+                "model": self.model,
+                "config": {},
+                "metadata": dict(self.metadata),
+            },
             "plan": {"name": "plan", "steps": [], "config": {}},
             "results": {
                 "total_samples": self.samples,
                 "completed_samples": self.samples,
-                "scores": [self._score()],
+                "scores": [score],
             },
             "stats": {
                 "started_at": self.created,
@@ -166,26 +181,6 @@ class EvalLog(Record):
             },
             **({"samples": list(self.cases)} if self.cases else {}),
         }
-
-    def _eval(self) -> dict[str, Any]:
-        return {
-            "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
-            "run_id": self.run_id or _identifier("run", self.model, self.created),
-            "created": self.created,
-            "task": self.task,
-            "task_id": _identifier("task", self.task, self.dataset),
-            "dataset": {"name": self.dataset, "samples": self.samples},
-            "model": self.model,
-            "config": {},
-            "metadata": dict(self.metadata),
-        }
-
-    def _score(self) -> dict[str, Any]:
-        metrics = {"accuracy": self.metrics["accuracy"], **self.metrics}
-        values = {
-            name: {"name": name, "value": value, "params": {}} for name, value in metrics.items()
-        }
-        return {"name": self.scorer, "scorer": self.scorer, "params": {}, "metrics": values}
 
 
 def _identifier(*parts: str) -> str:

@@ -246,18 +246,16 @@ class Run(Place):
         try:
             # Some file systems have no locks.
             with contextlib.suppress(OSError):
-                self._claim(directory)
+                try:
+                    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise OwnerError(
+                        f"run {self} is worked on by another process: wait until it ends, or stop "
+                        "it"
+                    ) from error
             yield
         finally:
             os.close(directory)
-
-    def _claim(self, directory: int) -> None:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OwnerError(
-                f"run {self} is worked on by another process: wait until it ends, or stop it"
-            ) from error
 
     def _read_resumable(self, config: JobConfig) -> RunRecord | None:
         """Returns the record of a run that `config` may continue; None if there is no run."""
