@@ -102,7 +102,7 @@ def start(job: str, *overrides: str) -> None:
 
     Raises:
         ConfigError: There is no such job, or the settings cannot be used.
-        RaylabError: The job failed for a reason that the user can act on.
+        RaylabError: The job failed.
     """
     kind, script = _load(job)
     config = load_config(kind, overrides)

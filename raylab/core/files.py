@@ -161,9 +161,6 @@ class Place:
         """Writes the file atomically, and creates the directories above it.
 
         Waits until a local disk has stored it, so that a power cut leaves no torn file.
-
-        Args:
-            content: The whole content.
         """
         with self.writer() as file:
             file.write(content)
@@ -173,9 +170,6 @@ class Place:
 
         If several processes create a file at once on a local disk, one of them gets True. Other
         filesystems cannot write conditionally, so they are only checked before.
-
-        Args:
-            content: The whole content.
         """
         if not self.is_local:
             if self.exists():

@@ -183,13 +183,7 @@ def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
 
 
 def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigProblem:
-    """Returns an override, or its problem without its value, which may be a secret.
-
-    Args:
-        groups: The config groups of the job.
-        number: Position of the override, from 1.
-        text: The override.
-    """
+    """Returns an override, or its problem without its value, which may be a secret."""
     key, equals, _ = text.partition("=")
     where = key if equals and KEY.fullmatch(key) else f"override {number}"
     try:
