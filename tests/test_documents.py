@@ -25,6 +25,7 @@ DOCUMENTS = (
     "raylab/README.md",
     "raylab/arc/data/curriculum/README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "llms.txt",
 )
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}

@@ -290,5 +290,18 @@ class Run(Place):
             )
 
 
+def read_run(run: str) -> RunRecord:
+    """Returns the record of a run: its job, configuration, versions and times.
+
+    Args:
+        run: Directory or URI, such as `runs/one`.
+
+    Raises:
+        RunError: There is no run, or its record is not of this version of raylab.
+        DataError: The record cannot be read.
+    """
+    return Run.at(run).record
+
+
 def _json(record: Record) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record.content()), indent=2) + b"\n"
