@@ -57,7 +57,8 @@ class RayWorkers:
         pending: dict[ray.ObjectRef[Any], Key] = {}
         try:
             while True:
-                for key, arguments in islice(waiting, self._room(pending)):
+                room = None if self._at_once is None else self._at_once - len(pending)
+                for key, arguments in islice(waiting, room):
                     pending[task.remote(*arguments)] = key
                 if not pending:
                     return
@@ -67,9 +68,6 @@ class RayWorkers:
         finally:
             for reference in pending:
                 ray.cancel(reference, force=True)
-
-    def _room(self, pending: Mapping[Any, Any]) -> int | None:
-        return None if self._at_once is None else self._at_once - len(pending)
 
 
 def session_workers(cluster: ClusterConfig) -> Workers:
