@@ -2,7 +2,7 @@
 
 A resumed or restarted run continues its tracked run. The trials of a sweep and the trainings of a
 pipeline are tracked runs of their own, below that of the sweep or pipeline. MLflow and Weights &
-Biases may be out of reach: their failures are warnings and never end a run.
+Biases may be out of reach: no run waits for them, and their failures are warnings.
 """
 
 import io
@@ -10,10 +10,13 @@ import logging
 import math
 import os
 import platform
+import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from raylab.core.config.base import Tracking, require_trackers
@@ -28,8 +31,10 @@ RUN_TAG = "raylab.run_id"
 LONGEST_PARAMETER = 500
 MOST_PARAMETERS = 100
 """Most parameters per request to MLflow."""
-MOST_FAILURES = 5
-"""Failures in a row after which a tracker is given up."""
+SERVER_SECONDS = 5.0
+"""Longest time in seconds that a run waits, at its end, for the servers of its trackers."""
+REQUEST_SECONDS = 10
+"""Longest time in seconds that a server may take to answer, before it counts as a failure."""
 FILE_VERSION = "brain.Event:2"
 LOGGER = logging.getLogger(__name__)
 
@@ -43,25 +48,40 @@ class Tracker(Protocol):
         """Stores the figures of a step; repeating a step changes nothing."""
         ...
 
-    def close(self) -> None:
-        """Ends the figures from this process."""
-        ...
-
 
 @contextmanager
-def tracking(names: Sequence[Tracking], run: Run) -> Generator[dict[str, Tracker]]:
+def tracking(
+    names: Sequence[Tracking], run: Run, *, has_trainings: bool = False
+) -> Generator[dict[str, Tracker]]:
     """Opens the trackers of a run by name, and closes them at the end.
+
+    Threads send the figures to MLflow and Weights & Biases. At the end the run waits for their
+    servers `SERVER_SECONDS` at most; a warning names the figures that a server has not taken.
+
+    Args:
+        names: The trackers.
+        run: The run.
+        has_trainings: True for a sweep or a pipeline, which waits as long for its tracked runs,
+            because those of its trainings are placed below them.
 
     Raises:
         ConfigError: The package of one is not installed.
     """
     require_trackers(names)
     trackers: dict[str, Tracker] = {name: _open(name, run) for name in names}
+    senders = [tracker for tracker in trackers.values() if isinstance(tracker, _Sender)]
+    if has_trainings:
+        deadline = time.monotonic() + SERVER_SECONDS
+        for sender in senders:
+            sender.begun.wait(sender.seconds_until(deadline))
     try:
         yield trackers
     finally:
-        for tracker in trackers.values():
-            tracker.close()
+        for sender in senders:
+            sender.end()
+        deadline = time.monotonic() + SERVER_SECONDS
+        for sender in senders:
+            sender.join(deadline)
 
 
 def track(names: Sequence[Tracking], run: Run, step: int, figures: Figures) -> None:
@@ -81,9 +101,9 @@ def _open(name: Tracking, run: Run) -> Tracker:
         case "tensorboard":
             return TensorBoard(run)
         case "mlflow":
-            return _Lenient(name, lambda: _Mlflow(run))
+            return _Sender(name, run, _Mlflow(run))
         case "wandb":
-            return _Lenient(name, lambda: _WeightsAndBiases(run))
+            return _Sender(name, run, _WeightsAndBiases(run))
 
 
 class TensorBoard:
@@ -121,9 +141,6 @@ class TensorBoard:
             self._append(step=step, summary=summary(value=values))
         (self.run / self._name).write(self._content.getvalue())
 
-    def close(self) -> None:
-        """Does nothing: every step is written."""
-
     def _append(self, **content: Any) -> None:
         from tensorboard.compat.proto import event_pb2
 
@@ -131,43 +148,103 @@ class TensorBoard:
         self._records.write(event(wall_time=time.time(), **content).SerializeToString())
 
 
-class _Lenient:
-    """A tracker whose failures are warnings; after some in a row it is given up."""
+class _Server(Protocol):
+    """A tracked run, whose methods may fail, or hang where it is not local."""
 
-    def __init__(self, name: str, begin: Callable[[], Tracker]) -> None:
-        self._name, self._begin = name, begin
-        self._tracker: Tracker | None = None
-        self._failures = 0
-        # It appears at once: the first figures may take hours.
-        self._do(lambda tracker: None)
+    is_local: bool
+    way_out: str
+    """The end of a warning that figures are missing."""
+
+    def begin(self) -> None:
+        """Starts the tracked run or continues it; called again if it failed."""
+        ...
+
+    def log(self, step: int, seconds: float, figures: Figures) -> None:
+        """Sends the figures of a step, measured at `seconds` since 1970; a repetition is safe."""
+        ...
+
+    def end(self) -> None:
+        """Ends the tracked run once all figures are sent."""
+        ...
+
+
+class _Sender:
+    """A tracker with a thread that sends the figures to a server in their order.
+
+    A failure is a warning; what is left is sent again with the next figures, and at the end.
+    """
+
+    def __init__(self, name: str, run: Run, server: _Server) -> None:
+        self._name, self._run, self._server = name, run, server
+        self._unsent: deque[tuple[int, float, Figures]] = deque()
+        self._news = threading.Event()
+        self._is_ending = self._is_abandoned = self._has_ended = False
+        self.begun = threading.Event()
+        """Set after the first attempt to start the tracked run."""
+        # A thread that hangs must not keep the process alive.
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
 
     def log(self, step: int, figures: Figures) -> None:
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
-        self._do(lambda tracker: tracker.log(step, finite))
+        self._unsent.append((step, time.time(), finite))
+        self._news.set()
 
-    def close(self) -> None:
-        if self._tracker is not None:
-            self._do(lambda tracker: tracker.close())
+    def end(self) -> None:
+        """Lets the thread end once everything is sent."""
+        self._is_ending = True
+        self._news.set()
 
-    def _do(self, action: Callable[[Tracker], None]) -> None:
-        if self._failures == MOST_FAILURES:
+    def join(self, deadline: float) -> None:
+        """Waits for the end of the thread until a time of the monotonic clock."""
+        self._thread.join(self.seconds_until(deadline))
+        self._is_abandoned = True
+        if self._has_ended:
             return
-        try:
-            if self._tracker is None:
-                self._tracker = self._begin()
-            action(self._tracker)
-            self._failures = 0
-        except Exception as error:
-            self._warn(error)
+        steps = [step for step, *_ in self._unsent]
+        lost = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+        LOGGER.warning(
+            "%s has not taken %s, which the files of %s hold: %s",
+            self._name,
+            f"the figures of {lost}" if steps else "the last figures, or the end of the run",
+            self._run,
+            self._server.way_out,
+        )
 
-    def _warn(self, error: Exception) -> None:
-        self._failures += 1
-        # The message may contain the address of a server with a password.
-        kind = type(error).__name__
-        if self._failures == 1:
-            LOGGER.warning("%s does not take the figures (%s); the run goes on", self._name, kind)
-        elif self._failures == MOST_FAILURES:
-            LOGGER.warning("%s gets no more figures", self._name)
+    def seconds_until(self, deadline: float) -> float | None:
+        """Returns the seconds to wait for the server; None, without limit, for local files."""
+        return None if self._server.is_local else max(0.0, deadline - time.monotonic())
+
+    def _send(self) -> None:
+        begins, is_ending, fails = True, False, False
+        while True:
+            try:
+                # At once, since the first figures may take hours.
+                if begins:
+                    self._server.begin()
+                    begins = False
+                while self._unsent and not self._is_abandoned:
+                    self._server.log(*self._unsent[0])
+                    self._unsent.popleft()
+                if is_ending:
+                    self._server.end()
+                    self._has_ended = True
+                fails = False
+            except Exception as error:
+                if not fails and not is_ending:
+                    # The message may contain the address of a server with a password.
+                    LOGGER.warning(
+                        "%s does not take the figures (%s); it is tried again with the next ones",
+                        self._name,
+                        type(error).__name__,
+                    )
+                fails = True
+            self.begun.set()
+            if is_ending:
+                return
+            self._news.wait()
+            self._news.clear()
+            is_ending = self._is_ending
 
 
 def _find_enclosing(run: Run) -> Run | None:
@@ -179,16 +256,26 @@ def _find_enclosing(run: Run) -> Run | None:
 class _Mlflow:
     """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run."""
 
-    def __init__(self, run: Run) -> None:
-        from mlflow import MlflowClient
+    way_out = "let MLFLOW_TRACKING_URI name a server that answers, or leave mlflow out of tracking="
 
-        # MLflow would retry for minutes while a training waits.
+    def __init__(self, run: Run) -> None:
+        # Here and not in `begin`: the time of an import is not that of a server.
+        import mlflow
+
+        # By default MLflow retries for minutes, before it tells that a server does not answer.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        enclosing = _find_enclosing(run)
-        beside = (enclosing or run).parent.path
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_SECONDS))
+        self._run, self._enclosing = run, _find_enclosing(run)
+        beside = (self._enclosing or run).parent.path
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside}/mlflow.db"
-        self._client = MlflowClient(place)
+        self.is_local = place.startswith("sqlite:")
+        self._new_client = partial(mlflow.MlflowClient, place)
+
+    def begin(self) -> None:
+        from mlflow.entities import Param
+
+        run = self._run
+        self._client = self._new_client()
         experiment = self._client.get_experiment_by_name(PROJECT)
         number = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
         if before := self._find_id(number, run):
@@ -196,10 +283,13 @@ class _Mlflow:
             self._client.update_run(self._id, status="RUNNING")
             return
         tags = {RUN_TAG: str(run.id)}
-        if enclosing is not None and (parent := self._find_id(number, enclosing)):
+        if self._enclosing and (parent := self._find_id(number, self._enclosing)):
             tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
-        self._describe(flatten(run.record.config))
+        parameters = flatten(run.record.config).items()
+        entries = [Param(name, str(value)[:LONGEST_PARAMETER]) for name, value in parameters]
+        for first in range(0, len(entries), MOST_PARAMETERS):
+            self._client.log_batch(self._id, params=entries[first : first + MOST_PARAMETERS])
 
     def _find_id(self, experiment: str, run: Run) -> str | None:
         """Returns MLflow's id of a run; None if it has none."""
@@ -207,46 +297,58 @@ class _Mlflow:
         tracked = self._client.search_runs([experiment], mine, max_results=1)
         return tracked[0].info.run_id if tracked else None
 
-    def _describe(self, parameters: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        entries = [Param(name, str(v)[:LONGEST_PARAMETER]) for name, v in parameters.items()]
-        for first in range(0, len(entries), MOST_PARAMETERS):
-            self._client.log_batch(self._id, params=entries[first : first + MOST_PARAMETERS])
-
-    def log(self, step: int, figures: Figures) -> None:
+    def log(self, step: int, seconds: float, figures: Figures) -> None:
         from mlflow.entities import Metric
 
-        now = round(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, value in figures.items()]
+        at = round(seconds * 1000)
+        metrics = [Metric(name, value, at, step) for name, value in figures.items()]
         self._client.log_batch(self._id, metrics)
 
-    def close(self) -> None:
+    def end(self) -> None:
         self._client.set_terminated(self._id)
 
 
 class _WeightsAndBiases:
     """A run of Weights & Biases; without a key it stays in the run directory for a later sync."""
 
+    way_out = (
+        "let WANDB_BASE_URL name a server that answers, or set WANDB_MODE=offline and send the "
+        "figures later with wandb sync"
+    )
+
     def __init__(self, run: Run) -> None:
         import wandb
 
-        is_online = "WANDB_MODE" in os.environ or wandb.api.api_key
-        enclosing = _find_enclosing(run)
-        self._run = wandb.init(
+        self._run = run
+        self.is_local = "WANDB_MODE" not in os.environ and not wandb.api.api_key
+
+    def begin(self) -> None:
+        import wandb
+
+        run = self._run
+        self._tracked = wandb.init(
             project=PROJECT,
             id=run.id,
             name=run.name,
-            group=(enclosing or run).name,
+            group=(_find_enclosing(run) or run).name,
             resume="allow",
             config=flatten(run.record.config),
             dir=run.path if run.is_local else None,
-            mode=None if is_online else "offline",
-            settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
+            mode="offline" if self.is_local else None,
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                disable_git=True,
+                save_code=False,
+                init_timeout=REQUEST_SECONDS,
+                # Also at the exit of the process, where W&B would wait for hours.
+                finish_timeout=SERVER_SECONDS,
+                finish_timeout_raises=True,
+            ),
         )
 
-    def log(self, step: int, figures: Figures) -> None:
-        self._run.log(dict(figures), step=step)
+    def log(self, step: int, seconds: float, figures: Figures) -> None:
+        self._tracked.log({**figures, "_timestamp": seconds}, step=step)
 
-    def close(self) -> None:
-        self._run.finish()
+    def end(self) -> None:
+        self._tracked.finish()

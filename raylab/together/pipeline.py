@@ -84,7 +84,10 @@ def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) 
         _print_outcome(run)
         return
     # Begun before its trainings, which are tracked below it.
-    with tracking(config.tracking, run) as trackers, session(config.cluster, run):
+    with (
+        tracking(config.tracking, run, has_trainings=True) as trackers,
+        session(config.cluster, run),
+    ):
         trained = _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models, workers = best | taken, RayWorkers(config.cluster)

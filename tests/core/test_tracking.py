@@ -1,7 +1,10 @@
 """Trackers of figures: files of TensorBoard, a database of MLflow, an offline run of W&B."""
 
-import logging
+import socket
+import threading
 import time
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,24 +113,106 @@ def test_without_a_key_a_run_of_wandb_is_kept_offline_under_the_runs_id(
     assert b"loss" in file.read_bytes()
 
 
-def test_a_tracker_that_is_out_of_reach_is_a_warning(
+def lines_of_trackers(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == tracking.LOGGER.name]
+
+
+def test_a_tracker_that_is_out_of_reach_is_a_warning_at_once_and_one_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(tracking, "SERVER_SECONDS", 60)
     config, run = begun(tmp_path, "mlflow")
-    with (
-        caplog.at_level(logging.WARNING),
-        tracking.tracking(config.tracking, run) as trackers,
-    ):
+    with tracking.tracking(config.tracking, run, has_trainings=True) as trackers:
         for step in range(3):
             trackers["mlflow"].log(step, {"loss": 0.5})
-    (warning,) = [
-        record.getMessage()
-        for record in caplog.records
-        if "mlflow" in record.name or "tracking" in record.name
-    ]
-    assert "mlflow does not take the figures" in warning and "hunter2" not in caplog.text
+    first, last = lines_of_trackers(caplog)
+    assert "mlflow does not take the figures (MlflowException)" in first
+    assert f"mlflow has not taken the figures of steps 0 to 2, which the files of {run} " in last
+    assert "MLFLOW_TRACKING_URI" in last and "hunter2" not in caplog.text
+
+
+@pytest.fixture
+def silent_server() -> Generator[str]:
+    """The address of a server that accepts connections and never answers."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    accepted.append(server.accept()[0])
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in accepted:
+        connection.close()
+
+
+def test_a_run_does_not_wait_for_a_tracker_that_does_not_answer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    silent_server: str,
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", silent_server)
+    # Within the test the server never gives up.
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
+    monkeypatch.setattr(tracking, "SERVER_SECONDS", 0.2)
+    config, run = begun(tmp_path, "tensorboard", "mlflow")
+    with tracking.tracking(config.tracking, run, has_trainings=True) as trackers:
+        for step in (1, 2):
+            for tracker in trackers.values():
+                tracker.log(step, {"loss": 0.5})
+        assert not caplog.records
+    (warning,) = lines_of_trackers(caplog)
+    assert warning.startswith("mlflow has not taken the figures of steps 1 to 2, which the ")
+    assert (run / "tensorboard").names()
+
+
+class Moody:
+    """A server that refuses its first start, and the first figures of step 2."""
+
+    is_local, way_out = True, "look elsewhere"
+
+    def __init__(self) -> None:
+        self.refuses: list[object] = ["start", 2]
+        self.took: list[object] = []
+        self.refused = threading.Event()
+
+    def take(self, what: object) -> None:
+        if what in self.refuses:
+            self.refuses.remove(what)
+            if not self.refuses:
+                self.refused.set()
+            raise ConnectionError
+        self.took.append(what)
+
+    def begin(self) -> None:
+        self.take("start")
+
+    def log(self, step: int, seconds: float, figures: tracking.Figures) -> None:
+        self.take(step)
+
+    def end(self) -> None:
+        self.take("end")
+
+
+def test_figures_that_a_server_refuses_are_sent_again_before_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    server = Moody()
+    monkeypatch.setattr(tracking, "_Mlflow", lambda run: server)
+    config, run = begun(tmp_path, "mlflow")
+    with tracking.tracking(config.tracking, run, has_trainings=True) as trackers:
+        trackers["mlflow"].log(1, {})
+        trackers["mlflow"].log(2, {})
+        assert server.refused.wait(60)
+        trackers["mlflow"].log(3, {})
+    assert server.took == ["start", 1, 2, 3, "end"]
+    assert not [line for line in lines_of_trackers(caplog) if "has not taken" in line]
 
 
 def test_a_package_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
