@@ -99,10 +99,14 @@ class TimeLimit(pl.Callback):
         if step >= course.steps:
             return
         pace = (now - self._mark[1]) / (step - self._mark[0])
-        left = self._seconds - (now - self._start)
-        steps = step + affordable_steps(
-            left, batches, pl_module.epoch_steps, pace, self._validation
-        )
+        if pace > 0:
+            left = self._seconds - (now - self._start)
+            steps = step + affordable_steps(
+                left, batches, pl_module.epoch_steps, pace, self._validation
+            )
+        else:
+            # The clock has not moved since the last look: the plan stays until it does.
+            steps = course.steps
         if (epochs := pl_module.training_config.epochs) is not None:
             steps = min(steps, epochs * pl_module.epoch_steps)
         if abs(steps - course.steps) * pace > TOLERANCE * self._seconds:

@@ -106,6 +106,18 @@ def test_what_is_less_than_a_step_is_one_that_ends_with_a_validation(
     assert machine.trainer.global_step == 2
 
 
+def test_a_clock_that_stands_still_changes_no_plan_until_it_moves(
+    on: Callable[[Machine], Machine],
+) -> None:
+    standing = on(Machine(lambda now: 0.0, epochs=3))
+    standing.train(TimeLimit(minutes=5), epochs=3)
+    assert standing.trainer.global_step == 3 * EPOCH_STEPS
+    # Steps take no time, and then half a second each.
+    machine = on(Machine(lambda now: 0.5 if machine.trainer.global_step >= EPOCH_STEPS else 0.0))
+    machine.train(TimeLimit(minutes=5))
+    assert 300 * 0.9 <= machine.now <= 300 * 1.06
+
+
 def test_the_epochs_of_the_configuration_end_it_too(on: Callable[[Machine], Machine]) -> None:
     machine = on(Machine(lambda now: 0.01, epochs=3))
     machine.train(TimeLimit(minutes=5), epochs=3)
