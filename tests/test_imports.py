@@ -142,7 +142,7 @@ STAGES: list[Stage] = [
         modules_below("core", "llm", "benchmark", "label"),
         {"ray", "torch", "pytorch_lightning"},
     ),
-    (["raylab.arc.on_ray.train_entry"], {"torch", "pytorch_lightning"}),
+    (["raylab.arc.on_ray.train_worker"], {"torch", "pytorch_lightning"}),
     (["raylab.together.pipeline", "raylab.arc.on_ray.tune"], {"lightning", "pytorch_lightning"}),
 ]
 

@@ -5,11 +5,29 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Generic, ParamSpec, TypeVar
 
 LOGGER = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def beside(work: Callable[[], T]) -> "Future[T]":
+    """Starts `work` in a thread that does not keep the process alive; returns its result to be."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            value = work()
+        except BaseException as error:
+            result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result
 
 
 @contextmanager
@@ -23,18 +41,7 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
     Raises:
         Exception: The error of `work`; only a warning if the block has an error of its own.
     """
-    ended: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
-
-    # A thread of an executor would keep the process alive if `stop` fails.
-    threading.Thread(target=run, daemon=True).start()
+    ended = beside(work)
     try:
         yield
     except BaseException:
@@ -46,25 +53,26 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
     ended.result()
 
 
-class Listeners(Generic[T]):
+class Listeners(Generic[P]):
     """Named functions that get the state of some work, even if some of them fail.
 
     A state includes all earlier ones, so the next call makes up for a failed one.
     """
 
-    def __init__(self, listeners: Mapping[str, Callable[[T], object]]) -> None:
+    def __init__(self, listeners: Mapping[str, Callable[P, object]]) -> None:
         """Takes the functions in the order of their calls, by their names in warnings."""
         self._listeners = listeners
-        self._failed: dict[str, T] = {}
+        self._failed: dict[str, Callable[[], object]] = {}
         self._warned: set[str] = set()
 
-    def tell(self, state: T) -> None:
+    def tell(self, *state: P.args, **more: P.kwargs) -> None:
         """Calls every function; the first failure of each is a warning."""
         for name, listen in self._listeners.items():
+            call = partial(listen, *state, **more)
             try:
-                listen(state)
+                call()
             except Exception as error:
-                self._failed[name] = state
+                self._failed[name] = call
                 if name not in self._warned:
                     self._warned.add(name)
                     LOGGER.warning("%s: %s; it is tried again", name, error)
@@ -74,5 +82,5 @@ class Listeners(Generic[T]):
     def finish(self) -> None:
         """Repeats each listener's last call if it failed; raises an error of these calls."""
         with ExitStack() as repeated:
-            for name, state in self._failed.items():
-                repeated.callback(self._listeners[name], state)
+            for call in self._failed.values():
+                repeated.callback(call)

@@ -233,7 +233,7 @@ def test_epoch_line_counts_the_epochs_left():
     measured = {"dense_grid_objective": 0.25, **values}
     # Of 94 steps, ten an epoch, 6.4 epochs of a minute each are left.
     ended = epoch(3, measured, train_loss=0.51234, planned_steps=94, **speed)
-    assert epoch_line(ended) == (
+    assert epoch_line(ended.row()) == (
         "epoch  3/10  loss 0.5123  solved 10.00 %  grid 12.50 %  cell 50.00 %  objective 0.2500"
         "  31.2 samples/s  ETA 6 min"
     )

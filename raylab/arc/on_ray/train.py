@@ -1,8 +1,6 @@
 """Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
 
 import logging
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,18 +14,22 @@ from ray.util.queue import Empty, Queue
 from raylab.arc.checkpoints import CHECKPOINTS
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.inputs import Inputs, read_start
-from raylab.arc.on_ray.train_entry import SETTINGS, work
-from raylab.arc.on_ray.train_messages import ForwardFailures, Line, WorkerSettings
+from raylab.arc.on_ray.train_worker import (
+    SETTINGS,
+    ForwardFailures,
+    Line,
+    WorkerSettings,
+    work,
+)
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.training.listeners import (
+from raylab.arc.training.outcome import report_training, with_test
+from raylab.arc.training.reporter import (
     HEARTBEAT_SECONDS,
     EpochListener,
     ended_metrics,
-    epoch_listeners,
-    log_training,
+    reporting,
 )
-from raylab.arc.training.outcome import report_training, with_test
-from raylab.core.background import Listeners, running
+from raylab.core.background import beside, running
 from raylab.core.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.core.live import progress
 from raylab.core.log import log_line, prints_details
@@ -78,11 +80,10 @@ def fit(
     latest. The run is not marked as finished, because its best checkpoint is still to be tested.
 
     Args:
-        config: configuration of the training.
-        run: run of the training.
-        sides: reference to its pairs, from `Workers.put`.
-        on_epoch: callback, called on a separate thread; if it fails, it is called again after the
-            next epoch or at the end.
+        config: Configuration of the training.
+        run: Run of the training.
+        sides: Reference to its pairs, from `Workers.put`.
+        on_epoch: Function that is told of each epoch, as `reporting` takes it, on another thread.
         here: True to train in this process, on the CPUs that Ray reserved for it; False to have
             Ray Train place workers.
 
@@ -92,22 +93,26 @@ def fit(
     if metrics := ended_metrics(run):
         return metrics
     start = read_start(config)
-    listeners = {} if on_epoch is None else {"report": on_epoch}
     if here:
         # Lightning takes seconds to import, and only processes that train need it.
         from raylab.arc.training import local
 
         pairs = ray.get(sides) if isinstance(sides, ray.ObjectRef) else sides
-        return local.fit(config, run, pairs, start, listeners, threads=cpus_here())
-    with _messages(config, run, listeners) as queue:
-        settings = WorkerSettings(config, run, sides, ray.put(start), queue)
-        try:
-            result = _trainer(settings).fit()
-        except ray.train.TrainingFailedError as error:
-            kind = WorkersLostError if _is_loss(error) else TrainingError
-            raise kind(
-                f"training of {run} failed: {error}\nfix the cause and continue with resume=true"
-            ) from error
+        return local.fit(config, run, pairs, start, on_epoch, threads=cpus_here())
+    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
+    listen = partial(_listen, queue, config, run, on_epoch)
+    try:
+        with progress(), running(listen, stop=partial(queue.put, None)):
+            trainer = _trainer(WorkerSettings(config, run, sides, ray.put(start), queue))
+            # On the main thread Ray Train would handle Ctrl-C, and end the job with status 0.
+            result = beside(trainer.fit).result()
+    except ray.train.TrainingFailedError as error:
+        kind = WorkersLostError if _is_loss(error) else TrainingError
+        raise kind(
+            f"training of {run} failed: {error}\nfix the cause and continue with resume=true"
+        ) from error
+    finally:
+        queue.shutdown()
     if isinstance(result.return_value, RaylabError):
         raise result.return_value
     metrics = run.read_record(TrainingMetrics)
@@ -115,14 +120,9 @@ def fit(
     return metrics
 
 
-class _Trainer(TorchTrainer):
-    def _register_sigint_handler(self, controller: Any) -> None:
-        """Leaves Ctrl-C to the job: Ray Train's handler would end it with status 0."""
-
-
 def _trainer(settings: WorkerSettings) -> TorchTrainer:
     cluster, gpu = settings.config.cluster, uses_gpu(settings.config.cluster)
-    return _Trainer(
+    return TorchTrainer(
         work,
         train_loop_config={SETTINGS: settings},
         torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
@@ -154,51 +154,28 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
     return any(isinstance(cause, RayActorError) for cause in causes)
 
 
-@contextmanager
-def _messages(
-    config: TrainConfig, run: Run, listeners: Mapping[str, EpochListener]
-) -> Generator[Queue]:
-    """Yields a queue whose messages the driver logs and passes to the epoch listeners.
-
-    Raises:
-        RunError: a file of the run could not be written after any epoch, nor at the end.
-    """
-    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
-    try:
-        listen = partial(_listen, queue, config, run, listeners)
-        with progress(), running(listen, stop=partial(queue.put, None)):
-            yield queue
-    finally:
-        queue.shutdown()
-
-
-def _listen(
-    queue: Queue, config: TrainConfig, run: Run, others: Mapping[str, EpochListener]
-) -> None:
-    with epoch_listeners(config.tracking, run) as own:
-        listeners = Listeners[TrainingMetrics]({**own, **others})
-        while (message := _next(queue)) is not None:
+def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> None:
+    """Reports what the workers put on the queue, until None is put there."""
+    with reporting(config.tracking, run, on_epoch) as reporter:
+        while True:
+            try:
+                message = queue.get(timeout=SILENT_SECONDS)
+            except Empty:
+                free, total = ray.available_resources(), ray.cluster_resources()
+                log_line(
+                    f"no message from the workers for {SILENT_SECONDS:g} s: they start, validate, "
+                    f"or wait for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs "
+                    "are free)"
+                )
+                continue
             match message:
+                case None:
+                    return
                 case logging.LogRecord():
                     logger.handle(message)
                 case Line(text, fields, None):
-                    log_training(run, text, fields)
+                    reporter.line(text, fields)
                 case Line(text, _, worker):
                     log_line(text, logging.WARNING, training=run.name, worker=worker)
                 case _:
-                    listeners.tell(message)
-        listeners.finish()
-
-
-def _next(queue: Queue) -> "logging.LogRecord | Line | TrainingMetrics | None":
-    """Returns the next message; logs a likely reason while there is none."""
-    while True:
-        try:
-            return queue.get(timeout=SILENT_SECONDS)
-        except Empty:
-            free, total = ray.available_resources(), ray.cluster_resources()
-            log_line(
-                f"no message from the workers for {SILENT_SECONDS:g} s: they start, validate, or "
-                f"wait for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are "
-                "free)"
-            )
+                    reporter.epoch(message.figures, message.best)

@@ -1,34 +1,115 @@
-"""A process that trains a model together with others: Lightning under Ray Train."""
+"""A worker of a training by Ray Train, and its messages to the driver.
+
+The driver and Ray's controller import this module as well. Torch and Lightning, which take seconds
+to import, are therefore imported only where a worker trains.
+"""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from logging.handlers import QueueHandler
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import ray
 import ray.train
-import torch
-import torch.distributed as dist
-from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+from ray.util.queue import Queue
 
-from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.sides import Sides
-from raylab.arc.on_ray.train_messages import Line, WorkerSettings
-from raylab.arc.records import TrainingMetrics
-from raylab.arc.training.experiment import Experiment, build_experiment
-from raylab.arc.training.loop import train_epochs
+from raylab.arc.config.jobs import TrainConfig
 from raylab.core.errors import RaylabError, RunError
 from raylab.core.on_ray.session import cpus_here
+from raylab.core.runs.run import Run
+from raylab.core.tracking import Figures
 
+if TYPE_CHECKING:
+    from raylab.arc.training.experiment import Experiment
+
+SETTINGS = "settings"
+"""Key of the settings in the configuration that Ray Train hands to its workers."""
 logger = logging.getLogger("raylab")
 
 
-def train_worker(settings: WorkerSettings) -> RaylabError | None:
+@dataclass(frozen=True)
+class WorkerSettings:
+    """The settings of every worker.
+
+    Attributes:
+        config: Configuration of the training.
+        run: Run of the training.
+        sides: The `Sides` of the training.
+        start: The `Checkpoint` whose weights the model starts from, or None.
+        queue: Queue of messages to the driver: `Line`, `StoredEpoch`, and records of Python's
+            logging.
+    """
+
+    config: TrainConfig
+    run: Run
+    sides: "ray.ObjectRef[Any]"
+    start: "ray.ObjectRef[Any]"
+    queue: Queue
+
+
+class Line(NamedTuple):
+    """A line that the driver logs, with its fields; `worker` is the rank of a failed worker."""
+
+    text: str
+    fields: Mapping[str, Any]
+    worker: int | None = None
+
+
+class StoredEpoch(NamedTuple):
+    """An epoch for the driver's reporter."""
+
+    figures: Figures
+    best: float
+
+
+class ToDriver:
+    """Reporter of a worker, which puts on the driver's queue what the first worker reports."""
+
+    def __init__(self, queue: Queue, rank: int) -> None:
+        """Reports for the worker with this rank."""
+        self.queue, self.rank = queue, rank
+
+    def line(self, text: str, fields: Mapping[str, Any]) -> None:
+        """Puts a line on the queue."""
+        self.queue.put(Line(text, fields))
+
+    def epoch(self, figures: Figures, best: float) -> None:
+        """Puts an epoch on the queue, and waits for the other workers."""
+        if self.rank == 0:
+            self.queue.put(StoredEpoch(figures, best))
+        # Without a checkpoint, which the run has: Ray Train would keep and remove its own.
+        ray.train.report(dict(figures))
+
+
+class ForwardFailures(ray.train.UserCallback):
+    """Callback in Ray Train's controller that reports failures to the driver."""
+
+    def __init__(self, queue: Queue, max_failures: int) -> None:
+        self.queue, self.left = queue, max_failures
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for rank, error in worker_exceptions.items():
+            reason = str(error).strip().rpartition("\n")[2]
+            text = f"worker {rank} failed ({type(error).__name__}: {reason})"
+            self.queue.put(Line(text, {}, worker=rank))
+        if self.left:
+            self.queue.put(Line("all workers start again from the last checkpoint", {}))
+        self.left -= 1
+
+
+def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
     """Trains as one worker. Returns the error that no retry would fix, or None.
 
     Raises:
         RunError: The run cannot be written for the moment; Ray Train starts the workers again.
     """
-    context = ray.train.get_context()
+    import torch
+    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+
+    from raylab.arc.training.loop import train_epochs
+
+    settings, context = loop_config[SETTINGS], ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         # The driver logs the warnings of this process.
@@ -36,7 +117,16 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
         logger.propagate = False
     torch.set_num_threads(cpus_here() or 1)
     try:
-        _fit_worker(settings, _prepare(settings, rank, world))
+        train_epochs(
+            settings.run,
+            _build_together(settings, rank, world),
+            ToDriver(settings.queue, rank),
+            accelerator="auto",
+            devices="auto",
+            # Nothing to broadcast: buffers are constants, and workers validate independently.
+            strategy=RayDDPStrategy(broadcast_buffers=False),
+            plugins=[RayLightningEnvironment()],
+        )
     except RunError:
         raise
     except RaylabError as error:
@@ -44,13 +134,15 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
     return None
 
 
-def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
+def _build_together(settings: WorkerSettings, rank: int, world: int) -> "Experiment":
     """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
+    import torch.distributed as dist
+
+    from raylab.arc.training.experiment import build_experiment
+
     experiment, error = None, None
     try:
-        sides, start = cast(
-            "tuple[Sides, Checkpoint | None]", ray.get([settings.sides, settings.start])
-        )
+        sides, start = cast("tuple[Any, Any]", ray.get([settings.sides, settings.start]))
         experiment = build_experiment(
             settings.config, sides, start, run_id=settings.run.id, rank=rank, world=world
         )
@@ -63,27 +155,3 @@ def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
             raise error
     assert experiment is not None
     return experiment
-
-
-def _fit_worker(settings: WorkerSettings, experiment: Experiment) -> None:
-    train_epochs(
-        settings.config.training,
-        settings.run,
-        experiment,
-        listeners={"driver": settings.queue.put},
-        tell=lambda message, fields: settings.queue.put(Line(message, fields)),
-        meet=_report,
-        accelerator="auto",
-        devices="auto",
-        # Nothing to broadcast: buffers are constants, and workers validate independently.
-        strategy=RayDDPStrategy(broadcast_buffers=False),
-        plugins=[RayLightningEnvironment()],
-    )
-
-
-def _report(metrics: TrainingMetrics) -> None:
-    """Reports an epoch to Ray Train, in which the workers meet.
-
-    The run has its checkpoint already; Ray Train, which would keep and remove its own, gets none.
-    """
-    ray.train.report({**metrics.last.row(), "checkpoint": metrics.best.checkpoint})

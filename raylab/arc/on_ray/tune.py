@@ -1,6 +1,5 @@
 """Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
-import ctypes
 import gc
 import logging
 import pickle
@@ -21,7 +20,7 @@ from raylab.arc.on_ray.schedulers import DRAWN, SCORE, TuneSearcher, build_sched
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import epoch_line, summary_table
 from raylab.arc.pages.sweep import sweep_page, sweep_table
-from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.records import TrainingMetrics
 from raylab.arc.search import trial_config
 from raylab.arc.sweep import (
     Drawn,
@@ -50,7 +49,7 @@ from raylab.core.on_ray.workers import session_workers
 from raylab.core.page.page import PAGE, write_page
 from raylab.core.page.table import print_tables
 from raylab.core.runs.run import TRIALS, Run
-from raylab.core.tracking import Tracker, tracking
+from raylab.core.tracking import Figures, Tracker, tracking
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -90,7 +89,7 @@ def tune(config: TuneConfig, sides: Sides) -> None:
             return
         with (
             # Begun before its trials, which are tracked below it.
-            tracking(config.tracking, run) as trackers,
+            tracking(config.tracking, run, has_trainings=True) as trackers,
             session(config.cluster, run),
         ):
             shared = ray.put(sides)
@@ -188,9 +187,6 @@ def _refuse_grown_process() -> None:
         WorkersLostError: the process has grown too much.
     """
     gc.collect()
-    # Each trial has a thread of its own, and the C library keeps freed memory by thread.
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
     first = _memory_of_first_trial()
     if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
         raise WorkersLostError(
@@ -205,16 +201,15 @@ def _train_trial(
     run = Run.open(training)
     reported = False
 
-    def report(metrics: TrainingMetrics) -> None:
+    def report(figures: Figures, best: float) -> None:
         nonlocal reported
         reported = True
-        score = metrics.best.row()[config.training.monitor]
-        ray.tune.report({**metrics.last.row(), SCORE: score})
+        ray.tune.report({**figures, SCORE: best})
 
     here = training.cluster.most_workers == 1
     metrics = fit(training, run, sides, report, here=here)
     if not reported:
-        report(metrics)
+        report(metrics.last.row(), metrics.best.row()[config.training.monitor])
     run.finish()
 
 
@@ -237,14 +232,14 @@ class _Progress(ray.tune.Callback):
             reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
-        epoch, score = Epoch.of_row(result), result[SCORE]
+        score = result[SCORE]
         # Tune stores the last results of this trial only after this call.
         choose = max if mode_of(self.monitor) == "max" else min
         others = [other.last_result or {} for other in trials if other is not trial]
         best = choose([score, *(o[SCORE] for o in others if SCORE in o)])
         figures = f"best {label_of(self.monitor)} {best:.4f}  trial {trial.trial_id} {score:.4f}"
-        line, done = f" {epoch_line(epoch)}", _count_ended(trials)
-        self._log(done, trial, line, figures, epoch=epoch.epoch, score=score)
+        line, done = f" {epoch_line(result)}", _count_ended(trials)
+        self._log(done, trial, line, figures, epoch=result["epoch"], score=score)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         # Tune notes only after this call that the trial has ended.

@@ -9,12 +9,13 @@ from raylab.arc.grid_metrics import (
     LOSS,
     OBJECTIVE,
     RULES,
+    VALIDATION,
     RuleMetrics,
     best_rule,
     label_of,
     skill,
 )
-from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
+from raylab.arc.records import TaskFigures, TrainingMetrics
 from raylab.core.page.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
 from raylab.core.printable import duration
 
@@ -257,26 +258,30 @@ def _change(before: TaskFigures, after: TaskFigures, key: str) -> str:
     return f"{percent(getattr(before, key))} → {percent(getattr(after, key))}"
 
 
-def epoch_line(epoch: Epoch) -> str:
-    """Returns the progress line of an epoch; its ETA assumes that all planned steps are made."""
-    planned = epoch.epoch * epoch.planned_steps / epoch.step
-    left = (planned - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
+def epoch_line(figures: Mapping[str, float]) -> str:
+    """Returns the progress line of an epoch; its ETA assumes that all planned steps are made.
+
+    Args:
+        figures: The epoch as a flat row, as `Epoch.row` returns it.
+    """
+    epoch = int(figures["epoch"])
+    planned = epoch * figures["planned_steps"] / figures["step"]
+    left = (planned - epoch) * (figures["train_seconds"] + figures["validation_seconds"])
     epochs = math.ceil(planned)
     return (
-        f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}  {epoch_figures(epoch)}"
-        f"  {epoch.samples_per_second:.1f} samples/s  ETA {duration(left)}"
+        f"epoch {epoch:>{len(str(epochs))}}/{epochs}  {epoch_figures(figures)}"
+        f"  {figures['samples_per_second']:.1f} samples/s  ETA {duration(left)}"
     )
 
 
-def epoch_figures(epoch: Epoch) -> str:
-    """Returns the main figures of an epoch, in at most 80 characters."""
-    measured = epoch.validation
+def epoch_figures(figures: Mapping[str, float]) -> str:
+    """Returns the main figures of an epoch, of a flat row, in at most 80 characters."""
     return (
-        f"loss {epoch.train_loss:.4f}"
-        f"  solved {100 * measured['solve_rate']:.2f} %"
-        f"  grid {100 * measured['grid_accuracy']:.2f} %"
-        f"  cell {100 * measured['cell_accuracy']:.2f} %"
-        f"  objective {measured[OBJECTIVE]:.4f}"
+        f"loss {figures['train_loss']:.4f}"
+        f"  solved {100 * figures[f'{VALIDATION}solve_rate']:.2f} %"
+        f"  grid {100 * figures[f'{VALIDATION}grid_accuracy']:.2f} %"
+        f"  cell {100 * figures[f'{VALIDATION}cell_accuracy']:.2f} %"
+        f"  objective {figures[f'{VALIDATION}{OBJECTIVE}']:.4f}"
     )
 
 

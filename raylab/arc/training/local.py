@@ -2,9 +2,6 @@
 
 import logging
 import warnings
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from functools import partial
 
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
@@ -16,19 +13,12 @@ from raylab.arc.device import use_share
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training.experiment import build_experiment
-from raylab.arc.training.listeners import (
-    EpochListener,
-    ended_metrics,
-    epoch_listeners,
-    log_training,
-)
 from raylab.arc.training.loop import train_epochs
 from raylab.arc.training.outcome import report_training, with_test
+from raylab.arc.training.reporter import EpochListener, ended_metrics, reporting
 from raylab.core.live import progress
 from raylab.core.runs.run import Run
 from raylab.core.workers import WorkersHere
-
-NO_LISTENERS: Mapping[str, EpochListener] = {}
 
 
 def train(inputs: Inputs) -> None:
@@ -49,7 +39,7 @@ def fit(
     run: Run,
     sides: Sides,
     start: Checkpoint | None = None,
-    listeners: Mapping[str, EpochListener] = NO_LISTENERS,
+    on_epoch: EpochListener | None = None,
     threads: int | None = None,
 ) -> TrainingMetrics:
     """Trains in this process; writes and returns the metrics of the run.
@@ -62,7 +52,7 @@ def fit(
         run: Run of the training.
         sides: Its pairs.
         start: The weights that it starts from; None for new ones.
-        listeners: As `train_epochs` takes them, after those of every training.
+        on_epoch: Function that is told of each epoch, as `reporting` takes it.
         threads: CPU threads, as `use_share` takes them.
 
     Raises:
@@ -71,34 +61,26 @@ def fit(
     if metrics := ended_metrics(run):
         return metrics
     device = use_share(config.cluster, threads)
-    _quieten_lightning()
-
-    with epoch_listeners(config.tracking, run) as own, progress(), _interrupts():
-        return train_epochs(
-            config.training,
-            run,
-            build_experiment(config, sides, start, run_id=run.id),
-            listeners={**own, **listeners},
-            tell=partial(log_training, run),
-            accelerator=device.type,
-            devices=1,
-            # Lightning would take the variables of a batch system for a request of many workers.
-            plugins=[LightningEnvironment()],
-        )
-
-
-def _quieten_lightning() -> None:
-    """Silences Lightning's hints about devices and loaders."""
+    # Lightning's hints about devices and loaders are not for the user.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-
-
-@contextmanager
-def _interrupts() -> Generator[None]:
-    """Raises KeyboardInterrupt in place of Lightning's exits on SIGINT and SIGTERM."""
-    try:
-        yield
-    except SystemExit as ended:
-        if isinstance(ended, SIGTERMException) or isinstance(ended.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
+    experiment = build_experiment(config, sides, start, run_id=run.id)
+    with reporting(config.tracking, run, on_epoch) as reporter, progress():
+        try:
+            return train_epochs(
+                run,
+                experiment,
+                reporter,
+                accelerator=device.type,
+                devices=1,
+                # Lightning would take the variables of a batch system for a request of many
+                # workers.
+                plugins=[LightningEnvironment()],
+            )
+        except SystemExit as ended:
+            # Lightning's exits on SIGTERM and SIGINT.
+            if isinstance(ended, SIGTERMException) or isinstance(
+                ended.__context__, KeyboardInterrupt
+            ):
+                raise KeyboardInterrupt from None
+            raise

@@ -5,17 +5,15 @@ from the last epoch in its record.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_name, checkpoint_path
-from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.grid_metrics import merit
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.training.experiment import Experiment, build_trainer
-from raylab.arc.training.listeners import EpochListener, Tell
+from raylab.arc.training.reporter import Reporter
 from raylab.core.background import Listeners
 from raylab.core.errors import RunError
 from raylab.core.printable import duration
@@ -26,86 +24,74 @@ SIGN_SECONDS = 0.5
 
 
 def train_epochs(
-    training: TrainingConfig,
-    run: Run,
-    experiment: Experiment,
-    *,
-    listeners: Mapping[str, EpochListener],
-    tell: Tell,
-    meet: EpochListener = lambda metrics: None,
-    **placement: Any,
+    run: Run, experiment: Experiment, reporter: Reporter, **placement: Any
 ) -> TrainingMetrics:
     """Trains as one worker, from the run's latest checkpoint to the end; returns the metrics.
 
-    The first worker stores each epoch: its checkpoint, then the record; then it calls the
-    listeners.
+    The first worker stores each epoch: its checkpoint, then the record. Then all report it.
 
     Args:
-        training: How to train.
         run: The run.
         experiment: The model and this worker's share of the data.
-        listeners: Functions that the first worker calls after each epoch, by name in warnings;
-            if one fails, it is called again after the next epoch or at the end.
-        tell: Receiver of the first worker's lines.
-        meet: Called by every worker after each stored epoch.
+        reporter: Receiver of lines and epochs.
         placement: Lightning's accelerator, devices, strategy and plugins.
 
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    followers = Listeners({TrainingMetrics.file: run.write_record, **listeners})
-    store = EpochStore(training, run, experiment, followers, meet)
-    trainer = build_trainer(training, callbacks=[store, Heartbeat(tell)], **placement)
-    if trainer.global_rank == 0:
-        _announce(experiment, trainer, tell)
+    module, data = experiment.module, experiment.data
     recorded = run.read_record(TrainingMetrics)
+    store = EpochStore(run, experiment, reporter, recorded)
+    callbacks = [store, Heartbeat(reporter)]
+    trainer = build_trainer(module.training_config, callbacks=callbacks, **placement)
+    if trainer.global_rank == 0:
+        parameters, pairs = store.parameters, len(data.train.pairs)
+        reporter.line(
+            f"{module.origin.model.architecture}: {parameters:,} parameters, "
+            f"{pairs:,} training pairs in {len(data.train):,} steps, "
+            f"{len(data.val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
+            f"{trainer.strategy.root_device.type}, {trainer.precision}",
+            {
+                "parameters": parameters,
+                "pairs": pairs,
+                "steps": len(data.train),
+                "workers": trainer.world_size,
+            },
+        )
     trainer.fit(
-        experiment.module,
-        datamodule=experiment.data,
+        module,
+        datamodule=data,
         ckpt_path=recorded and str(run / checkpoint_path(recorded.last.epoch)),
         weights_only=True,
     )
     assert store.metrics is not None
     metrics = store.metrics.model_copy(update={"ended": True})
     if trainer.global_rank == 0:
-        try:
-            followers.finish()
-        finally:
-            # A listener that fails must not repeat the training.
-            run.write_record(metrics)
+        run.write_record(metrics)
     return metrics
 
 
 class EpochStore(pl.Callback):
-    """Recorder of the metrics and times of epochs, which also stores their checkpoints.
-
-    Each checkpoint holds the record. The first worker stores it, and then all workers meet.
-    """
+    """Recorder of the metrics and times of epochs, which also stores their checkpoints."""
 
     def __init__(
         self,
-        training: TrainingConfig,
         run: Run,
         experiment: Experiment,
-        listeners: Listeners[TrainingMetrics],
-        meet: EpochListener,
+        reporter: Reporter,
+        recorded: TrainingMetrics | None,
     ) -> None:
-        """Stores epochs in `run`; the arguments are those of `train_epochs`."""
-        self.training, self.run, self.experiment = training, run, experiment
-        self.listeners, self.meet = listeners, meet
-        self.metrics: TrainingMetrics | None = None
+        """Stores epochs in `run`, after those that are recorded, and reports them."""
+        self.run, self.experiment, self.reporter = run, experiment, reporter
+        self.training = experiment.module.training_config
+        self.parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
+        self.metrics = recorded
         """The record so far; None before the end of the first epoch."""
+        # The next epoch's record makes up for one that could not be written.
+        self._record = Listeners({TrainingMetrics.file: run.write_record})
         self._learning_rate = 0.0
         self._clock = [0.0]
         """The start times of the epoch and its validation, and the end of the validation."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the record of the epochs, which a resumed run continues."""
-        return {} if self.metrics is None else {"metrics": self.metrics.content()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the record of the checkpoint."""
-        self.metrics = TrainingMetrics.from_content(state_dict["metrics"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Starts the clock and notes the learning rate, which is stepped before validation."""
@@ -121,16 +107,16 @@ class EpochStore(pl.Callback):
         self._clock.append(time.perf_counter())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Stores the epoch's checkpoint, then its record."""
+        """Stores the epoch's checkpoint, then its record, and reports it."""
         metrics = self.metrics = self._add_epoch(trainer)
         if trainer.global_rank == 0:
             self._require_own(metrics)
         # All workers gather the state; the first one writes it.
         trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
         if trainer.global_rank == 0:
-            self.listeners.tell(metrics)
+            self._record.tell(metrics)
             self._remove_all_but(metrics)
-        self.meet(metrics)
+        self.reporter.epoch(metrics.last.row(), self._monitored(metrics.best))
 
     def _add_epoch(self, trainer: pl.Trainer) -> TrainingMetrics:
         """Returns the record with the epoch; the last of equally good epochs is the best."""
@@ -141,7 +127,7 @@ class EpochStore(pl.Callback):
         else:
             best = before.best
         return TrainingMetrics(
-            parameters=sum(parameter.numel() for parameter in module.parameters()),
+            parameters=self.parameters,
             teacher_forced=module.model.teacher_forced,
             best=best,
             last=epoch,
@@ -166,8 +152,11 @@ class EpochStore(pl.Callback):
             }
         )
 
+    def _monitored(self, epoch: Epoch) -> float:
+        return epoch.row()[self.training.monitor]
+
     def _merit(self, epoch: Epoch) -> float:
-        return merit(self.training.monitor, epoch.row()[self.training.monitor])
+        return merit(self.training.monitor, self._monitored(epoch))
 
     def _require_own(self, metrics: TrainingMetrics) -> None:
         """Refuses to store an epoch if another process has taken over the run.
@@ -199,26 +188,12 @@ class EpochStore(pl.Callback):
                 (checkpoints / name).remove()
 
 
-def _announce(experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
-    """Tells the size of a training that starts."""
-    parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
-    train, val = experiment.data.train, experiment.data.val
-    message = (
-        f"{experiment.module.origin.model.architecture}: {parameters:,} parameters, "
-        f"{len(train.pairs):,} training pairs in {len(train):,} steps, "
-        f"{len(val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
-        f"{trainer.strategy.root_device.type}, {trainer.precision}"
-    )
-    fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
-    tell(message, {**fields, "workers": trainer.world_size})
-
-
 class Heartbeat(pl.Callback):
     """Callback of the first worker that reports steps, loss and the time left within epochs."""
 
-    def __init__(self, tell: Tell) -> None:
-        """Reports to `tell` every `SIGN_SECONDS`."""
-        self._tell = tell
+    def __init__(self, reporter: Reporter) -> None:
+        """Reports every `SIGN_SECONDS`."""
+        self._reporter = reporter
         self._last_sign = time.monotonic()
         self._start: tuple[int, float] | None = None
         """The first step, which warms up and does not count, and its time."""
@@ -236,7 +211,7 @@ class Heartbeat(pl.Callback):
         seconds = (now - start) / (step - first) * (total - step)
         # A time limit may end the training within the epoch.
         steps = min(trainer.num_training_batches, total - step + batch_idx + 1)
-        self._tell(
+        self._reporter.line(
             f"  epoch {epoch}: {batch_idx + 1} of {steps} steps, "
             f"loss {float(loss):.4f}, about {duration(seconds)} left",
             {

@@ -18,14 +18,15 @@ from raylab.arc.config.models import EncoderDecoderConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
 from raylab.arc.data.sides import load_sides
 from raylab.arc.on_ray.train import fit
-from raylab.arc.on_ray.train_worker import train_worker
+from raylab.arc.on_ray.train_worker import SETTINGS, work
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training import local
-from raylab.arc.training.listeners import EpochListener
+from raylab.arc.training.reporter import EpochListener
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import NonFiniteLossError, RunError, WorkersLostError
 from raylab.core.log import details, json_lines
 from raylab.core.runs.run import Run
+from raylab.core.tracking import Figures
 from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
@@ -144,18 +145,17 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
     class Killed(BaseException):
         pass
 
-    def die(metrics: TrainingMetrics) -> None:
+    def die(figures: Figures, best: float) -> None:
         raise Killed
 
-    def here(settings: TrainConfig, **listeners: EpochListener) -> TrainingMetrics:
-        opened = Run.open(settings)
-        return local.fit(settings, opened, sides, listeners=listeners, threads=1)
+    def here(settings: TrainConfig, on_epoch: EpochListener | None = None) -> TrainingMetrics:
+        return local.fit(settings, Run.open(settings), sides, on_epoch=on_epoch, threads=1)
 
     sides = load_sides(DATA)
     fields = {"cluster": ClusterConfig(cpus_per_worker=1, max_failures=0), "resume": True}
     begun = config(tmp_path, "begun", training={"epochs": 12}, **fields)
     with pytest.raises(Killed):
-        here(begun, last=die)
+        here(begun, die)
     monkeypatch.setattr("raylab.arc.on_ray.train.SILENT_SECONDS", 1)
     killer = when(
         lambda: len(metrics_in(tmp_path / "begun").history) > 1,
@@ -183,7 +183,7 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_
         ended = SimpleNamespace(return_value=NonFiniteLossError("the loss is nan"))
         return SimpleNamespace(fit=lambda: ended)
 
-    monkeypatch.setattr("raylab.arc.on_ray.train._Trainer", take)
+    monkeypatch.setattr("raylab.arc.on_ray.train.TorchTrainer", take)
     nodes = {"accelerator_type": "A100", "label_selector": {"pool": "spot"}}
     cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
     for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):
@@ -208,10 +208,10 @@ def test_a_worker_returns_the_errors_that_no_retry_would_fix(monkeypatch: pytest
 
     context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
     monkeypatch.setattr("ray.train.get_context", lambda: context)
-    monkeypatch.setattr("raylab.arc.on_ray.train_worker._prepare", fail)
-    settings: Any = SimpleNamespace()
+    monkeypatch.setattr("raylab.arc.on_ray.train_worker._build_together", fail)
+    settings: Any = {SETTINGS: SimpleNamespace(run=None, queue=None)}
     error = NonFiniteLossError("the loss is nan")
-    assert train_worker(settings) is error
+    assert work(settings) is error
     error = RunError("no space left")
     with pytest.raises(RunError):
-        train_worker(settings)
+        work(settings)

@@ -11,7 +11,7 @@ from raylab.arc.on_ray import tune as tune_module
 from raylab.arc.on_ray.schedulers import TuneSearcher
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.sweep import TrialFailure
-from raylab.arc.training.listeners import EpochListener
+from raylab.arc.training.reporter import EpochListener
 from raylab.core.errors import NonFiniteLossError, WorkersLostError
 from raylab.core.runs.run import Run
 from tests.arc.measured import epoch as epoch_of
@@ -55,7 +55,7 @@ class Session:
         epochs: list[Epoch] = []
         for score in SCORES:
             epochs.append(epoch_of(len(epochs) + 1, {"dense_grid_objective": score}))
-            on_epoch(training_metrics(*epochs, best=2 if len(epochs) > 1 else 1))
+            on_epoch(epochs[-1].row(), max(SCORES[: len(epochs)]))
         return training_metrics()
 
     def run(self, trial: str) -> list[int]:

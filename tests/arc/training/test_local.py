@@ -23,14 +23,15 @@ from raylab.arc.loss import MeanLoss
 from raylab.arc.module import ArcModule
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.time_limit import Course
-from raylab.arc.training import listeners, local, loop, outcome
+from raylab.arc.training import local, loop, outcome, reporter
 from raylab.arc.training.experiment import Experiment
-from raylab.arc.training.listeners import EpochListener
 from raylab.arc.training.local import fit, train
+from raylab.arc.training.reporter import EpochListener
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import CheckpointError, ConfigError, RunError
 from raylab.core.page import table
 from raylab.core.runs.run import Run
+from raylab.core.tracking import Figures
 
 EPOCHS = 4
 SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
@@ -61,10 +62,10 @@ def config(storage: Path, name: str = "run", **training: Any) -> TrainConfig:
 
 
 def trained(
-    settings: TrainConfig, sides: Sides, **listeners: EpochListener
+    settings: TrainConfig, sides: Sides, on_epoch: EpochListener | None = None
 ) -> tuple[Run, TrainingMetrics]:
     run = Run.open(settings)
-    return run, fit(settings, run, sides, listeners=listeners)
+    return run, fit(settings, run, sides, on_epoch=on_epoch)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,8 @@ def checkpoints(run: Run) -> set[str]:
 
 
 def raises(error: BaseException, at: int) -> EpochListener:
-    def listen(metrics: TrainingMetrics) -> None:
-        if metrics.last.epoch == at:
+    def listen(figures: Figures, best: float) -> None:
+        if figures["epoch"] == at:
             raise error
 
     return listen
@@ -122,16 +123,24 @@ def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(
 ) -> None:
     losses = iter([0.25, 0.75, 0.25, 0.5])
     monkeypatch.setattr(MeanLoss, "compute", lambda self: torch.tensor(next(losses)))
-    assert trained(config(tmp_path, monitor="val_loss"), sides)[1].best.epoch == 3
+    told: list[tuple[float, float]] = []
+    _, metrics = trained(
+        config(tmp_path, monitor="val_loss"),
+        sides,
+        on_epoch=lambda figures, best: told.append((figures["val_loss"], best)),
+    )
+    assert metrics.best.epoch == 3
+    assert told == [(0.25, 0.25), (0.75, 0.25), (0.25, 0.25), (0.5, 0.25)]
 
 
 def test_a_sign_of_life_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [60.0]
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     lines: list[tuple[str, Mapping[str, Any]]] = []
+    receiver: Any = SimpleNamespace(line=lambda *line: lines.append(line))
     trainer: Any = SimpleNamespace(global_rank=0, current_epoch=0, num_training_batches=100)
     module: Any = SimpleNamespace(course=Course(1_002))
-    heartbeat = loop.Heartbeat(lambda *line: lines.append(line))
+    heartbeat = loop.Heartbeat(receiver)
     for step, now in enumerate((60.0, 60.1, 69.0), 1):
         trainer.global_step, clock[0] = step, now
         heartbeat.on_train_batch_end(trainer, module, {"loss": 1.5}, None, step - 1)
@@ -151,7 +160,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
     """The reader of its output goes away in an epoch, again before the test, and after it."""
     settings = config(tmp_path)
     run = Run.at(tmp_path / "run")
-    printers = {listeners: "epoch_line", outcome: "log_line", table: "log_tables"}
+    printers = {reporter: "epoch_line", outcome: "log_line", table: "log_tables"}
     for module, printer in printers.items():
         with monkeypatch.context() as closed:
             closed.setattr(module, printer, close)
@@ -182,7 +191,7 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
     }
     whole, expected = trained(config(tmp_path, "whole", **options), sides)
     with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=2))
+        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=2))
     epochs: list[int] = []
     build = local.build_experiment
 
@@ -194,7 +203,9 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
     # Batches that processes build are the same.
     monkeypatch.setattr(local, "build_experiment", build_with_processes)
     run, metrics = trained(
-        config(tmp_path, **options), sides, last=lambda m: epochs.append(m.last.epoch)
+        config(tmp_path, **options),
+        sides,
+        on_epoch=lambda figures, best: epochs.append(int(figures["epoch"])),
     )
     assert epochs == [3, 4]
     assert figures(metrics) == figures(expected)
@@ -234,7 +245,7 @@ def test_a_training_of_a_given_time_ends_within_an_epoch_and_resumes_to_the_bit(
     samples = expected.last.samples_per_second * expected.last.train_seconds
     assert samples == pytest.approx(2 / 3 * len(sides.train))
     with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=killed_at))
+        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=killed_at))
     clock[0] += 1_000.0
     run, metrics = trained(config(tmp_path, **options), sides)
     assert figures(metrics) == figures(expected)
@@ -271,7 +282,7 @@ def test_a_run_killed_where_it_stops_early_trains_no_further(tmp_path: Path, sid
     last = expected.last.epoch
     assert last < 40
     with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=last))
+        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=last))
     assert figures(trained(config(tmp_path, **options), sides)[1]) == figures(expected)
 
 
@@ -299,12 +310,12 @@ def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
 ) -> None:
     settings, ahead = config(tmp_path), unbroken[1]
 
-    def go_on(metrics: TrainingMetrics) -> None:
-        if metrics.last.epoch == 2:
+    def go_on(figures: Figures, best: float) -> None:
+        if figures["epoch"] == 2:
             Run.at(tmp_path / "run").write_record(ahead)
 
     with pytest.raises(RunError, match="epoch 4 in its record, past epoch 3 of this process"):
-        trained(settings, sides, others=go_on)
+        trained(settings, sides, on_epoch=go_on)
     run = Run.at(tmp_path / "run")
     assert run.read_record(TrainingMetrics) == ahead
     assert "epoch-0003" not in checkpoints(run)
@@ -314,7 +325,7 @@ def begun(storage: Path, sides: Sides, **training: Any) -> Run:
     """A run that ended after its first epoch."""
     settings = config(storage, **training)
     with pytest.raises(Killed):
-        trained(settings, sides, last=raises(Killed(), at=1))
+        trained(settings, sides, on_epoch=raises(Killed(), at=1))
     return Run.at(storage / "run")
 
 
