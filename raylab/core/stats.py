@@ -1,4 +1,7 @@
-"""Estimates from cases, with intervals: proportions, means and agreement."""
+"""Figures from cases with 95 % intervals, and corrections for many tests.
+
+Missing values are left out and do not count as zero.
+"""
 
 import math
 from collections import Counter
@@ -11,9 +14,12 @@ from scipy import sparse, stats
 
 from raylab.core.runs.records import Figure
 
+LEVEL = 0.05
+"""1 minus the confidence of intervals, and the level of tests."""
+QUANTILES = (LEVEL / 2, 1 - LEVEL / 2)
+Z = float(stats.norm.ppf(QUANTILES[1]))
 DRAWS = 1000
 """Draws from a posterior."""
-QUANTILES = (0.025, 0.975)
 LEAST_CASES = 20
 """Cases below which agreement and means have no interval."""
 PRIOR = 0.5
@@ -22,36 +28,44 @@ CHUNK = 1 << 20
 """Numbers of a posterior held at once."""
 
 Array = NDArray[np.float64]
+Interval = tuple[float, float]
 Cells = tuple[tuple[int, ...], float]
 """The cells of a flat table of pairs of answers to which a case adds the same weight, and that."""
 
 
-class Estimate(Figure):
-    """An estimate from cases; missing values are left out and do not count as zero.
+def holm(p_values: Array) -> Array:
+    """Returns the adjusted p-values of (tests,) p-values (Holm, Scand. J. Stat. 6, 1979).
 
-    Proportions have Wilson intervals, agreement and means in [0, 1] those of a posterior.
+    The chance that any of those at most `LEVEL` is a false alarm is at most `LEVEL`.
     """
-
-    count: int
-    """Number of cases."""
-
-    @property
-    def cases(self) -> int:
-        """The number of cases that an estimated share stands for."""
-        return round((self.value or 0.0) * self.count)
+    order = np.argsort(p_values, kind="stable")
+    steps = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
 
 
-def estimate(
-    value: float | None, count: int, interval: tuple[float, float] | None = None, reason: str = ""
-) -> Estimate:
-    """Returns an estimate; without cases it has no value."""
-    return Estimate(
-        value=value if count else None, interval=interval, count=count, reason=reason or None
-    )
+def wilson(share: float, size: float) -> Interval:
+    """Returns Wilson's score interval of a share (J. Am. Stat. Assoc. 22, 1927).
+
+    Args:
+        share: In [0, 1].
+        size: Number of cases > 0, which need not be whole.
+    """
+    scale = 2 * (size + Z**2)
+    centre = (2 * size * share + Z**2) / scale
+    half = Z / scale * math.sqrt(4 * size * share * (1 - share) + Z**2)
+    return centre - half if share > 0 else 0.0, centre + half if share < 1 else 1.0
 
 
-def proportion(successes: int, trials: int) -> Estimate:
-    """Returns a proportion with its Wilson score interval (1927).
+def interval_of(draws: Any, quantiles: tuple[float, float] = QUANTILES) -> Interval:
+    """Returns the quantiles of draws from a posterior, or of a bootstrap."""
+    low, high = np.quantile(draws, quantiles).tolist()
+    return low, high
+
+
+def proportion(successes: int, trials: int) -> Figure:
+    """Returns a proportion with its interval by `wilson`.
 
     Args:
         successes: 0 to `trials`.
@@ -60,18 +74,20 @@ def proportion(successes: int, trials: int) -> Estimate:
     Raises:
         ValueError: The successes are negative or more than the trials.
     """
-    if not trials and not successes:
-        return estimate(None, 0, reason="no cases")
-    interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
-    return estimate(successes / trials, trials, (float(interval.low), float(interval.high)))
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    if not trials:
+        return Figure(count=0, reason="no cases")
+    share = successes / trials
+    return Figure(value=share, interval=wilson(share, trials), count=trials)
 
 
-def share_of(rows: Any) -> Estimate:
+def share_of(rows: Any) -> Figure:
     """Returns the proportion of rows that are true, of a column of truths."""
     return proportion(int(rows.sum()), len(rows))
 
 
-def share_mean(counts: Mapping[float, int], seed: int) -> Estimate:
+def share_mean(counts: Mapping[float, int], seed: int) -> Figure:
     """Returns the mean of counted values in [0, 1] with the 95 % interval of its posterior.
 
     The shares of the values have a Dirichlet posterior, whose prior is half a case at 0 and half at
@@ -86,11 +102,11 @@ def share_mean(counts: Mapping[float, int], seed: int) -> Estimate:
     total = int(cases.sum())
     mean = float(values @ cases / total) if total else None
     if missing := _too_few(total):
-        return estimate(mean, total, reason=missing)
+        return Figure(value=mean, count=total, reason=missing)
     values, weights = np.append(values, (0.0, 1.0)), np.append(cases, (PRIOR, PRIOR))
     gammas = _gammas(weights, seed)
     drawn = np.concatenate([chunk @ values / chunk.sum(-1) for chunk in gammas])
-    return estimate(mean, total, _percentiles(drawn))
+    return Figure(value=mean, interval=interval_of(drawn), count=total)
 
 
 def agreement(
@@ -98,7 +114,7 @@ def agreement(
     size: int,
     statistic: Callable[[Array], Array],
     seed: int,
-) -> Estimate:
+) -> Figure:
     """Returns a statistic of pairs of answers with the 95 % interval of its posterior.
 
     The shares of the cases, by their pairs of answers, have a Dirichlet posterior. Its prior is
@@ -116,19 +132,19 @@ def agreement(
     """
     total = sum(cases.values())
     if not total:
-        return estimate(None, 0, reason="no case with two answers")
+        return Figure(count=0, reason="no case with two answers")
     table = (np.array([*cases.values()], float) @ _cell_weights(cases, size)).reshape(size, size)
     value = float(statistic(table))
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
-        return estimate(None, total, reason=reason)
+        return Figure(count=total, reason=reason)
     if missing := _too_few(total):
-        return estimate(value, total, reason=missing)
+        return Figure(value=value, count=total, reason=missing)
     tail = float(stats.norm.cdf(stats.t.ppf(QUANTILES[0], total - 1)))
     values = _posterior(cases, table, statistic, seed)
-    low, high = _percentiles(values, (tail, 1 - tail))
+    low, high = interval_of(values, (tail, 1 - tail))
     all_agree = np.count_nonzero(table) == np.count_nonzero(table.diagonal())
-    return estimate(value, total, (low, 1.0 if all_agree else high))
+    return Figure(value=value, interval=(low, 1.0 if all_agree else high), count=total)
 
 
 def _posterior(
@@ -176,8 +192,3 @@ def _too_few(total: int) -> str:
     if total >= LEAST_CASES:
         return ""
     return f"{total} cases: an interval needs {LEAST_CASES}" if total else "no cases"
-
-
-def _percentiles(values: Array, quantiles: tuple[float, float] = QUANTILES) -> tuple[float, float]:
-    low, high = np.quantile(values, quantiles).tolist()
-    return low, high

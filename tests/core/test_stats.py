@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 from scipy import stats
 
 from raylab.core import stats as estimates
-from raylab.core.stats import Estimate, proportion, share_mean
+from raylab.core.runs.records import Figure
+from raylab.core.stats import holm, proportion, share_mean, wilson
 
 
 def test_wilson_interval():
@@ -11,7 +13,17 @@ def test_wilson_interval():
     assert proportion(0, 10).interval == pytest.approx((0.0, z2 / (10 + z2)))
     assert proportion(10, 10).interval == pytest.approx((10 / (10 + z2), 1.0))
     assert (proportion(8, 10).value, proportion(8, 10).count) == (0.8, 10)
-    assert proportion(0, 0) == Estimate(value=None, interval=None, count=0, reason="no cases")
+    assert proportion(0, 0) == Figure(value=None, interval=None, count=0, reason="no cases")
+    for successes, trials in ((1, 3), (37, 40), (499, 1000)):
+        oracle = stats.binomtest(successes, trials).proportion_ci(method="wilson")
+        expected = pytest.approx((oracle.low, oracle.high), rel=1e-14)
+        assert wilson(successes / trials, trials) == expected
+    with pytest.raises(ValueError, match="3 successes in 2 trials"):
+        proportion(3, 2)
+
+
+def test_p_values_are_adjusted_step_by_step():
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 def test_mean_of_zeros_and_ones_has_jeffreys_interval(monkeypatch: pytest.MonkeyPatch):

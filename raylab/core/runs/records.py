@@ -6,7 +6,7 @@ convert between files and records, so no other code depends on the form of the J
 A field that is shown to people carries a `Measure` in its type, and its docstring is its
 explanation:
 
-    pass_rate: Annotated[Estimate, Measure("pass rate")]
+    pass_rate: Annotated[Figure, Measure("pass rate")]
 """
 
 from dataclasses import dataclass
@@ -63,14 +63,24 @@ class Record(Part):
 
 
 class Figure(Part):
-    """A figure with its 95 % interval, or the reason why one of them is missing."""
+    """A number with its 95 % interval, or the reason why one of them is missing."""
 
     value: float | None = None
     """None if it is undefined."""
     interval: tuple[float, float] | None = None
     """Ends of its 95 % interval; None if there is none."""
+    count: int | None = None
+    """Number of cases that it is computed from; None if it is not of cases."""
+    corrected: float | None = None
+    """The value without the bias from chance, where that is known. The interval lies around it and
+    may exclude the value."""
     reason: str | None = None
     """The reason why the value, or else the interval, is missing; None if both are there."""
+
+    @property
+    def cases(self) -> int:
+        """The number of cases that a share stands for."""
+        return round((self.value or 0.0) * (self.count or 0))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from raylab.core.page.table import (
     shorten,
 )
 from raylab.core.printable import join_names, pluralize
-from raylab.core.runs.records import Measure, Part, explain_field, list_measures
+from raylab.core.runs.records import Figure, Measure, Part, explain_field, list_measures
 from raylab.core.runs.run_record import RunRecord
-from raylab.core.stats import Estimate
 from raylab.label.config.sections import MOST_ANNOTATORS
 from raylab.label.pages.drift import drift_section
 from raylab.label.protocol.outcome import (
@@ -471,8 +470,8 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
         for key in dict.fromkeys(key for value in values if value for key in value):
             figures = [value.get(key) if value else None for value in values]
             cells = [
-                share_cell(figure, figure.count)
-                if isinstance(figure, Estimate)
+                share_cell(figure, figure.count or 0)
+                if isinstance(figure, Figure)
                 else figure_cell(measure, figure)
                 for figure in figures
             ]
@@ -508,8 +507,8 @@ def _join(names: Sequence[str]) -> str:
     return join_names(names, MOST_ANNOTATORS)
 
 
-def _count_cells(estimate: Estimate) -> Row:
-    return [f"{estimate.cases:,}", share_cell(estimate)]
+def _count_cells(figure: Figure) -> Row:
+    return [f"{figure.cases:,}", share_cell(figure)]
 
 
 def _count(count: float) -> str:

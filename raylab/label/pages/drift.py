@@ -7,19 +7,13 @@ from raylab.core.log import log_line
 from raylab.core.page.page import Section, block
 from raylab.core.page.table import MISSING, Cell, Column, Row, Table, print_tables
 from raylab.core.runs.run import Run
+from raylab.core.stats import LEVEL
 from raylab.label.archive.records import RunRow
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import recorded_codebook
 from raylab.label.protocol.outcome import name_annotators
 from raylab.label.protocol.run import archive_location
-from raylab.label.statistics.drift import (
-    LEVEL,
-    ArchivedRun,
-    Drift,
-    DriftChange,
-    alarms,
-    compare_runs,
-)
+from raylab.label.statistics.drift import ArchivedRun, Drift, DriftChange, alarms, compare_runs
 from raylab.label.statistics.frame import read_run, tabulate
 from raylab.label.statistics.report import AnnotationReport
 

@@ -4,7 +4,6 @@ In an audit people see the descriptions alone, so that no code leads them. The s
 that match those of the protocol corrects the evaluator's scores of the whole batch.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -13,8 +12,8 @@ from typing import Annotated, Any, cast
 import numpy as np
 from scipy import optimize, stats
 
-from raylab.core.runs.records import Measure, Part
-from raylab.core.stats import Array, Estimate, estimate, proportion, share_of
+from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.stats import Array, Interval, Z, proportion, share_of, wilson
 from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import ANNOTATORS, Annotator, Status, Verdict
 from raylab.label.statistics.agreement import NONE, Matrix, count_answers, set_confusion
@@ -23,7 +22,6 @@ from raylab.label.statistics.frame import ADJUDICATED, Tables, code_columns, vie
 BAND = 10
 """Scores in one band; the last also holds 100."""
 NEAR = 1e-9
-Z = float(stats.norm.ppf(0.975))
 FINAL, REVIEWED, GOLD = "final", "reviewed", "gold"
 NAMES = {
     **{name: f"annotator {name}" for name in ANNOTATORS},
@@ -49,13 +47,13 @@ class GoldReport(Part):
     """
 
     cases: Annotated[int, Measure("cases", "count", None)]
-    labels: Annotated[Estimate, Measure("right labels")]
-    exact: Annotated[Estimate, Measure("right code")]
+    labels: Annotated[Figure, Measure("right labels")]
+    exact: Annotated[Figure, Measure("right code")]
     """The right labels, joined in the right way."""
-    primary: Annotated[Estimate, Measure("right first label")]
-    recall: Annotated[dict[str, Estimate], Measure("recall of")]
+    primary: Annotated[Figure, Measure("right first label")]
+    recall: Annotated[dict[str, Figure], Measure("recall of")]
     """The share of the cases whose gold names a label in which the code does."""
-    precision: Annotated[dict[str, Estimate], Measure("precision of")]
+    precision: Annotated[dict[str, Figure], Measure("precision of")]
     """The share of the cases whose code names a label in which gold does."""
 
 
@@ -86,12 +84,12 @@ class JudgeReport(Part):
     """
 
     codes: Annotated[int, Measure("judged codes with gold", "count", None)]
-    right: Annotated[Estimate, Measure("right codes")]
-    right_by_verdict: Annotated[dict[Verdict, Estimate], Measure("right under")]
+    right: Annotated[Figure, Measure("right codes")]
+    right_by_verdict: Annotated[dict[Verdict, Figure], Measure("right under")]
     """P(right | verdict), of the verdicts after the caps."""
-    auc: Annotated[Estimate, Measure("area under the ROC curve", "number")]
+    auc: Annotated[Figure, Measure("area under the ROC curve", "number")]
     """Chance that a right code has a higher score than a wrong one, ties half; 0.5 is no skill."""
-    right_by_score: Annotated[dict[int, Estimate], Measure("right, score of at least")]
+    right_by_score: Annotated[dict[int, Figure], Measure("right, score of at least")]
     """The reliability diagram, by the lowest score of a band of ten; the first also holds 100."""
 
 
@@ -109,9 +107,9 @@ class AuditReport(Part):
     """Cases of the sample that a person has classified."""
     judged: Annotated[float | None, Measure("claimed by the evaluator's scores")]
     """Mean score of the evaluator over all decided cases, as a share: its own estimate."""
-    right: Annotated[Estimate, Measure("in the audited cases")]
+    right: Annotated[Figure, Measure("in the audited cases")]
     """Right codes among those audited."""
-    corrected: Annotated[Estimate, Measure("in all decided cases, corrected by the audit")]
+    corrected: Annotated[Figure, Measure("in all decided cases, corrected by the audit")]
     """Right codes among all decided cases, by prediction-powered inference."""
     weight: float | None
     """Weight of the evaluator's scores in that, from 0 to 1."""
@@ -169,7 +167,7 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     )
 
 
-def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Estimate:
+def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
     """Returns the area under the ROC curve of a score, with Newcombe's 95 % interval.
 
     The estimate is the Mann-Whitney statistic divided by the number of pairs. The interval is
@@ -185,10 +183,10 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Estimate
     m, n = len(highs), len(lows)
     if not m or not n:
         reason = "no code is wrong" if m else "no code is right" if n else "no cases"
-        return estimate(None, m + n, reason=reason)
+        return Figure(count=m + n, reason=reason)
     ranks = stats.rankdata([*highs, *lows])
     area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
-    return estimate(area, m + n, _newcombe(area, m, n))
+    return Figure(value=area, interval=_newcombe(area, m, n), count=m + n)
 
 
 def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditReport:
@@ -222,8 +220,8 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
     )
 
 
-def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Estimate, float]:
-    """Estimates a share over all units from the labels of a random sample of them.
+def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Figure, float]:
+    """Figures a share over all units from the labels of a random sample of them.
 
     The estimate is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453), a mean
     with power tuning; with weight 1 it is that of Angelopoulos et al. (2023, Science 382:669). Its
@@ -251,10 +249,10 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple
     size = float(n)
     if variance > 0 and 0 < value < 1:
         size = min(max(value * (1 - value) / float(variance), n), total)
-    return estimate(value, total, _wilson(value, size)), weight
+    return Figure(value=value, interval=wilson(value, size), count=total), weight
 
 
-def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
+def _newcombe(area: float, m: int, n: int) -> Interval:
     star = (m + n) / 2 - 1
 
     def beyond(at: float) -> float:
@@ -297,17 +295,10 @@ def _panel(tables: Tables, pairs: Sequence[tuple[str, str]]) -> ConfusionPanel:
     return ConfusionPanel(rows=rows, columns=columns, sets=matrix)
 
 
-def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Estimate:
+def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Figure:
     """Returns the share of the pairs whose first set has a category in which the second does."""
     named = Counter[bool]()
     for (first, second), cases in sets.items():
         if category in (first or ()):
             named[category in (second or ())] += cases
     return proportion(named[True], named.total())
-
-
-def _wilson(share: float, size: float) -> tuple[float, float]:
-    """Returns Wilson's 95 % score interval of a share for a size that need not be whole."""
-    centre = (share + Z * Z / (2 * size)) / (1 + Z * Z / size)
-    half = Z / (1 + Z * Z / size) * math.sqrt(share * (1 - share) / size + (Z / (2 * size)) ** 2)
-    return max(centre - half, 0.0), min(centre + half, 1.0)

@@ -13,17 +13,8 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from raylab.core.runs.records import Measure, Part
-from raylab.core.stats import (
-    Array,
-    Cells,
-    Estimate,
-    agreement,
-    estimate,
-    proportion,
-    share_mean,
-    share_of,
-)
+from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.stats import Array, Cells, agreement, proportion, share_mean, share_of
 from raylab.label.codebooks.codebook import Categories, SetDistance, field_of
 from raylab.label.protocol.outcome import Annotator, Status
 from raylab.label.statistics.frame import Frame, Tables, code_columns, tally, view
@@ -49,12 +40,12 @@ class PairReport(Part):
 
     cases: Annotated[int, Measure("cases", "count", None)]
     """Cases with a code of both."""
-    exact: Annotated[Estimate, Measure("same code")]
+    exact: Annotated[Figure, Measure("same code")]
     """The same labels, joined in the same way."""
-    kappa: Annotated[Estimate, Measure("Cohen's kappa", "number")]
+    kappa: Annotated[Figure, Measure("Cohen's kappa", "number")]
     """Agreement on the first label beyond what guessing at the same rates would give: 0 is chance,
     1 is full agreement, below 0 is worse than chance."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    alpha: Annotated[Figure, Measure("Krippendorff's alpha", "number")]
     """Agreement on the sets of labels beyond chance."""
 
 
@@ -67,16 +58,16 @@ class AgreementReport(Part):
     cases: int
     compared: int
     """Cases with two codes or more."""
-    exact: Annotated[Estimate, Measure("same code")]
+    exact: Annotated[Figure, Measure("same code")]
     """All annotators gave the same labels, joined in the same way."""
-    same_labels: Annotated[Estimate, Measure("same labels")]
+    same_labels: Annotated[Figure, Measure("same labels")]
     """All annotators named the same labels, joined in any way."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    alpha: Annotated[Figure, Measure("Krippendorff's alpha", "number")]
     """Agreement on the sets of labels beyond chance, weighted by the distance of labels: 0 is
     chance, 1 is full agreement."""
-    jaccard: Annotated[Estimate, Measure("Jaccard index", "number")]
+    jaccard: Annotated[Figure, Measure("Jaccard index", "number")]
     """Labels that both codes name, as a share of those that either names."""
-    weighted: Annotated[Estimate, Measure("agreement by distance", "number")]
+    weighted: Annotated[Figure, Measure("agreement by distance", "number")]
     """1 minus the distance of the sets of labels: a near miss costs less than a far one."""
     pairs: dict[str, PairReport]
     """By the names of the two annotators, such as `AB`."""
@@ -151,7 +142,7 @@ def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annot
     )
 
 
-def cohen_kappa(counts: Answers, seed: int = 307) -> Estimate:
+def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
     """Computes Cohen's kappa (1960) of the primary categories of an annotator and another.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
@@ -181,7 +172,7 @@ def krippendorff_alpha(
     seed: int = 307,
     *,
     against_rest: bool = False,
-) -> Estimate:
+) -> Figure:
     """Computes Krippendorff's alpha of annotators' sets of categories.
 
     At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
@@ -199,7 +190,7 @@ def krippendorff_alpha(
     values, cases = _pair_answers(counts, against_rest, sorted)
     if (number := len(values)) > MOST_ANSWERS:
         reason = f"{number:,} different answers: at most {MOST_ANSWERS} are compared by distance"
-        return estimate(None, sum(cases.values()), reason=reason)
+        return Figure(count=sum(cases.values()), reason=reason)
     differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 
     def alpha(tables: Array) -> Array:

@@ -19,12 +19,11 @@ from scipy import stats
 
 from raylab.core.printable import join_names
 from raylab.core.runs.records import Part, Record
+from raylab.core.stats import LEVEL, holm
 from raylab.label.config.sections import MOST_ANNOTATORS
 from raylab.label.protocol.outcome import EVALUATOR, Annotator, Verdict
 from raylab.label.statistics.frame import Frame, Tables, view
 
-LEVEL = 0.05
-"""Chance of a false flag for a run in which nothing changed."""
 KEY = ["case", "description_hash"]
 """The columns by which runs share a case, so that a reworded case counts as another."""
 FACTS = {
@@ -126,9 +125,9 @@ class ArchivedRun:
 def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
     """Compares runs over time.
 
-    Flags keep `LEVEL` for a run as a whole: the p-values of all measures of a run are corrected by
-    Holm's method, separately for each of the two tests. The family is one run, so that later runs
-    do not change the results of earlier ones.
+    A run in which nothing changed has a flag with a chance of at most `LEVEL`: Holm's method
+    corrects the p-values of all measures of a run, separately for each of the two tests. The family
+    is one run, so that later runs do not change the results of earlier ones.
 
     Args:
         runs: In any order.
@@ -149,12 +148,15 @@ def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[Dri
     latest = [_latest(*measure, earlier, run) for measure in (*single, ("exact", names))]
     changes = [change for change in latest if change is not None]
     compared = [change for change in changes if change.cases]
-    families = {name: _holm(map(test, compared)) for name, test in TESTS.items()}
-    tests = {
-        change.label: {name: results[place] for name, results in families.items()}
-        for place, change in enumerate(compared)
-    }
-    return [change.model_copy(update={"tests": tests.get(change.label, {})}) for change in changes]
+    tests = {change.label: dict[str, DriftTest]() for change in changes}
+    for name, test in TESTS.items():
+        p_values = [test(change) for change in compared]
+        adjusted = holm(np.array(p_values)).tolist()
+        for change, single, family in zip(compared, p_values, adjusted, strict=True):
+            tests[change.label][name] = DriftTest(
+                p_value=single, holm=family, flagged=family <= LEVEL
+            )
+    return [change.model_copy(update={"tests": tests[change.label]}) for change in changes]
 
 
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
@@ -276,14 +278,3 @@ def _mcnemar(change: DriftChange) -> float:
 
 
 TESTS: dict[str, Callable[[DriftChange], float]] = {"two_proportion": _fisher, "mcnemar": _mcnemar}
-
-
-def _holm(p_values: Iterable[float]) -> list[DriftTest]:
-    """Returns the tests of one family, corrected by Holm's method (1979)."""
-    values = pd.Series([*p_values], dtype=float)
-    steps = values.sort_values() * np.arange(len(values), 0, -1)
-    corrected = steps.clip(upper=1.0).cummax().sort_index()
-    return [
-        DriftTest(p_value=p_value, holm=holm, flagged=holm <= LEVEL)
-        for p_value, holm in zip(values.tolist(), corrected.tolist(), strict=True)
-    ]

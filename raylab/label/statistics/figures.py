@@ -6,8 +6,8 @@ from typing import Annotated
 
 import numpy as np
 
-from raylab.core.runs.records import Measure, Part
-from raylab.core.stats import Estimate, proportion, share_of
+from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.stats import proportion, share_of
 from raylab.label.archive.records import UNCLEAR
 from raylab.label.codebooks.codebook import FORMAT, SYNTHESIS
 from raylab.label.protocol.outcome import Annotator, HumanDecision, Status, Verdict
@@ -49,7 +49,7 @@ class CaseReport(Part):
     proposed_gold: int
     """Cases whose gold nobody reviewed."""
     traps: int
-    status: dict[Status, Estimate]
+    status: dict[Status, Figure]
     """The share of each status at the end of the protocol."""
     endings: dict[str, Ending]
     """Endings by the last step of the protocol."""
@@ -62,18 +62,18 @@ class AnnotatorReport(Part):
     """
 
     answers: Annotated[int, Measure("answers", "count", None)]
-    strict: Annotated[Estimate, Measure("in the requested format")]
-    repaired: Annotated[Estimate, Measure("repaired", better="lower")]
-    unparsable: Annotated[Estimate, Measure("without a code", better="lower")]
-    pass_rate: Annotated[Estimate, Measure("pass rate")]
+    strict: Annotated[Figure, Measure("in the requested format")]
+    repaired: Annotated[Figure, Measure("repaired", better="lower")]
+    unparsable: Annotated[Figure, Measure("without a code", better="lower")]
+    pass_rate: Annotated[Figure, Measure("pass rate")]
     """PASS or WEAK_PASS, after the caps."""
-    acceptable: Annotated[Estimate, Measure("acceptable")]
+    acceptable: Annotated[Figure, Measure("acceptable")]
     """PASS or WEAK_PASS with a score that reaches the threshold."""
     verdicts: Annotated[dict[Verdict, int], Measure("verdict", "count", None)]
     """The verdicts after the caps."""
-    issues: Annotated[dict[str, Estimate], Measure("issue:", better="lower")]
+    issues: Annotated[dict[str, Figure], Measure("issue:", better="lower")]
     """Share of the codes for which an evaluator was asked; for `format`, of all codes."""
-    contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
+    contradictory: Annotated[Figure, Measure("contradictory reports", better="lower")]
     """Share of the codes for which an evaluator was asked."""
 
 
@@ -81,7 +81,7 @@ class TrapReport(Part):
     """Codes on the traps with gold: cases whose description suggests a wrong label."""
 
     answered: Annotated[int, Measure("answered traps", "count", None)]
-    taken: Annotated[Estimate, Measure("traps taken", better="lower")]
+    taken: Annotated[Figure, Measure("traps taken", better="lower")]
     """Share of codes with a label that the trap suggests and gold lacks."""
     taken_for: Annotated[dict[str, int], Measure("taken for", "count", "lower")]
     """Cases by that label."""
@@ -93,7 +93,7 @@ class AdjudicationReport(Part):
     cases: Annotated[int, Measure("cases", "count", None)]
     choices: Annotated[dict[str, int], Measure("chose", "count", None)]
     """Cases by choice: an annotator or synthesis."""
-    first_shown: Annotated[Estimate, Measure("chose the first code shown", better=None)]
+    first_shown: Annotated[Figure, Measure("chose the first code shown", better=None)]
     """Share of the choices of the code shown first or last that took the first."""
 
 

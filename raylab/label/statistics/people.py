@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 from scipy import stats
 
-from raylab.core.runs.records import Measure, Part
-from raylab.core.stats import DRAWS, PRIOR, QUANTILES, Array, Estimate, estimate, proportion
+from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.stats import DRAWS, PRIOR, Array, interval_of, proportion
 from raylab.label.archive.records import person
 from raylab.label.codebooks.codebook import Label, SetDistance
 from raylab.label.protocol.decisions import JudgedCase, agree
@@ -37,7 +37,7 @@ class SubstituteReport(Part):
     people: Annotated[int, Measure(f"people with {LEAST_JUDGED} cases or more", "count")]
     winning_rate: Annotated[float | None, Measure("winning rate", "number")]
     """Share of these people against whom it wins: with 0.5 or more it may stand in for people."""
-    advantage: Annotated[Estimate, Measure("average advantage probability")]
+    advantage: Annotated[Figure, Measure("average advantage probability")]
     """Chance that it is at least as near to the other people as the person who is left out."""
     reason: str | None
     """The reason why there is no winning rate."""
@@ -55,9 +55,9 @@ class PeopleReport(Part):
     twice: Annotated[int, Measure("cases with two", "count", None)]
     settled: Annotated[int, Measure("settled by a third person", "count", None)]
     waiting: Annotated[int, Measure("waiting for a third person", "count", None)]
-    equal: Annotated[Estimate, Measure("equal judgements")]
+    equal: Annotated[Figure, Measure("equal judgements")]
     """Both people give the same composition, or both find no code right."""
-    alpha: Annotated[Estimate, Measure("Krippendorff's alpha", "number")]
+    alpha: Annotated[Figure, Measure("Krippendorff's alpha", "number")]
     """Agreement beyond chance, by the distance of the codebook, where both people give a code."""
     people: Annotated[dict[str, int], Measure("judged by", "count", None)]
     """Judgements by reviewer."""
@@ -112,7 +112,7 @@ def substitute_report(
             f"the test needs {LEAST_PEOPLE} people with {LEAST_JUDGED} cases or more each, and has "
             f"{won.shape[1]}"
         )
-        none = estimate(None, len(judged), reason=reason)
+        none = Figure(count=len(judged), reason=reason)
         return SubstituteReport(**counts, winning_rate=None, advantage=none, reason=reason)
     p_values = [_p_value(row[~np.isnan(row)], epsilon) for row in (lost - won).T]
     wins = stats.false_discovery_control(p_values, method="by") <= FALSE_DISCOVERIES
@@ -154,7 +154,7 @@ def _p_value(differences: Array, epsilon: float) -> float:
     return float(differences[0] >= epsilon)
 
 
-def _advantage(won: Array, seed: int) -> Estimate:
+def _advantage(won: Array, seed: int) -> Figure:
     """Returns the average advantage probability with the interval of a Bayesian bootstrap.
 
     Cases are drawn, not judgements. As for other shares the prior is half a case that the model
@@ -170,5 +170,5 @@ def _advantage(won: Array, seed: int) -> Estimate:
         mean(generator.standard_exponential(len(won)), *generator.standard_gamma(PRIOR, 2))
         for _ in range(DRAWS)
     ]
-    low, high = np.quantile(drawn, QUANTILES).tolist()
-    return estimate(mean(np.ones(len(won))), len(won), (low, high))
+    whole = mean(np.ones(len(won)))
+    return Figure(value=whole, interval=interval_of(drawn), count=len(won))

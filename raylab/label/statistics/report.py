@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from raylab.core.runs.records import Record
-from raylab.core.stats import Estimate, proportion
+from raylab.core.runs.records import Figure, Record
+from raylab.core.stats import proportion
 from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import Annotator, HumanDecision
 from raylab.label.statistics.accuracy import (
@@ -55,7 +55,7 @@ class AnnotationReport(Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
 
     run: str = ""
     archive: str = ""
@@ -69,10 +69,10 @@ class AnnotationReport(Record):
     distance: str
     """Version of the distance between sets of labels."""
     cases: CaseReport
-    codes: dict[str, Estimate]
+    codes: dict[str, Figure]
     """Share of the cases with a code by the composition of the code in force, people's decisions
     included, the most frequent first."""
-    labels: dict[str, Estimate]
+    labels: dict[str, Figure]
     """Share of the cases with a code that name each label; one may name several."""
     annotators: dict[Annotator, AnnotatorReport]
     agreement: AgreementReport

@@ -18,8 +18,7 @@ from raylab.core.page.table import (
     shorten,
 )
 from raylab.core.printable import duration, join_names, pluralize
-from raylab.core.runs.records import Measure
-from raylab.core.stats import Estimate
+from raylab.core.runs.records import Figure, Measure
 from raylab.label.pages.progress import AnnotationProgress, describe
 from raylab.label.protocol.worker import Tally
 from tests.benchmark.figures.qualities import quality
@@ -30,8 +29,8 @@ AGREEMENT = Measure("alpha", "number")
 
 def estimate(
     value: float | None, interval: tuple[float, float] | None = None, reason: str | None = None
-) -> Estimate:
-    return Estimate(value=value, interval=interval, count=9, reason=reason)
+) -> Figure:
+    return Figure(value=value, interval=interval, count=9, reason=reason)
 
 
 def test_a_table_is_printed_with_intervals_in_brackets_and_without_what_is_of_pages():

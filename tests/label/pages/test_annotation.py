@@ -5,7 +5,8 @@ import pytest
 
 from raylab.core.page import page as content_of
 from raylab.core.page.page import render
-from raylab.core.stats import Estimate, proportion
+from raylab.core.runs.records import Figure
+from raylab.core.stats import proportion
 from raylab.label.pages.annotation import FullCase, annotation_page, confusion_table
 from raylab.label.protocol.outcome import HumanDecision, Status
 from raylab.label.statistics.accuracy import AuditReport, ConfusionPanel
@@ -32,7 +33,7 @@ def usual() -> Page:
     return read(content())
 
 
-def share(estimate: Estimate) -> str:
+def share(estimate: Figure) -> str:
     """A share with its interval, as it is always shown."""
     assert estimate.value is not None and estimate.interval is not None
     low, high = estimate.interval

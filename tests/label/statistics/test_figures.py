@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from raylab.core.stats import Estimate
+from raylab.core.runs.records import Figure
 from raylab.label.codebooks.codebook import Categories
 from raylab.label.opt.code import Root
 from raylab.label.protocol.outcome import Annotator, HumanDecision, Outcome, Status, Verdict
@@ -45,7 +45,7 @@ def quality(
     return found
 
 
-def share(estimate: Estimate) -> tuple[int, int]:
+def share(estimate: Figure) -> tuple[int, int | None]:
     """Numerator and denominator of an estimated proportion."""
     return estimate.cases, estimate.count
 
