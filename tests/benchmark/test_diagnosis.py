@@ -12,6 +12,7 @@ from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.example import write_example
 from raylab.benchmark.config import QualityConfig, QualityEvalConfig
 from raylab.benchmark.figures.record import Quality
+from raylab.benchmark.pages.sentences import verdict
 from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
 from tests.benchmark.trees import SCORES, write_scores
@@ -35,7 +36,7 @@ def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
     assert len(suspects.keys() & set(planted.wrong_keys)) >= 10
     printed = capsys.readouterr().out
     page = Path(run.path, "report.html").read_text()
-    for sentence in diagnosis.verdict:
+    for sentence in verdict(diagnosis):
         assert sentence in printed and sentence.split(". ")[0] in page
     items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
     assert set(items[items["reasons"] != ""].index) == set(suspects)

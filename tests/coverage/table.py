@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.tables import markdown
 
@@ -21,7 +20,6 @@ LEAST = 0.88
 """Least coverage that a setting may show: 0.93 less some standard errors of its simulations."""
 MARKS = [pytest.mark.slow, pytest.mark.coverage]
 
-Array = NDArray[np.float64]
 Record = Callable[[str, object], None]
 Row = tuple[str, float, float]
 Interval = tuple[float, float] | None

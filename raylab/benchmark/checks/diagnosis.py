@@ -28,6 +28,7 @@ class Diagnosis(Record):
     """The diagnosis of a benchmark from the responses of models to its items."""
 
     file: ClassVar[str] = "diagnosis.json"
+    version: ClassVar[int] = 2
 
     models: int
     items: int
@@ -42,21 +43,6 @@ class Diagnosis(Record):
     suspect_items: int
     """Number of all such items."""
     priors: tuple[PriorAgreement, ...]
-
-    @property
-    def verdict(self) -> tuple[str, ...]:
-        """Sentences on the differences between models, the sources of noise, and suspect items."""
-        return self.differences.sentence, self.noise.sentence, self._spoilt
-
-    @property
-    def _spoilt(self) -> str:
-        if not self.suspects:
-            return f"None of the {self.items:,} items is suspect."
-        worst = self.suspects[0]
-        return (
-            f"{self.suspect_items:,} of the {self.items:,} items are suspect; the worst is "
-            f"{worst.item}. {worst.reasons[0].sentence}"
-        )
 
 
 class Diagnosed(NamedTuple):

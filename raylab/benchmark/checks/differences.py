@@ -24,17 +24,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.benchmark.checks.figures import (
-    LEVEL,
-    BenchmarkFigure,
-    make_figure,
-    missing_figure,
-    points,
-)
 from raylab.benchmark.checks.items import center_items
-from raylab.benchmark.checks.responses import Array, Matrix
-from raylab.core.printable import pluralize
-from raylab.core.runs.records import Part
+from raylab.benchmark.checks.responses import Matrix
+from raylab.core.runs.records import Figure, Part
+from raylab.core.stats import LEVEL, Array, holm
 
 POWER = 0.8
 LEAST_DIFFERING = 6
@@ -93,21 +86,19 @@ class Differences(Part):
     """Number of pairs of models."""
     apart: int
     """Number of pairs whose difference is real."""
-    share_apart: BenchmarkFigure
-    smallest: BenchmarkFigure
+    share_apart: Figure
+    smallest: Figure
     """The difference that is detected with a power of 80 % at `level`, at the median standard error
     of the pairs: (t(1 - level / 2) + t(0.8)) * error."""
+    differ_too_little: bool
+    """True if `smallest` is larger than that, because too few items differ for a smaller difference
+    to be real at `level`."""
     level: float
     """0.05 over the number of pairs not told apart, where Holm's procedure stops."""
     ranks: tuple[Rank, ...]
     """Of all models, the best first."""
     shown: tuple[Difference, ...]
     """The pairs of the 30 best models; the first of a pair ranks above the second."""
-
-    @property
-    def sentence(self) -> str:
-        """The differences in words."""
-        return f"{self.share_apart.sentence} {self.smallest.sentence}"
 
 
 def compare_models(matrix: Matrix) -> Differences:
@@ -121,11 +112,18 @@ def compare_models(matrix: Matrix) -> Differences:
     table = compare_pairs(best_first)
     pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
+    smallest, differ_too_little = _smallest(table, level)
     return Differences(
         pairs=pairs,
         apart=apart,
-        share_apart=_share(pairs, apart),
-        smallest=_smallest(table, level),
+        share_apart=Figure(
+            value=apart / pairs,
+            reason="it counts decisions; at most 5 % of benchmarks have a wrong one",
+        )
+        if pairs
+        else Figure(reason="it needs two models"),
+        smallest=smallest,
+        differ_too_little=differ_too_little,
         level=level,
         ranks=tuple(_rank(best_first, table, ranks[order])),
         shown=tuple(_differences(models, table)),
@@ -147,17 +145,8 @@ def compare_pairs(matrix: Matrix) -> pd.DataFrame:
     blocks = list(_compare(matrix))
     table = pd.DataFrame({name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]})
     table["reason"] = pd.Categorical.from_codes(table["reason"].to_numpy(), list(REASONS))
-    table["adjusted"] = adjust(table["p"].to_numpy())
+    table["adjusted"] = holm(table["p"].to_numpy())
     return table.assign(apart=table["adjusted"] <= LEVEL)
-
-
-def adjust(p: Array) -> Array:
-    """Returns Holm's adjusted p-values of (tests,) p-values."""
-    order = np.argsort(p, kind="stable")
-    stepwise = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepwise, 1.0)
-    return adjusted
 
 
 def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
@@ -248,34 +237,22 @@ def _cluster(sums: Array, weights: Array, mean: Array, groups: Array) -> tuple[A
     return mean, error, freedom, stats.t.ppf(1 - LEVEL / 2, freedom)
 
 
-def _share(pairs: int, apart: int) -> BenchmarkFigure:
-    if not pairs:
-        return missing_figure("The share of pairs told apart", "it needs two models")
-    return make_figure(
-        apart / pairs,
-        None,
-        f"{apart:,} of {pluralize(pairs, 'pair')} of models "
-        f"{'differs' if apart == 1 else 'differ'} at the 5 % level (Holm).",
-        "it counts decisions; at most 5 % of benchmarks have a wrong one",
-    )
-
-
-def _smallest(table: pd.DataFrame, level: float) -> BenchmarkFigure:
-    name, usable = "The smallest detectable difference", table.dropna(subset=["error"])
+def _smallest(table: pd.DataFrame, level: float) -> tuple[Figure, bool]:
+    """Returns the smallest difference that is detected, and if too few differing items set it."""
+    usable = table.dropna(subset=["error"])
     if usable.empty:
-        return missing_figure(name, "no pair has a standard error")
+        return Figure(reason="no pair has a standard error"), False
     columns = ["error", "freedom", "groups", "differing"]
     error, freedom, groups, differing = usable[columns].median().tolist()
     value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    sentence = "A true difference of {} is detected 80 % of the time."
     # This many items must differ, each by 1 at most, for 2^(1 - n) to reach the level.
     needed = 1 - np.log2(level)
-    if differing < needed and value < needed / groups:
-        value, sentence = needed / groups, "No difference below {} can be detected."
+    if differ_too_little := differing < needed and value < needed / groups:
+        value = needed / groups
     if value > 1:
-        return missing_figure(name, "these items cannot tell any two models apart")
+        return Figure(reason="these items cannot tell any two models apart"), differ_too_little
     reason = "it is a property of the items and the number of models, not an estimate"
-    return make_figure(value, None, sentence.format(points(value)), reason)
+    return Figure(value=value, reason=reason), differ_too_little
 
 
 def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array) -> Iterator[Rank]:

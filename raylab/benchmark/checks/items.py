@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
-from raylab.benchmark.checks.responses import Array, Matrix
+from raylab.benchmark.checks.responses import Matrix
+from raylab.core.stats import Array
 
 FEWEST = 3
 """Fewest models for any figure of an item but its difficulty: any two correlate."""

@@ -13,35 +13,17 @@ the estimate, with the error of a two-way jackknife over models and items (Owen,
 2007; blocks of cells stand for what both share, as in Cameron, Gelbach and Miller 2011).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.benchmark.checks.figures import (
-    BenchmarkFigure,
-    interval_from_zero,
-    make_figure,
-    missing_figure,
-    points,
-)
-from raylab.benchmark.checks.responses import Array, Responses
-from raylab.core.printable import join_names
-from raylab.core.runs.records import Part
+from raylab.benchmark.checks.responses import Responses
+from raylab.core.runs.records import Figure, Part
+from raylab.core.stats import LEVEL, Array
 
-NAMES = {
-    "models": "models",
-    "items": "items",
-    "model x item": "items that suit some models",
-    "generations": "generations",
-    "model x generation": "generations that suit some models",
-    "epochs": "chance in single answers",
-}
-"""The components and their names in sentences."""
-MERGED = "chance and items that suit some models, which single answers cannot tell apart"
-"""The name of the residual where no model answers an item twice."""
 AXES: dict[str, tuple[int, ...]] = {
     "models": (1,),
     "items": (2,),
@@ -49,7 +31,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "generations": (0,),
     "model x generation": (0, 1),
 }
-"""Axes of the (generations, models, items) cells along which an effect varies."""
+"""Axes of the (generations, models, items) cells along which an effect varies, by component."""
 LEVELS = ("generation", "model", "item")
 RESIDUAL = "epochs"
 DESIGNS = {"items": (2, 1, 1), "generations": (1, 2, 1), "epochs": (1, 1, 2)}
@@ -75,7 +57,7 @@ class Component(Part):
     """The variance of a score from one source; a negative estimate counts as 0."""
 
     name: str
-    variance: BenchmarkFigure
+    variance: Figure
     share: float | None
     """Its share of the sum of all components, in [0, 1]."""
 
@@ -85,9 +67,9 @@ class Design(Part):
 
     name: str
     """`as it is`, or what is doubled."""
-    standard_error: BenchmarkFigure
+    standard_error: Figure
     """Standard error of a model's mean over benchmarks with new items and generations."""
-    reliability: BenchmarkFigure
+    reliability: Figure
     """Share of the variance of models' means that comes from the models: the generalizability
     coefficient, in [0, 1]."""
 
@@ -96,21 +78,13 @@ class Noise(Part):
     """Sources of the variance of scores, and the gain from more of each."""
 
     components: tuple[Component, ...]
+    sources: tuple[str, ...]
+    """The sources of noise in a model's mean: items, generations, epochs."""
     designs: tuple[Design, ...]
-    """The present one, then those with twice the number of each source of noise."""
-    signal_to_noise: BenchmarkFigure
+    """The present one, then those with twice the number of each source."""
+    signal_to_noise: Figure
     """Standard deviation of the models over that of the noise in a model's mean; its square is the
     signal-to-noise ratio of Brennan (Generalizability Theory, 2001)."""
-
-    @property
-    def sentence(self) -> str:
-        """The noise in words."""
-        shares = {c.name: c.share for c in self.components[1:] if c.share is not None}
-        if not shares:
-            return self.components[0].variance.sentence
-        name = max(shares, key=shares.__getitem__)
-        most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
-        return f"{self.signal_to_noise.sentence} {most} {_describe(name, shares)}."
 
 
 @dataclass(frozen=True)
@@ -154,10 +128,16 @@ class _Fit:
         noise = self.predict(more)
         return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
 
-    def figure(self, values: Array, sentence: str) -> BenchmarkFigure:
-        """Returns a figure >= 0 from (1 + draws,) values; `{}` in the sentence is the first."""
-        interval = interval_from_zero(values[1:]) if len(values) > 1 else None
-        return make_figure(float(values[0]), interval, sentence.format(values[0]), FEW_MODELS)
+    def figure(self, values: Array) -> Figure:
+        """Returns a figure >= 0 from (1 + draws,) values."""
+        if len(values) == 1:
+            return Figure(value=float(values[0]), reason=FEW_MODELS)
+        quantiles = (LEVEL / 2, LEVEL, 1 - LEVEL / 2)
+        low, whole, high = np.quantile(values[1:], quantiles).tolist()
+        # Nothing lies below a true 0, so there the whole level is on one side (after Feldman and
+        # Cousins, Phys. Rev. D 57, 1998).
+        interval = max(low if low > 0 else whole, 0.0), max(high, 0.0)
+        return Figure(value=float(values[0]), interval=interval)
 
 
 def measure_noise(responses: Responses) -> Noise:
@@ -171,7 +151,8 @@ def measure_noise(responses: Responses) -> Noise:
     names = _estimable(cells)
     fit = _fit(cells, names) if names else None
     return Noise(
-        components=tuple(_component(name, fit, cells) for name in NAMES),
+        components=tuple(_component(name, fit, cells) for name in (*AXES, RESIDUAL)),
+        sources=fit.sources if fit else (),
         designs=tuple(_designs(fit)) if fit else (),
         signal_to_noise=_signal_to_noise(fit, cells),
     )
@@ -354,49 +335,31 @@ def _jackknife(cells: Cells, names: list[str], parts: NDArray[np.int64]) -> tupl
 
 def _component(name: str, fit: _Fit | None, cells: Cells) -> Component:
     if fit is None or name not in fit.names:
-        figure = missing_figure(f"The variance of {name}", _why_missing(name, cells))
-        return Component(name=name, variance=figure, share=None)
+        reason = _why_missing(name, cells)
+        return Component(name=name, variance=Figure(reason=reason), share=None)
     values = fit.values[:, fit.names.index(name)]
-    share = float(values[0] / fit.values[0].sum())
-    source = _describe(name, fit.names)
-    sentence = f"{100 * share:.0f} % of the variance of a score comes from {source}."
-    figure = fit.figure(values, sentence)
+    figure = fit.figure(values)
     if name == RESIDUAL and cells[0].shape[1] < RESIDUAL_MODELS:
-        why = f"an interval needs {RESIDUAL_MODELS} models"
-        figure = make_figure(float(values[0]), None, sentence, why)
-    return Component(name=name, variance=figure, share=share)
+        reason = f"an interval needs {RESIDUAL_MODELS} models"
+        figure = Figure(value=figure.value, reason=reason)
+    return Component(name=name, variance=figure, share=float(values[0] / fit.values[0].sum()))
 
 
-def _describe(name: str, estimated: Collection[str]) -> str:
-    """Returns a component's name in sentences, given the components that the data can separate."""
-    return MERGED if name == RESIDUAL and "model x item" not in estimated else NAMES[name]
-
-
-def _signal_to_noise(fit: _Fit | None, cells: Cells) -> BenchmarkFigure:
-    name = "The signal-to-noise ratio"
+def _signal_to_noise(fit: _Fit | None, cells: Cells) -> Figure:
     if fit is None:
-        return missing_figure(name, _why_missing("models", cells))
+        return Figure(reason=_why_missing("models", cells))
     if not fit.predict((1, 1, 1))[0]:
-        return missing_figure(name, "the scores show no noise")
-    squared, sources = fit.signal((1, 1, 1)), join_names(fit.sources)
-    return fit.figure(
-        np.sign(squared) * np.sqrt(np.abs(squared)),
-        f"The spread of the models is {{:.1f}} times the noise from the choice of {sources}.",
-    )
+        return Figure(reason="the scores show no noise")
+    squared = fit.signal((1, 1, 1))
+    return fit.figure(np.sign(squared) * np.sqrt(np.abs(squared)))
 
 
 def _designs(fit: _Fit) -> Iterator[Design]:
     doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
     for name, more in {"as it is": (1, 1, 1), **doubled}.items():
-        errors = np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))
         ratio = fit.signal(more)
         yield Design(
             name=name,
-            standard_error=fit.figure(
-                errors, f"A model's mean is off by {points(errors[0])}, one standard error."
-            ),
-            reliability=fit.figure(
-                ratio / (1 + np.abs(ratio)),
-                "{:.2f} of the variance of models' means comes from the models.",
-            ),
+            standard_error=fit.figure(np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))),
+            reliability=fit.figure(ratio / (1 + np.abs(ratio))),
         )

@@ -10,10 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raylab.core.errors import DataError
+from raylab.core.stats import Array
 
 COLUMNS = ("model", "item", "group", "generation", "epoch", "score", "weight")
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

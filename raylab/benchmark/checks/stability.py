@@ -19,20 +19,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from raylab.benchmark.checks.figures import (
-    LEVEL,
-    BenchmarkFigure,
-    make_figure,
-    missing_figure,
-    points,
-)
 from raylab.benchmark.checks.items import agreement_with_rest
 from raylab.benchmark.checks.noise import estimate_components
-from raylab.benchmark.checks.responses import Array, Matrix
+from raylab.benchmark.checks.responses import Matrix
 from raylab.benchmark.figures.intervals import maximum, search_ends
 from raylab.core.printable import pluralize
-from raylab.core.runs.records import Part
-from raylab.core.stats import proportion
+from raylab.core.runs.records import Figure, Part
+from raylab.core.stats import LEVEL, Array, interval_of, share_of
 
 DRAWS = 400
 PAIRS = 1500
@@ -71,11 +64,11 @@ class TauPoint(Part):
 class ShortForm(Part):
     """The fewest items that rank half of the models as all items do, tried on the other half."""
 
-    size: BenchmarkFigure
+    size: Figure
     """Number of items, chosen for a Kendall's tau-b of at least 0.95 with the whole benchmark."""
-    tau: BenchmarkFigure
+    tau: Figure
     """Their tau on the other models."""
-    random_tau: BenchmarkFigure
+    random_tau: Figure
     """Mean tau of random subsets of the same size on the other models, and their 95 % range."""
     items: tuple[str, ...]
     """Names, the most discriminating first; none if there is no short form."""
@@ -86,22 +79,17 @@ class ShortForm(Part):
 class Stability(Part):
     """The stability of the ranking, and the headroom of the benchmark."""
 
-    tau: BenchmarkFigure
+    tau: Figure
     """Expected Kendall's tau between the rankings by two halves of the items."""
     curve: tuple[TauPoint, ...]
     """Tau between two sets by the number of items in each; extrapolated beyond half."""
-    alpha: BenchmarkFigure
+    alpha: Figure
     """Cronbach's alpha, KR-20 of scores that are 0 or 1, with Feldt's interval (1965)."""
-    saturated: BenchmarkFigure
+    saturated: Figure
     """Share of items whose mean score over models is 0.95 or more."""
-    headroom: BenchmarkFigure
+    headroom: Figure
     """1 minus the mean of the best model."""
     short_form: ShortForm
-
-    @property
-    def sentence(self) -> str:
-        """The stability in words."""
-        return f"{self.tau.sentence} {self.headroom.sentence} {self.short_form.size.sentence}"
 
 
 class PriorAgreement(Part):
@@ -110,19 +98,11 @@ class PriorAgreement(Part):
     name: str
     models: int
     """Number of models that both have."""
-    tau: BenchmarkFigure
+    tau: Figure
     """Kendall's tau-b between the rankings of these models."""
     common_items: int
     overlap: float
     """Share of this benchmark's items that are in the earlier one too."""
-
-    @property
-    def sentence(self) -> str:
-        """The agreement in words."""
-        return (
-            f"{self.tau.sentence} {pluralize(self.common_items, 'item')} of this benchmark "
-            f"({100 * self.overlap:.0f} %) are in {self.name} too."
-        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +141,8 @@ def measure_stability(matrix: Matrix) -> Stability:
         tau=tau,
         curve=curve,
         alpha=_alpha(matrix),
-        saturated=_count_easy(matrix),
+        # Scores are sums of fractions.
+        saturated=share_of(np.nanmean(matrix.scores, axis=0) >= NEARLY_ALL - TINY),
         headroom=_headroom(matrix, sample),
         short_form=_short_form(matrix),
     )
@@ -178,12 +159,11 @@ def _sample(matrix: Matrix) -> _Sample:
     return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)
 
 
-def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoint, ...]]:
-    name = "The stability of the ranking"
+def _tau(matrix: Matrix, sample: _Sample) -> tuple[Figure, tuple[TauPoint, ...]]:
     first, second, errors = _pairs(sample)
     if len(matrix.models) < 2 or sample.reason or not len(errors):
         alike = "the models answer all items alike" if len(matrix.models) > 1 else ""
-        return missing_figure(name, sample.reason or alike or "it needs two models"), ()
+        return Figure(reason=sample.reason or alike or "it needs two models"), ()
     gaps = (sample.means[first] - sample.means[second]) / errors
     noise = sample.noise()
     moves = (noise[:, first] - noise[:, second]) / errors
@@ -202,11 +182,7 @@ def _tau(matrix: Matrix, sample: _Sample) -> tuple[BenchmarkFigure, tuple[TauPoi
     low, middle, high = (expect(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3)
     curve = tuple(_curve(len(matrix.items), gaps, expect, (low, middle, high)))
     value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
-    sentence = (
-        f"Two halves of the {pluralize(len(matrix.items), 'item')} rank {50 * (1 + value):.0f} % "
-        "of the pairs of models alike."
-    )
-    return make_figure(value, (min(low, value), max(high, value)), sentence), curve
+    return Figure(value=value, interval=(min(low, value), max(high, value))), curve
 
 
 def _curve(
@@ -272,47 +248,32 @@ def _means(matrix: Matrix, sets: Array) -> Array:
     return sums / np.where(totals > 0, totals, np.inf)
 
 
-def _alpha(matrix: Matrix) -> BenchmarkFigure:
-    name, present = "The reliability (alpha)", ~np.isnan(matrix.scores)
+def _alpha(matrix: Matrix) -> Figure:
+    present = ~np.isnan(matrix.scores)
     models, items = present.shape
     if models < 2 or items < 2:
-        return missing_figure(name, "it needs two models and two items")
+        return Figure(reason="it needs two models and two items")
     filled = np.nan_to_num(matrix.scores)[None]
     cells = present[None].astype(float), filled, filled**2
     spread, _, residual = estimate_components(cells, ["models", "items"]).tolist()
     noise = residual * float((1 / present.sum(axis=1)).mean())
     freedom = int(present.sum()) - models - items + 1
     if freedom < 1 or min(spread + noise, noise) < TINY**2:
-        return missing_figure(name, "the models do not differ, or differ alike on every item")
+        return Figure(reason="the models do not differ, or differ alike on every item")
     ratio = noise / (spread + noise)
     low, high = 1 - ratio * stats.f.ppf((1 - LEVEL / 2, LEVEL / 2), models - 1, freedom)
-    sentence = (
-        f"Reliability is {1 - ratio:.2f}: "
-        f"{100 * max(1 - ratio, 0.0):.0f} % of the differences between models' means do not come "
-        "from the choice of items."
-    )
-    return make_figure(1 - ratio, (float(low), float(high)), sentence)
+    return Figure(value=1 - ratio, interval=(float(low), float(high)))
 
 
-def _count_easy(matrix: Matrix) -> BenchmarkFigure:
-    ease = np.nanmean(matrix.scores, axis=0)
-    easy = int((ease >= NEARLY_ALL - TINY).sum())
-    sentence = (
-        f"{easy:,} of {pluralize(len(ease), 'item')} are answered right by nearly all models."
-    )
-    return make_figure(easy / len(ease), proportion(easy, len(ease)).interval, sentence)
-
-
-def _headroom(matrix: Matrix, sample: _Sample) -> BenchmarkFigure:
+def _headroom(matrix: Matrix, sample: _Sample) -> Figure:
     best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
-    sentence = f"The best model is {points(1 - best)} below a perfect score."
     few = items * min(best, 1 - best) < LEAST_WRONG
     why = f"the best model has fewer than {LEAST_WRONG} items right or wrong" if few else ""
     if why := sample.reason or why:
-        return make_figure(1 - best, None, sentence, why)
+        return Figure(value=1 - best, reason=why)
     low, high = maximum(sample.means, sample.noise())
-    return make_figure(1 - best, (max(1 - high, 0.0), min(1 - low, 1.0)), sentence)
+    return Figure(value=1 - best, interval=(max(1 - high, 0.0), min(1 - low, 1.0)))
 
 
 def _short_form(matrix: Matrix) -> ShortForm:
@@ -332,25 +293,17 @@ def _short_form(matrix: Matrix) -> ShortForm:
     size = int(sizes[enough.argmax()])
     tau = float(_taus(matrix, others, forms)[enough.argmax()])
     draws = _taus(matrix, others, _draw_sets(items, size))
-    low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2)).tolist()
-    sentence = (
-        f"{pluralize(size, 'item')}, chosen on {pluralize(len(chosen), 'model')}, "
-        f"{'rank' if tau >= TAU else 'do not rank'} the others as the whole benchmark does "
-        f"(tau {tau:.2f}; random items {np.mean(draws):.2f})."
-    )
-    on_others = f"On the other {pluralize(len(others), 'model')} their tau is {tau:.2f}."
-    by_chance = f"Random subsets of the same size have tau {np.mean(draws):.2f}."
     return ShortForm(
-        size=make_figure(size, None, sentence, "it is a choice, not an estimate"),
-        tau=make_figure(tau, None, on_others, "random subsets show the effect of chance"),
-        random_tau=make_figure(float(np.mean(draws)), (low, high), by_chance),
+        size=Figure(value=size, reason="it is a choice, not an estimate"),
+        tau=Figure(value=tau, reason="random subsets show the effect of chance"),
+        random_tau=Figure(value=float(np.mean(draws)), interval=interval_of(draws)),
         items=tuple(matrix.items[item] for item in order[:size]),
         chosen_on=tuple(matrix.models[model] for model in chosen),
     )
 
 
 def _no_form(reason: str) -> ShortForm:
-    figure = missing_figure("A short form", reason)
+    figure = Figure(reason=reason)
     return ShortForm(size=figure, tau=figure, random_tau=figure, items=(), chosen_on=())
 
 
@@ -381,7 +334,7 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
             PriorAgreement(
                 name=name,
                 models=len(models),
-                tau=_agreement(matrix, name, prior, models),
+                tau=_agreement(matrix, prior, models),
                 common_items=items,
                 overlap=items / len(matrix.items),
             )
@@ -389,20 +342,16 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
     return tuple(agreements)
 
 
-def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> BenchmarkFigure:
+def _agreement(matrix: Matrix, prior: Matrix, models: list[str]) -> Figure:
     if len(models) < 2:
-        label = f"The agreement with {name}"
-        return missing_figure(label, f"{pluralize(len(models), 'model')} in common")
+        return Figure(reason=f"{pluralize(len(models), 'model')} in common")
     samples = [_sample(side) for side in (matrix, prior)]
     places = [[side.models.index(model) for model in models] for side in (matrix, prior)]
     value = kendall(*(sample.means[place] for sample, place in zip(samples, places, strict=True)))
-    sentence = (
-        f"{name} ranks the {len(models)} common models with a tau of {value:.2f} to this one."
-    )
     few = len(models) < PRIOR_MODELS
     why = f"an interval needs {PRIOR_MODELS} models" if few else ""
     if why := why or samples[0].reason or samples[1].reason:
-        return make_figure(value, None, sentence, why)
+        return Figure(value=value, reason=why)
     signs = []
     for seed, (sample, place) in enumerate(zip(samples, places, strict=True)):
         noise, means = sample.noise(seed)[:, place], sample.means[place]
@@ -412,4 +361,4 @@ def _agreement(matrix: Matrix, name: str, prior: Matrix, models: list[str]) -> B
         first, second = np.triu_indices(len(models), 1)
         signs.append(np.sign(drawn[:, first] - drawn[:, second]))
     half = float(stats.norm.ppf(1 - LEVEL / 2) * (signs[0] * signs[1]).mean(axis=1).std())
-    return make_figure(value, (max(value - half, -1.0), min(value + half, 1.0)), sentence)
+    return Figure(value=value, interval=(max(value - half, -1.0), min(value + half, 1.0)))

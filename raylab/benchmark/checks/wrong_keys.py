@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit, logit, logsumexp
 
-from raylab.benchmark.checks.responses import Array
+from raylab.core.stats import Array
 
 FEWEST_MODELS = 5
 FEWEST_ITEMS = 20

@@ -18,13 +18,14 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, t
 
-LEVEL = 0.05
+from raylab.core.runs.records import Figure
+from raylab.core.stats import LEVEL, Array, Interval
+
 TIED = 2.5
 """Standard deviations of the difference within which a model may be as good as the best."""
 CHANCE = 0.01
@@ -35,24 +36,8 @@ MOST_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
 
-Array = NDArray[np.float64]
-Interval = tuple[float, float]
 Path = Callable[[float], Array]
 """Takes a multiple >= 0 and returns a (models, generations) pattern of true moves, 0 for 0."""
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """An interval, and the figure without the bias from noise.
-
-    Attributes:
-        interval: Ends of the 95 % interval.
-        corrected: The true value for which the measured one is the median; None if noise does not
-            shift the published figure.
-    """
-
-    interval: Interval
-    corrected: float | None = None
 
 
 def draw_weights(keys: Sequence[str], replicates: int) -> Array:
@@ -107,7 +92,7 @@ def maximum(values: Array, noise: Array) -> Interval:
     return float(values[best]) - below, float(values[best]) + above
 
 
-def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
+def mean_distance(values: Array, noise: Array, tasks: int) -> Figure | None:
     """Estimates the mean distance of true values from their mean.
 
     The true patterns are multiples of the measured one. The interval of two models is that of
@@ -135,10 +120,11 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     if len(values) != 2 or estimated is None:
         return estimated
     half = float(t.ppf(1 - LEVEL / 2, tasks - 1)) * float(moved[:, 0].std())
-    return _clamp(max(0.0, distance - half), distance + half, estimated.corrected or 0.0)
+    corrected = estimated.corrected or 0.0
+    return _figure(distance, max(0.0, distance - half), distance + half, corrected)
 
 
-def mean_deviation(values: Array, noise: Array) -> Estimated | None:
+def mean_deviation(values: Array, noise: Array) -> Figure | None:
     """Estimates the models' mean sample standard deviation of true values over generations.
 
     One model that moves much and many models that move a little may have the same mean of measured
@@ -150,7 +136,7 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     moved = noise - noise.mean(axis=-1, keepdims=True)
     deviation = float(measured.std(axis=-1, ddof=1).mean())
 
-    def estimate(path: Path) -> Estimated | None:
+    def estimate(path: Path) -> Figure | None:
         return _along(
             deviation,
             lambda scale: float(path(scale).std(axis=-1, ddof=1).mean()),
@@ -162,8 +148,8 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     if least is None or most is None:
         return least or most
     corrected = ((least.corrected or 0.0) + (most.corrected or 0.0)) / 2
-    ends = [end for way in (least, most) for end in way.interval]
-    return Estimated((min(ends), max(ends)), corrected)
+    ends = [end for way in (least, most) for end in way.interval or ()]
+    return Figure(value=deviation, interval=(min(ends), max(ends)), corrected=corrected)
 
 
 def _few_moves(measured: Array, noise: Array) -> Path:
@@ -238,12 +224,12 @@ def _threshold(chance: float, generations: int) -> float:
 
 def _along(
     measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
-) -> Estimated | None:
+) -> Figure | None:
     """Estimates a spread >= 0 from true patterns along a path, by `search_ends`."""
     if (ends := search_ends(measured, true, replicates)) is None:
         return None
     low, middle, high = (true(scale) for scale in ends)
-    return _clamp(min(low, high), max(low, high), middle)
+    return _figure(measured, min(low, high), max(low, high), middle)
 
 
 def search_ends(
@@ -280,8 +266,9 @@ def search_ends(
     )
 
 
-def _clamp(low: float, high: float, corrected: float) -> Estimated:
-    return Estimated((low, high), min(max(corrected, low), high))
+def _figure(value: float, low: float, high: float, corrected: float) -> Figure:
+    """Returns a figure whose corrected value is not outside its interval."""
+    return Figure(value=value, interval=(low, high), corrected=min(max(corrected, low), high))
 
 
 def _first(holds: Callable[[float], bool]) -> float:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raylab.benchmark.config import Layout, QualityConfig
-from raylab.benchmark.figures.intervals import Estimated, deviations
+from raylab.benchmark.figures.intervals import deviations
 from raylab.benchmark.figures.metrics import (
     LEAST_TASKS,
     METRICS,
@@ -18,19 +17,19 @@ from raylab.benchmark.figures.metrics import (
     QualityMetric,
     model_difference,
 )
-from raylab.benchmark.figures.record import BenchmarkFigure, FileCounts, Quality, SkippedFile
+from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
 from raylab.benchmark.logs.accuracies import Scores, Sums, add_up
 from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize
+from raylab.core.runs.records import Figure
+from raylab.core.stats import Array
 
 LISTED_FILES = 1000
 NAMED = 3
 """Most files, reasons, models or generations that a message names."""
 NO_METRIC = f"raylab has no such figure, only those of scores: {', '.join(METRICS)}"
 NOT_WANTED = "metrics_to_compute leaves it out"
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
         if scores[0].tree.layout is not Layout.NAMED or config.strict:
             raise
         return Quality(
-            figures={name: BenchmarkFigure(reason=str(error)) for name in METRICS},
+            figures={name: Figure(reason=str(error)) for name in METRICS},
             layout=scores[0].tree.layout,
             layout_reason=scores[0].tree.reason,
             files=files,
@@ -189,21 +188,19 @@ def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> Da
 
 def _figures(
     config: QualityConfig, accuracies: MeanAccuracies, noise: Array
-) -> Iterator[tuple[str, BenchmarkFigure]]:
+) -> Iterator[tuple[str, Figure]]:
     wanted = config.metrics_to_compute or tuple(METRICS)
     for name, metric in METRICS.items():
         if name in wanted:
             yield name, compute_figure(metric, accuracies, noise)
         else:
-            yield name, BenchmarkFigure(reason=NOT_WANTED, sentence=metric.meaning)
+            yield name, Figure(reason=NOT_WANTED)
     for name in wanted:
         if name not in METRICS:
-            yield name, BenchmarkFigure(reason=NO_METRIC)
+            yield name, Figure(reason=NO_METRIC)
 
 
-def compute_figure(
-    metric: QualityMetric, accuracies: MeanAccuracies, noise: Array
-) -> BenchmarkFigure:
+def compute_figure(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Figure:
     """Computes a figure with its interval.
 
     Args:
@@ -212,33 +209,24 @@ def compute_figure(
         noise: (replicates, models, generations) deviations of the replicates from them.
     """
     if reason := metric.why_not(accuracies):
-        return BenchmarkFigure(reason=reason, sentence=metric.meaning)
+        return Figure(reason=reason)
     value = metric.compute(accuracies)
-    estimated = _estimate(metric, accuracies, noise)
-    if isinstance(estimated, str):
-        return BenchmarkFigure(value=value, reason=estimated, sentence=metric.meaning)
-    low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
-    return BenchmarkFigure(
-        value=value,
-        corrected=estimated.corrected,
-        interval=(low, high),
-        sentence=metric.meaning,
-    )
-
-
-def _estimate(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
-    """Returns the interval of a figure, or the reason why it has none."""
     if isinstance(metric.estimate, str):
-        return metric.estimate
+        return Figure(value=value, reason=metric.estimate)
     if not len(noise):
-        return "bootstrap=0"
+        return Figure(value=value, reason="bootstrap=0")
     models, generations = accuracies.benchmark.shape
     needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
     if accuracies.tasks < needed:
         tasks = pluralize(accuracies.tasks, "usable file or item", "usable files or items")
         over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"
-        return f"a model has {tasks}: the interval over {over} needs {needed}"
-    return metric.estimate(accuracies, noise)
+        reason = f"a model has {tasks}: the interval over {over} needs {needed}"
+        return Figure(value=value, reason=reason)
+    estimated = metric.estimate(accuracies, noise)
+    if estimated.interval is None:
+        return estimated.model_copy(update={"value": value})
+    low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
+    return estimated.model_copy(update={"value": value, "interval": (low, high)})
 
 
 def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:

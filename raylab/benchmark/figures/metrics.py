@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from raylab.benchmark.figures.intervals import Estimated, maximum, mean_deviation, mean_distance
+from raylab.benchmark.figures.intervals import maximum, mean_deviation, mean_distance
+from raylab.core.runs.records import Figure
+from raylab.core.stats import Array
 
 DECIMALS = 12
 """Decimals to which tied accuracies and predictions agree."""
@@ -37,7 +38,6 @@ ALIKE = "no task tells the models or generations apart, so chance cannot be esti
 
 LOGGER = logging.getLogger(__name__)
 
-Array = NDArray[np.float64]
 Accuracies = Mapping[str, float] | Iterable[float]
 
 
@@ -70,10 +70,10 @@ class QualityMetric:
     """Returns the reason why it cannot be computed; empty if it can."""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
     """Returns the reason why the computed figure is meaningless; empty if it is not."""
-    estimate: Callable[[MeanAccuracies, Array], Estimated | str] | str
-    """Returns the interval over tasks, or the reason why there is none, from accuracies and the
-    (replicates, models, generations) deviations of the replicates. A text is the reason for all
-    trees."""
+    estimate: Callable[[MeanAccuracies, Array], Figure] | str
+    """Returns the interval over tasks and the corrected value, or the reason why there are none,
+    from accuracies and the (replicates, models, generations) deviations of the replicates. A text
+    is the reason for all trees."""
     contrasts: Callable[[int, int], int] = lambda models, generations: 0
     """Returns the number of differences in its interval."""
     meaning: str
@@ -211,28 +211,29 @@ def _novelty(current: Array, earlier: Sequence[Array]) -> float:
     return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
 
 
-def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Figure:
     best = float(accuracies.models.max())
     count = accuracies.tasks * accuracies.benchmark.shape[-1]
     if count * min(best, 1 - best) < LEAST_WRONG:
-        return (
-            f"the best model is right on {count * best:.1f} of {count} tasks: an interval needs "
-            f"{LEAST_WRONG} right and {LEAST_WRONG} wrong"
+        return Figure(
+            reason=f"the best model is right on {count * best:.1f} of {count} tasks: an interval "
+            f"needs {LEAST_WRONG} right and {LEAST_WRONG} wrong"
         )
     low, high = maximum(accuracies.models, noise.mean(axis=-1))
-    return Estimated((1 - high, 1 - low))
+    return Figure(interval=(1 - high, 1 - low))
 
 
-def _estimate_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
-    return mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks) or ALIKE
+def _estimate_separability(accuracies: MeanAccuracies, noise: Array) -> Figure:
+    distance = mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks)
+    return distance or Figure(reason=ALIKE)
 
 
-def _estimate_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
+def _estimate_consistency(accuracies: MeanAccuracies, noise: Array) -> Figure:
     deviation = mean_deviation(accuracies.benchmark, noise)
-    if deviation is None:
-        return ALIKE
+    if deviation is None or deviation.interval is None:
+        return Figure(reason=ALIKE)
     low, high = deviation.interval
-    return Estimated((1 - high, 1 - low), 1 - (deviation.corrected or 0.0))
+    return Figure(interval=(1 - high, 1 - low), corrected=1 - (deviation.corrected or 0.0))
 
 
 METRICS = {

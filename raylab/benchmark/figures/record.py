@@ -9,16 +9,6 @@ from raylab.core.runs.records import Figure, Part, Record
 QUALITY = "quality.json"
 
 
-class BenchmarkFigure(Figure):
-    """A figure of a benchmark and what it says."""
-
-    corrected: float | None = None
-    """The value without the bias from the choice of tasks, where that is known. The interval lies
-    around it and may exclude the value."""
-    sentence: str = ""
-    """What the figure says, for readers who do not know the statistics."""
-
-
 class FileCounts(Part):
     """Numbers of score files that were opened, and of those among them that cannot be used."""
 
@@ -37,8 +27,9 @@ class Quality(Record):
     """The content of `quality.json`: the quality of a score tree; accuracies are in [0, 1]."""
 
     file: ClassVar[str] = QUALITY
+    version: ClassVar[int] = 2
 
-    figures: Mapping[str, BenchmarkFigure]
+    figures: Mapping[str, Figure]
     """By metric, in the order of `raylab.benchmark.figures.metrics.METRICS`."""
     models: Mapping[str, float] = {}
     """Accuracy of each model, the mean over its generations."""

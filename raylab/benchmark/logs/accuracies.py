@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from raylab.benchmark.figures.intervals import draw_weights
@@ -20,12 +19,11 @@ from raylab.benchmark.logs.trees import (
 )
 from raylab.core.errors import DataError
 from raylab.core.runs.eval_logs import PREFIX, read_score
+from raylab.core.stats import Array
 
 CHUNK = 1024
 """Items whose weights are added at once."""
 COLUMNS = ("model", "generation", "item", "score", "weight")
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

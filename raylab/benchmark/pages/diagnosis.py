@@ -1,7 +1,7 @@
 """The diagnosis of a benchmark: its lines in the terminal, and its page."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -13,14 +13,21 @@ from raylab.benchmark.checks.differences import Difference, Differences
 from raylab.benchmark.checks.noise import Noise
 from raylab.benchmark.checks.stability import Stability
 from raylab.benchmark.checks.suspects import Suspect
-from raylab.benchmark.figures.record import BenchmarkFigure, Quality
+from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.quality import quality_section
+from raylab.benchmark.pages.sentences import (
+    describe_component,
+    describe_prior,
+    describe_signal,
+    describe_stability,
+    verdict,
+)
 from raylab.core.log import log_line
 from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.core.page.table import BEST, Cell, Column, Row, Table, figure_cell, percent, shorten
 from raylab.core.printable import pluralize
-from raylab.core.runs.records import Measure
+from raylab.core.runs.records import Figure, Measure
 from raylab.core.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
@@ -65,7 +72,7 @@ def verdict_sections(run: Run) -> list[Section]:
         return []
     link = block("link", DIAGNOSIS_PAGE, f"The diagnosis of {_size(diagnosis)}")
     pairs = pair_table(diagnosis.differences)
-    return [Section("diagnosis", "Diagnosis", [*diagnosis.verdict, pairs, link])]
+    return [Section("diagnosis", "Diagnosis", [*verdict(diagnosis), pairs, link])]
 
 
 def pair_table(differences: Differences) -> Table:
@@ -101,7 +108,7 @@ def pair_table(differences: Differences) -> Table:
 def _log(diagnosis: Diagnosis) -> None:
     """Logs the verdict and the numbers of responses left out."""
     log_line(f"\ndiagnosis of {_size(diagnosis)}")
-    for sentence in diagnosis.verdict:
+    for sentence in verdict(diagnosis):
         log_line(f"  {sentence}")
     for reason, count in diagnosis.left_out.items():
         log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
@@ -116,14 +123,12 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
         "benchmark quality",
         run.record.name,
         str(run),
-        list(diagnosis.verdict),
+        list(verdict(diagnosis)),
         [
             Section("differences", "Which differences are real", differences),
             Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
             Section("items", "Which items are suspect", list(_items(diagnosis, items))),
-            Section(
-                "stability", "How stable the ranking is", list(_stability(diagnosis.stability))
-            ),
+            Section("stability", "How stable the ranking is", list(_stability(diagnosis))),
             *_priors(diagnosis),
             Section("responses", "Responses", _responses(diagnosis)),
             *figures,
@@ -138,12 +143,12 @@ def _size(diagnosis: Diagnosis) -> str:
     return f"{models} on {items}, {responses}"
 
 
-def _figures(title: str, figures: Mapping[str, BenchmarkFigure]) -> Table:
-    """Returns a table of figures with their intervals and sentences."""
+def _figures(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
+    """Returns a table of figures with their intervals and what they say."""
     return Table(
         title,
         ["figure", VALUE, Column("what it says", text=True)],
-        [[name, figure_cell(NUMBER, figure), figure.sentence] for name, figure in figures.items()],
+        [[name, figure_cell(NUMBER, figure), sentence] for name, figure, sentence in rows],
     )
 
 
@@ -186,7 +191,11 @@ def _pair_cell(pair: Difference | None) -> Cell:
 def _noise(noise: Noise) -> list[Block]:
     shares = {component.name: component.share for component in noise.components if component.share}
     drawn = [_variance_bar(shares)] if shares else []
-    figures = {component.name: component.variance for component in noise.components}
+    figures = [
+        (component.name, component.variance, describe_component(noise, component))
+        for component in noise.components
+    ]
+    figures.append(("signal to noise", noise.signal_to_noise, describe_signal(noise)))
     designs = Table(
         "Larger benchmarks",
         ["size", *(replace(VALUE, label=label) for label in ("standard error", "reliability"))],
@@ -203,7 +212,7 @@ def _noise(noise: Noise) -> list[Block]:
     )
     return [
         block("charts", drawn, "Shares of the variance of a score, by source."),
-        _figures("Variance", {**figures, "signal to noise": noise.signal_to_noise}),
+        _figures("Variance", figures),
         *([designs] if designs.rows else []),
     ]
 
@@ -282,25 +291,24 @@ def _item_map(items: pd.DataFrame) -> Markup:
         return as_svg(figure, "Items by their difficulty and their correlation with the rest")
 
 
-def _stability(stability: Stability) -> Iterator[Block]:
-    yield stability.sentence
+def _stability(diagnosis: Diagnosis) -> Iterator[Block]:
+    stability, says = diagnosis.stability, describe_stability(diagnosis)
+    yield " ".join(says[name] for name in ("tau of halves", "headroom", "size of the short form"))
     if stability.curve:
         yield block(
             "charts",
             [_tau_curve(stability)],
             "Agreement of two rankings, each by this number of different items.",
         )
-    yield _figures(
-        "Stability",
-        {
-            "tau of halves": stability.tau,
-            "alpha": stability.alpha,
-            "saturated items": stability.saturated,
-            "headroom": stability.headroom,
-            "tau of the short form": stability.short_form.tau,
-            "tau of random items": stability.short_form.random_tau,
-        },
-    )
+    figures = {
+        "tau of halves": stability.tau,
+        "alpha": stability.alpha,
+        "saturated items": stability.saturated,
+        "headroom": stability.headroom,
+        "tau of the short form": stability.short_form.tau,
+        "tau of random items": stability.short_form.random_tau,
+    }
+    yield _figures("Stability", [(name, figure, says[name]) for name, figure in figures.items()])
     if stability.short_form.items:
         listed = "\n".join(stability.short_form.items)
         yield block("fold", "Items of the short form", [block("code", listed)])
@@ -321,7 +329,7 @@ def _tau_curve(stability: Stability) -> Markup:
 
 def _priors(diagnosis: Diagnosis) -> Iterator[Section]:
     if diagnosis.priors:
-        rows = [[p.name, figure_cell(NUMBER, p.tau), p.sentence] for p in diagnosis.priors]
+        rows = [[p.name, figure_cell(NUMBER, p.tau), describe_prior(p)] for p in diagnosis.priors]
         columns = ["benchmark", VALUE, Column("what it says", text=True)]
         table = Table("Kendall's tau of the rankings", columns, rows)
         yield Section("priors", "Agreement with earlier benchmarks", [table])

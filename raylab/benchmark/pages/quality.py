@@ -6,7 +6,7 @@ from itertools import chain
 
 from raylab.benchmark.config import Layout
 from raylab.benchmark.figures.metrics import METRICS
-from raylab.benchmark.figures.record import QUALITY, BenchmarkFigure, Quality
+from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.core.log import log_line
 from raylab.core.page.page import Block, Section, block
 from raylab.core.page.table import (
@@ -22,6 +22,7 @@ from raylab.core.page.table import (
     shades,
 )
 from raylab.core.printable import pluralize
+from raylab.core.runs.records import Figure
 
 LOGGED_FILES = 5
 """Most unusable files that the terminal lists."""
@@ -69,7 +70,7 @@ def figures_table(quality: Quality) -> Table:
             Column("what it says", text=True, page_only=True),
         ],
         [
-            [name, *_figure_cells(figure), _explain(name, figure)]
+            [name, *_figure_cells(figure), _explain(name)]
             for name, figure in quality.figures.items()
         ],
         "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "
@@ -104,7 +105,7 @@ def quality_section(
     return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
 
 
-def _figure_cells(figure: BenchmarkFigure) -> Row:
+def _figure_cells(figure: Figure) -> Row:
     if figure.value is None:
         return [Cell("not computed", look=MISSING), "-", Cell(figure.reason or "", look=MISSING)]
     if figure.interval is None:
@@ -115,8 +116,9 @@ def _figure_cells(figure: BenchmarkFigure) -> Row:
     return [number(figure.value), number(figure.corrected), interval]
 
 
-def _explain(metric: str, figure: BenchmarkFigure) -> Cell:
-    return Cell(figure.sentence, METRICS[metric].computation if metric in METRICS else "")
+def _explain(name: str) -> Cell:
+    metric = METRICS.get(name)
+    return Cell(metric.meaning, metric.computation) if metric else Cell("")
 
 
 def _accuracy_table(name: str, quality: Quality, rules: Mapping[str, Mapping[str, float]]) -> Table:

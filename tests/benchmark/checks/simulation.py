@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import NDArray
 
 from raylab.benchmark.checks.responses import Matrix, Responses
+from raylab.core.stats import Array
 
-Array = NDArray[np.float64]
 NAMES = ("models", "items", "model x item", "generations", "model x generation", "epochs")
 NODES = (24, 24, 8, 8)
 

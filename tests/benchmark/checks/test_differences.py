@@ -12,10 +12,10 @@ from raylab.benchmark.checks.differences import (
     DISJOINT,
     FEW,
     ONE_GROUP,
-    adjust,
     compare_models,
     compare_pairs,
 )
+from raylab.benchmark.pages.sentences import describe_differences
 from tests.benchmark.checks.simulation import Array, as_matrix
 
 
@@ -96,10 +96,6 @@ def test_a_pair_that_cannot_be_decided_has_a_reason(
     assert (pair.reason, pair.apart, differences.apart) == (reason, False, 0)
 
 
-def test_p_values_are_adjusted_step_by_step() -> None:
-    assert adjust(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
 def test_a_certain_difference_separates_the_ranks() -> None:
     ranks = compare_models(as_matrix(answers((1, 0, 20)))).ranks
     assert [(rank.rank, rank.low, rank.high) for rank in ranks] == [(1, 1, 1), (2, 2, 2)]
@@ -107,8 +103,12 @@ def test_a_certain_difference_separates_the_ranks() -> None:
 
 def test_the_smallest_difference_needs_items_that_differ() -> None:
     # 2^(1 - n) is 0.05 at n = 1 - log2(0.05) = 5.32 items of 100.
-    smallest = compare_models(as_matrix(answers((1, 0, 1), (1, 1, 99)))).smallest
-    assert smallest.sentence == "No difference below 5.3 points can be detected."
+    differences = compare_models(as_matrix(answers((1, 0, 1), (1, 1, 99))))
+    assert differences.smallest.value == pytest.approx(0.0532, abs=5e-5)
+    assert describe_differences(differences) == (
+        "0 of 1 pair of models differ at the 5 % level (Holm). "
+        "No difference below 5.3 points can be detected."
+    )
 
 
 def test_the_smallest_difference_has_its_power() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from raylab.benchmark.checks.noise import Noise, measure_noise
+from raylab.benchmark.pages.sentences import describe_component, describe_noise
 from tests.benchmark.checks.simulation import NAMES, Array, as_responses, logistic, random_effects
 
 DEVIATIONS = (0.1, 0.2, 0.15, 0.05, 0.05, 0.3)
@@ -74,7 +75,8 @@ def test_more_items_and_epochs_reduce_the_error_as_the_variances_say() -> None:
     assert "twice the generations" not in designs
     relative = v["model x item"] / 50 + v["epochs"] / 150
     assert noise.signal_to_noise.value == pytest.approx(np.sqrt(v["models"] / relative))
-    assert "items and epochs" in noise.signal_to_noise.sentence
+    assert noise.sources == ("items", "epochs")
+    assert "times the noise from the choice of items and epochs. Apart" in describe_noise(noise)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,12 @@ def test_a_component_that_cannot_be_computed_has_a_reason(
     scores: Array, name: str, reason: str
 ) -> None:
     noise = measure_noise(as_responses(scores))
-    figure = {part.name: part.variance for part in noise.components}[name]
-    assert figure.value is None
-    assert figure.reason is not None and figure.reason.startswith(reason)
-    assert noise.sentence
+    component = next(part for part in noise.components if part.name == name)
+    assert component.variance.value is None
+    assert describe_component(noise, component).startswith(
+        f"The variance of {name} cannot be computed: {reason}"
+    )
+    assert describe_noise(noise)
     assert Noise.model_validate_json(noise.model_dump_json()) == noise
 
 
@@ -103,11 +107,11 @@ def test_single_answers_do_not_tell_chance_from_items_that_suit_some_models() ->
         measure_noise(as_responses(np.broadcast_to(np.eye(4)[:, :, None, None], (4, 4, 1, epochs))))
         for epochs in (1, 2)
     )
-    assert once.sentence.endswith(
+    assert describe_noise(once).endswith(
         "(100 %) comes from chance and items that suit some models, which single answers cannot "
         "tell apart."
     )
-    assert twice.sentence.endswith("(100 %) comes from items that suit some models.")
+    assert describe_noise(twice).endswith("(100 %) comes from items that suit some models.")
 
 
 def test_items_of_each_generation_alone_are_no_fault() -> None:

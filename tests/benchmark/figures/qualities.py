@@ -3,7 +3,8 @@
 from typing import Any
 
 from raylab.benchmark.config import Layout
-from raylab.benchmark.figures.record import BenchmarkFigure, FileCounts, Quality, SkippedFile
+from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
+from raylab.core.runs.records import Figure
 
 
 def figure(
@@ -11,8 +12,8 @@ def figure(
     interval: tuple[float, float] | None = None,
     reason: str | None = None,
     **more: Any,
-) -> BenchmarkFigure:
-    return BenchmarkFigure(value=value, interval=interval, reason=reason, **more)
+) -> Figure:
+    return Figure(value=value, interval=interval, reason=reason, **more)
 
 
 def quality(**more: Any) -> Quality:

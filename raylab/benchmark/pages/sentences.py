@@ -1,0 +1,174 @@
+"""What the figures of a diagnosis say, for readers who do not know the statistics."""
+
+from collections.abc import Callable
+
+from raylab.benchmark.checks.diagnosis import Diagnosis
+from raylab.benchmark.checks.differences import Differences
+from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
+from raylab.benchmark.checks.stability import TAU, PriorAgreement
+from raylab.core.printable import join_names, pluralize
+from raylab.core.runs.records import Figure
+
+SOURCES = {
+    "models": "models",
+    "items": "items",
+    "model x item": "items that suit some models",
+    "generations": "generations",
+    "model x generation": "generations that suit some models",
+    RESIDUAL: "chance in single answers",
+}
+"""What the components of the variance come from."""
+MERGED = "chance and items that suit some models, which single answers cannot tell apart"
+"""What the residual comes from where no model answers an item twice."""
+
+
+def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Returns sentences on the differences between models, the noise, and suspect items."""
+    suspects = f"None of the {diagnosis.items:,} items is suspect."
+    if diagnosis.suspects:
+        worst = diagnosis.suspects[0]
+        suspects = (
+            f"{diagnosis.suspect_items:,} of the {diagnosis.items:,} items are suspect; the worst "
+            f"is {worst.item}. {worst.reasons[0].sentence}"
+        )
+    return describe_differences(diagnosis.differences), describe_noise(diagnosis.noise), suspects
+
+
+def describe_differences(differences: Differences) -> str:
+    """Says how many pairs of models differ, and how large a difference must be."""
+    number, pairs = differences.apart, pluralize(differences.pairs, "pair")
+    differ = f"{pairs} of models {'differs' if number == 1 else 'differ'}"
+    apart = _say(
+        "The share of pairs told apart",
+        differences.share_apart,
+        lambda share: f"{number:,} of {differ} at the 5 % level (Holm).",
+    )
+    smallest = _say(
+        "The smallest detectable difference",
+        differences.smallest,
+        lambda value: (
+            f"No difference below {points(value)} can be detected."
+            if differences.differ_too_little
+            else f"A true difference of {points(value)} is detected 80 % of the time."
+        ),
+    )
+    return f"{apart} {smallest}"
+
+
+def describe_noise(noise: Noise) -> str:
+    """Says how large the noise is, and where most of the variance comes from."""
+    models, *others = noise.components
+    if not (shares := {each.name: each.share for each in others if each.share is not None}):
+        return describe_component(noise, models)
+    name = max(shares, key=shares.__getitem__)
+    most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
+    return f"{describe_signal(noise)} {most} {_source(noise, name)}."
+
+
+def describe_component(noise: Noise, component: Component) -> str:
+    """Says what share of the variance a component is."""
+    return _say(
+        f"The variance of {component.name}",
+        component.variance,
+        lambda variance: (
+            f"{100 * (component.share or 0.0):.0f} % of the variance of a score comes "
+            f"from {_source(noise, component.name)}."
+        ),
+    )
+
+
+def describe_signal(noise: Noise) -> str:
+    """Says how the spread of the models compares with the noise."""
+    return _say(
+        "The signal-to-noise ratio",
+        noise.signal_to_noise,
+        lambda ratio: (
+            f"The spread of the models is {ratio:.1f} times the noise from the choice of "
+            f"{join_names(noise.sources)}."
+        ),
+    )
+
+
+def describe_stability(diagnosis: Diagnosis) -> dict[str, str]:
+    """Returns what each figure of the stability says, by its label."""
+    stability, items = diagnosis.stability, pluralize(diagnosis.items, "item")
+    form = stability.short_form
+    chosen = len(form.chosen_on)
+    tau, by_chance = form.tau.value or 0.0, form.random_tau.value or 0.0
+    return {
+        "tau of halves": _say(
+            "The stability of the ranking",
+            stability.tau,
+            lambda value: (
+                f"Two halves of the {items} rank {50 * (1 + value):.0f} % of the pairs "
+                "of models alike."
+            ),
+        ),
+        "alpha": _say(
+            "The reliability (alpha)",
+            stability.alpha,
+            lambda value: (
+                f"Reliability is {value:.2f}: {100 * max(value, 0.0):.0f} % of the "
+                "differences between models' means do not come from the choice of items."
+            ),
+        ),
+        "saturated items": f"{stability.saturated.cases:,} of {items} are answered right by nearly "
+        "all models.",
+        "headroom": f"The best model is {points(stability.headroom.value or 0.0)} below a perfect "
+        "score.",
+        "size of the short form": _say(
+            "A short form",
+            form.size,
+            lambda size: (
+                f"{pluralize(int(size), 'item')}, chosen on {pluralize(chosen, 'model')}, "
+                f"{'rank' if tau >= TAU else 'do not rank'} the others as the whole benchmark does "
+                f"(tau {tau:.2f}; random items {by_chance:.2f})."
+            ),
+        ),
+        "tau of the short form": _say(
+            "A short form",
+            form.tau,
+            lambda value: (
+                f"On the other {pluralize(diagnosis.models - chosen, 'model')} their tau "
+                f"is {value:.2f}."
+            ),
+        ),
+        "tau of random items": _say(
+            "A short form",
+            form.random_tau,
+            lambda value: f"Random subsets of the same size have tau {value:.2f}.",
+        ),
+    }
+
+
+def describe_prior(prior: PriorAgreement) -> str:
+    """Says how an earlier benchmark ranks the models, and which items are in both."""
+    tau = _say(
+        f"The agreement with {prior.name}",
+        prior.tau,
+        lambda value: (
+            f"{prior.name} ranks the {prior.models} common models with a tau of "
+            f"{value:.2f} to this one."
+        ),
+    )
+    return (
+        f"{tau} {pluralize(prior.common_items, 'item')} of this benchmark "
+        f"({100 * prior.overlap:.0f} %) are in {prior.name} too."
+    )
+
+
+def points(share: float) -> str:
+    """Returns a difference of shares in percentage points."""
+    return f"{100 * share:.1f} points"
+
+
+def _say(name: str, figure: Figure, say: Callable[[float], str]) -> str:
+    """Returns what the value of a figure says, or why it has none."""
+    if figure.value is None:
+        return f"{name} cannot be computed: {figure.reason}."
+    return say(figure.value)
+
+
+def _source(noise: Noise, name: str) -> str:
+    estimated = {each.name for each in noise.components if each.share is not None}
+    return MERGED if name == RESIDUAL and "model x item" not in estimated else SOURCES[name]
