@@ -6,11 +6,11 @@ from itertools import count, product
 import numpy as np
 import pytest
 
-from raylab.core.stats import share_mean
+from raylab.core.stats import Array, share_mean
 from raylab.label.opt.agreement import packaged_distance
 from raylab.label.opt.code import Root
 from raylab.label.statistics.agreement import cohen_kappa, krippendorff_alpha
-from tests.coverage.table import MARKS, Array, Figures, Measure, generator
+from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS
 

@@ -8,6 +8,7 @@ import pytest
 from raylab.benchmark.checks.differences import compare_pairs
 from raylab.benchmark.checks.noise import measure_noise
 from raylab.benchmark.checks.stability import compare_with_priors, kendall, measure_stability
+from raylab.core.stats import Array
 from tests.benchmark.checks.simulation import (
     NAMES,
     as_matrix,
@@ -16,7 +17,7 @@ from tests.benchmark.checks.simulation import (
     logistic_variances,
     random_effects,
 )
-from tests.coverage.table import MARKS, Array, Figures, Measure, generator
+from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS
 

@@ -9,7 +9,8 @@ from numpy.polynomial.hermite_e import hermegauss
 from raylab.benchmark.figures.intervals import deviations, draw_weights
 from raylab.benchmark.figures.measure import compute_figure
 from raylab.benchmark.figures.metrics import METRICS, MeanAccuracies
-from tests.coverage.table import MARKS, Array, Figures, Measure, generator
+from raylab.core.stats import Array
+from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS
 
