@@ -6,7 +6,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.plugins.environments import (
+    LightningEnvironment,  # pyright: ignore[reportPrivateImportUsage]
+)
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import Checkpoint
