@@ -3,7 +3,9 @@
 import logging
 import warnings
 
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.plugins.environments import (
+    LightningEnvironment,  # pyright: ignore[reportPrivateImportUsage]
+)
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import Checkpoint
