@@ -221,7 +221,7 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
 
 
 def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Figure, float]:
-    """Figures a share over all units from the labels of a random sample of them.
+    """Estimates a share over all units from the labels of a random sample of them.
 
     The estimate is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453), a mean
     with power tuning; with weight 1 it is that of Angelopoulos et al. (2023, Science 382:669). Its
