@@ -130,7 +130,7 @@ def test_a_stopped_job_keeps_every_answer(nodes: Nodes, tmp_path: Path) -> None:
 OPEN = """
 import sys
 from raylab.core.on_ray import workers_for
-from raylab.together.config import TrainConfig
+from raylab.arc.config.jobs import TrainConfig
 from raylab.core.errors import RunError
 from raylab.core.runs.run import Run
 for storage in sys.argv[1:]:
