@@ -20,17 +20,18 @@ from raylab.core.on_ray import workers_for
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.benchmark.run_diagnosis import with_example
-    from raylab.benchmark.run_quality import (
-        find_configured_trees,
-        measure_and_diagnose,
-        write_quality,
-    )
+    from raylab.benchmark.logs.trees import configured_trees
     from raylab.core.runs.run import Run
 
     if config.example:
+        from raylab.benchmark.run_diagnosis import with_example
+
         config = with_example(config)
-    trees, run = find_configured_trees(config), Run.locate(config)
+    run = Run.check(config)
+    # What is read is said before the statistics, which take seconds to import.
+    trees = configured_trees(config)
+    from raylab.benchmark.run_quality import measure_and_diagnose, write_quality
+
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality, diagnosed = measure_and_diagnose(trees, config, workers)
     write_quality(config, quality, diagnosed)

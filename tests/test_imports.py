@@ -138,6 +138,11 @@ STAGES: list[Stage] = [
         modules_below("core/config", "core/errors.py", "core/log.py", "core/entrypoint.py"),
         {"ray", "torch", "numpy", "pandas", "pyarrow"},
     ),
+    # Up to the first line of a quality job.
+    (
+        ["raylab.benchmark.logs.trees", "raylab.core.runs.run", "raylab.core.on_ray"],
+        {"ray", "torch", "pandas", "scipy", "matplotlib"},
+    ),
     (
         modules_below("core", "llm", "benchmark", "label"),
         {"ray", "torch", "pytorch_lightning"},

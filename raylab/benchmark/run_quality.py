@@ -11,7 +11,7 @@ from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import QUALITY, Quality, SkippedFile
 from raylab.benchmark.logs.accuracies import Scores, collect_scores, read_accuracies
-from raylab.benchmark.logs.trees import ScoreTree, Source, configured_trees
+from raylab.benchmark.logs.trees import ScoreTree, Source
 from raylab.benchmark.pages.diagnosis import write_diagnosis
 from raylab.benchmark.pages.quality import log_quality
 from raylab.benchmark.run_diagnosis import diagnose_responses, read_tree
@@ -26,18 +26,6 @@ PARTS_PER_PLACE = 4
 """Enough for an even load, few enough that starting them costs little."""
 FILES_PER_PART = 2000
 """Most files per part, so that large trees show progress."""
-
-
-def find_configured_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names, if its run can be used.
-
-    Raises:
-        DataError: A root is missing or holds no models.
-        ConfigError: No root is configured, or no filesystem opens a URI.
-        RunError: The run of `config` can neither be started nor resumed.
-    """
-    Run.check(config)
-    return configured_trees(config)
 
 
 def measure_and_diagnose(
@@ -101,9 +89,6 @@ def measure_trees(
     Raises:
         DataError: The trees cannot be used.
     """
-    for tree in trees:
-        message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
-        log_line(message, tree=tree.location, layout=tree.layout)
     logs = [source for tree in trees for source in tree.logs]
     try:
         accuracies = iter(_read_logs(logs, config, workers) if logs else ())

@@ -18,6 +18,7 @@ from pyarrow import fs
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
+from raylab.core.log import log_line
 from raylab.core.runs.eval_logs import SUFFIXES as LOGS
 from raylab.core.runs.run import RECORD, SCORES
 
@@ -140,12 +141,17 @@ def _prior_locations(config: QualityConfig) -> Iterator[str]:
 
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
-    """Finds the tree of a benchmark, then those of its priors, each as `find_tree` does."""
-    locations = [root, *priors]
-    return [
-        find_tree(location, [*locations[:number], *locations[number + 1 :]], layout)
-        for number, location in enumerate(locations)
-    ]
+    """Finds the tree of a benchmark, then those of its priors, and says what each is.
+
+    The arguments, and the errors, are those of `find_tree`.
+    """
+    locations, trees = [root, *priors], list[ScoreTree]()
+    for number, location in enumerate(locations):
+        tree = find_tree(location, [*locations[:number], *locations[number + 1 :]], layout)
+        message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
+        log_line(message, tree=tree.location, layout=tree.layout)
+        trees.append(tree)
+    return trees
 
 
 def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout.AUTO) -> ScoreTree:
