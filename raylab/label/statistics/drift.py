@@ -145,7 +145,8 @@ def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[Dri
     """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
     names = tuple(run.models)
     single = product(("labels", "pass_rate"), zip(names, strict=True))
-    latest = [_latest(*measure, earlier, run) for measure in (*single, ("exact", names))]
+    together = [("exact", names)] if len(names) > 1 else []
+    latest = [_latest(*measure, earlier, run) for measure in (*single, *together)]
     changes = [change for change in latest if change is not None]
     compared = [change for change in changes if change.cases]
     tests = {change.label: dict[str, DriftTest]() for change in changes}

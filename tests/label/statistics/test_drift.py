@@ -128,6 +128,9 @@ def test_what_cannot_be_compared_says_why():
     )
     # The third is compared with the last run that was asked.
     assert (second.before, second.lost) == ("1", 5)
+    alone = [outcome(f"case-{n}", answer("Lrn", [call()]), None, gold="Lrn") for n in range(9)]
+    drift = compare_runs([run("1", 1, alone), run("2", 2, alone)])
+    assert [row.measure for row in drift.comparisons] == ["labels", "pass_rate"]
     reworded = [one.model_copy(update={"description_hash": "new"}) for one in answered(9)]
     row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, reworded)]))
     assert (row.shared, row.reason) == (0, "the runs share no case (equal id and description)")
