@@ -136,11 +136,7 @@ def _extras_named(kind: type[JobConfig]) -> Generator[None]:
 
 
 def _load(job: str) -> tuple[type[JobConfig], Any]:
-    """Returns the configuration class and the module of a job.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Returns the configuration class and the module of a job."""
     names = sorted(path.stem for path in JOBS.glob("*.py"))
     if not names:
         raise ConfigError(f"{JOBS} holds no jobs: install raylab, or run it from a whole checkout")

@@ -111,7 +111,12 @@ class _Schema:
                 continue
             siblings = tuple(node.get("properties", ()))
             path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
-            node = self.resolve(_child(node, key))
+            if isinstance(key, str):
+                child = node.get("properties", {}).get(key) or _additional(node)
+            else:
+                prefix = node.get("prefixItems", [])
+                child = prefix[key] if key < len(prefix) else node.get("items", {})
+            node = self.resolve(child)
         return _Location(path, siblings)
 
     def resolve(self, node: JsonSchema) -> JsonSchema:
@@ -168,13 +173,6 @@ class _Schema:
             return "true | false"
         bounds = (f" {symbol} {node[name]:g}" for name, symbol in BOUNDS.items() if name in node)
         return f"{node.get('format') or node.get('type', 'any')}{''.join(bounds)}"
-
-
-def _child(node: JsonSchema, key: int | str) -> JsonSchema:
-    if isinstance(key, str):
-        return node.get("properties", {}).get(key) or _additional(node)
-    prefix = node.get("prefixItems", [])
-    return prefix[key] if key < len(prefix) else node.get("items", {})
 
 
 def _additional(node: JsonSchema) -> JsonSchema:

@@ -188,11 +188,7 @@ def _identifier(*parts: str) -> str:
 
 
 def _value(log: Header, name: str, scorer: str | None) -> float:
-    """Returns the value of a metric.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Returns the value of a metric."""
     if log.status is None and log.results is None:
         raise DataError(f"not {A_LOG}: it has neither status nor results")
     if log.status not in (None, "success"):
@@ -207,14 +203,10 @@ def _value(log: Header, name: str, scorer: str | None) -> float:
     if score is None:
         there = ", ".join(other.name or other.scorer or "" for other in log.results.scores)
         raise DataError(f"the log has no score of {scorer}: it has {there}")
-    return _metric_value(score.metrics, name, scorer)
-
-
-def _metric_value(metrics: Mapping[str, Any], name: str, scorer: str | None) -> float:
-    metric = metrics.get(name)
+    metric = score.metrics.get(name)
     value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
     if value is None:
-        there = ", ".join(other for other in metrics if other != name) or "none"
+        there = ", ".join(other for other in score.metrics if other != name) or "none"
         which = "the first score" if scorer is None else f"the score of {scorer}"
         raise DataError(f"{which} has no {name}: it has {there}")
     if type(value) not in (int, float) or not 0 <= value <= 1:

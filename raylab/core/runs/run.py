@@ -261,7 +261,14 @@ class Run(Place):
         """Returns the record of a run that `config` may continue; None if there is no run."""
         record = self.read_record(RunRecord)
         if record is None:
-            self._refuse_strange_content()
+            # A process that dies while it writes leaves a temporary file.
+            names = [name for name in self.names() if not is_temporary(name)]
+            if names and RECORD not in names:
+                listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+                raise RunError(
+                    f"run {self} has no {RECORD} but holds {listed}, and nothing says what made "
+                    "them: choose another name=, or remove the directory"
+                )
             return None
         if not config.resume:
             raise RunError(
@@ -278,16 +285,6 @@ class Run(Place):
                 "set these keys as the run has them, or choose another name="
             )
         return record
-
-    def _refuse_strange_content(self) -> None:
-        # A process that dies while it writes leaves a temporary file.
-        names = [name for name in self.names() if not is_temporary(name)]
-        if names and RECORD not in names:
-            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            raise RunError(
-                f"run {self} has no {RECORD} but holds {listed}, and nothing says what made "
-                "them: choose another name=, or remove the directory"
-            )
 
 
 def read_run(run: str) -> RunRecord:
