@@ -20,7 +20,7 @@ QUANTILES = (LEVEL / 2, 1 - LEVEL / 2)
 Z = float(stats.norm.ppf(QUANTILES[1]))
 DRAWS = 1000
 """Draws from a posterior."""
-LEAST_CASES = 20
+MIN_CASES = 20
 """Cases below which agreement and means have no interval."""
 PRIOR = 0.5
 """Cases that Jeffreys' prior adds to each of two ends."""
@@ -189,6 +189,6 @@ def _gammas(weights: Array, seed: int, size: int = 0) -> Iterator[Array]:
 
 def _too_few(total: int) -> str:
     """Returns the reason why so many cases give no interval; empty if they do."""
-    if total >= LEAST_CASES:
+    if total >= MIN_CASES:
         return ""
-    return f"{total} cases: an interval needs {LEAST_CASES}" if total else "no cases"
+    return f"{total} cases: an interval needs {MIN_CASES}" if total else "no cases"

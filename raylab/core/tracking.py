@@ -28,8 +28,9 @@ PROJECT = "raylab"
 """Name of the experiment in MLflow, and of the project in Weights & Biases."""
 TENSORBOARD_DIRECTORY = "tensorboard"
 RUN_TAG = "raylab.run_id"
-LONGEST_PARAMETER = 500
-MOST_PARAMETERS = 100
+MAX_PARAMETER = 500
+"""Most characters of a parameter in MLflow."""
+MAX_PARAMETERS = 100
 """Most parameters per request to MLflow."""
 SERVER_SECONDS = 5.0
 """Longest time in seconds that a run waits, at its end, for the servers of its trackers."""
@@ -287,9 +288,9 @@ class _Mlflow:
             tags["mlflow.parentRunId"] = parent
         self._id = self._client.create_run(number, run_name=run.name, tags=tags).info.run_id
         parameters = flatten(run.record.config).items()
-        entries = [Param(name, str(value)[:LONGEST_PARAMETER]) for name, value in parameters]
-        for first in range(0, len(entries), MOST_PARAMETERS):
-            self._client.log_batch(self._id, params=entries[first : first + MOST_PARAMETERS])
+        entries = [Param(name, str(value)[:MAX_PARAMETER]) for name, value in parameters]
+        for first in range(0, len(entries), MAX_PARAMETERS):
+            self._client.log_batch(self._id, params=entries[first : first + MAX_PARAMETERS])
 
     def _find_id(self, experiment: str, run: Run) -> str | None:
         """Returns MLflow's id of a run; None if it has none."""

@@ -84,6 +84,8 @@ class _NotedFirst(TrialScheduler):
         trials = tune_controller.get_trials()
         waiting = {trial.trial_id for trial in trials if trial.status == Trial.PENDING}
         if not waiting <= self._noted:
+            # Ray 2.60 has no public way to store a sweep at a given moment:
+            # TUNE_GLOBAL_CHECKPOINT_S is a period.
             tune_controller.checkpoint(force=True, wait=True)
             self._noted |= waiting
         return super().choose_trial_to_run(tune_controller)
