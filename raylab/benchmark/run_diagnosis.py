@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
 from raylab.benchmark.checks.example import write_example
-from raylab.benchmark.checks.responses import Responses
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.logs.reading import read_responses
 from raylab.benchmark.logs.rows import Choice, as_name
 from raylab.benchmark.logs.trees import ScoreTree, find_tree
 from raylab.benchmark.pages.diagnosis import write_diagnosis
+from raylab.benchmark.responses import Responses
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
 from raylab.core.log import log_line

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from raylab.benchmark.checks.diagnosis import Diagnosed
-from raylab.benchmark.checks.responses import Responses
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import QUALITY, Quality, SkippedFile
@@ -14,6 +13,7 @@ from raylab.benchmark.logs.accuracies import Scores, collect_scores, read_accura
 from raylab.benchmark.logs.trees import ScoreTree, Source
 from raylab.benchmark.pages.diagnosis import write_diagnosis
 from raylab.benchmark.pages.quality import log_quality
+from raylab.benchmark.responses import Responses
 from raylab.benchmark.run_diagnosis import diagnose_responses, read_tree
 from raylab.core.errors import DataError
 from raylab.core.log import log_line

@@ -92,7 +92,7 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
 def responses(tree: str) -> pd.DataFrame:
     """Returns the scores of models on items in evaluation logs and tables, a row each.
 
-    Columns: those of `raylab.benchmark.checks.responses.COLUMNS`.
+    Columns: those of `raylab.benchmark.responses.COLUMNS`.
     `raylab.benchmark.logs.reading.read_responses` says how models and items are matched.
 
     Raises:

@@ -8,7 +8,6 @@ import pandas as pd
 from raylab.benchmark.checks.differences import Differences, compare_models
 from raylab.benchmark.checks.items import judge_items
 from raylab.benchmark.checks.noise import Noise, measure_noise
-from raylab.benchmark.checks.responses import Responses
 from raylab.benchmark.checks.stability import (
     PriorAgreement,
     Stability,
@@ -16,6 +15,7 @@ from raylab.benchmark.checks.stability import (
     measure_stability,
 )
 from raylab.benchmark.checks.suspects import Suspect, find_suspects
+from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Record
 
 ITEMS = "items.parquet"
@@ -62,7 +62,7 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
     """
     matrix = responses.matrix
     judged = judge_items(matrix)
-    suspects = find_suspects(matrix, judged, responses.items)
+    suspects = find_suspects(responses, judged)
     reasons = {
         suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
         for suspect in suspects

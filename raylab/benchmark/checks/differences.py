@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from raylab.benchmark.checks.items import center_items
-from raylab.benchmark.checks.responses import Matrix
+from raylab.benchmark.responses import Matrix
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array, holm
 
@@ -151,8 +151,8 @@ def compare_pairs(matrix: Matrix) -> pd.DataFrame:
 
 def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
     """Yields the pairs of each model with those after it."""
-    order = np.argsort(matrix.groups, kind="stable")
-    starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
+    order = np.argsort(matrix.clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(matrix.clusters[order], prepend=-1))
     present, scores = ~np.isnan(matrix.scores[:, order]), np.nan_to_num(matrix.scores[:, order])
     weights, complete = matrix.weights[order], bool(present.all())
 

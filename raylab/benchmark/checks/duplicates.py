@@ -14,7 +14,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from rapidfuzz.fuzz import ratio
 
-from raylab.benchmark.checks.responses import Item
 from raylab.core.runs.records import Part
 
 LEAST = 0.92
@@ -43,26 +42,27 @@ class Duplicate(Part):
     """Whether the targets are the same."""
 
 
-def find_duplicates(items: Mapping[str, Item]) -> tuple[Duplicate, ...]:
-    """Returns the items that repeat an earlier one of the mapping; items without a text do not.
+def find_duplicates(items: pd.DataFrame) -> tuple[Duplicate, ...]:
+    """Returns the items that repeat an earlier one of the frame; items without a text do not.
 
     Case, Unicode forms and white space are ignored. Similar texts with different numbers or targets
     are not near-duplicates: they tend to be different items of one template.
     """
     firsts, duplicates = dict[str, str](), list[Duplicate]()
-    for name, item in items.items():
-        text = " ".join(unicodedata.normalize("NFKC", item.text).casefold().split())
+    targets = dict(zip(items.index, items["target"], strict=True))
+    for name, whole in zip(items.index, items["text"], strict=True):
+        text = " ".join(unicodedata.normalize("NFKC", whole).casefold().split())
         first = firsts.setdefault(text, name) if text else name
         if first != name:
-            same = items[first].target == item.target
+            same = targets[first] == targets[name]
             duplicates.append(Duplicate(item=name, original=first, similarity=1, same_target=same))
-    return (*duplicates, *_near_duplicates(firsts, items))
+    return (*duplicates, *_near_duplicates(firsts, targets))
 
 
-def _near_duplicates(firsts: Mapping[str, str], items: Mapping[str, Item]) -> Iterator[Duplicate]:
+def _near_duplicates(firsts: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Duplicate]:
     """Yields the nearest earlier item of each item that has one, by different texts."""
     texts = [text for text in firsts if len(text) >= CHARACTERS]
-    facts = [(re.findall(r"\d+", text), items[firsts[text]].target) for text in texts]
+    facts = [(re.findall(r"\d+", text), targets[firsts[text]]) for text in texts]
     nearest: dict[int, tuple[float, int]] = {}
     for earlier, later in _candidates(texts):
         if facts[earlier] == facts[later]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 
-from raylab.benchmark.checks.responses import Matrix
+from raylab.benchmark.responses import Matrix
 from raylab.core.stats import Array
 
 FEWEST = 3

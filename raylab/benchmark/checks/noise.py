@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.benchmark.checks.responses import Responses
+from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array
 

@@ -21,8 +21,8 @@ from scipy.special import ndtr
 
 from raylab.benchmark.checks.items import agreement_with_rest
 from raylab.benchmark.checks.noise import estimate_components
-from raylab.benchmark.checks.responses import Matrix
 from raylab.benchmark.figures.intervals import maximum, search_ends
+from raylab.benchmark.responses import Matrix
 from raylab.core.printable import pluralize
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array, interval_of, share_of
@@ -152,8 +152,8 @@ def _sample(matrix: Matrix) -> _Sample:
     weights = ~np.isnan(matrix.scores) * matrix.weights
     means = matrix.means
     errors = np.nan_to_num(matrix.scores - means[:, None]) * weights
-    order = np.argsort(matrix.groups, kind="stable")
-    starts = np.flatnonzero(np.diff(matrix.groups[order], prepend=-1))
+    order = np.argsort(matrix.clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(matrix.clusters[order], prepend=-1))
     sums = np.add.reduceat((errors / weights.sum(axis=1)[:, None])[:, order], starts, axis=1)
     groups = len(starts)
     return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)

@@ -10,8 +10,8 @@ import pandas as pd
 
 from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
 from raylab.benchmark.checks.items import FEWEST
-from raylab.benchmark.checks.responses import Item, Matrix
 from raylab.benchmark.checks.wrong_keys import wrong_key_chances
+from raylab.benchmark.responses import Matrix, Responses
 from raylab.core.runs.records import Part
 
 LIKELY = 0.4
@@ -51,9 +51,7 @@ class Suspect(Part):
     """By model; empty if no log has them."""
 
 
-def find_suspects(
-    matrix: Matrix, judged: pd.DataFrame, items: Mapping[str, Item]
-) -> tuple[Suspect, ...]:
+def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspect, ...]:
     """Returns the items that may spoil a benchmark, worst first.
 
     Duplicates and items that are always right or wrong are facts; a wrong key is a guess, with the
@@ -61,12 +59,13 @@ def find_suspects(
     at most 4 of 500 items were suspect on average, even with equal models.
 
     Args:
-        matrix: The scores.
-        judged: The figures of its items, by `judge_items`.
-        items: What the logs say about them; names that the matrix lacks are ignored.
+        responses: The responses to the items.
+        judged: The figures of the items, by `judge_items`.
     """
     reasons: defaultdict[str, list[Reason]] = defaultdict(list)
-    described = {name: items[name] for name in matrix.items if name in items}
+    matrix, answers = responses.matrix, responses.answers
+    described = responses.items.reindex(list(matrix.items)).fillna({"text": "", "target": ""})
+    places = {name: place for place, name in enumerate(matrix.items)}
     for name, reason in (*_wrong_keys(matrix, judged), *_unanimous(judged)):
         reasons[name].append(reason)
     for duplicate in find_duplicates(described):
@@ -75,9 +74,13 @@ def find_suspects(
         Suspect(
             item=name,
             reasons=tuple(sorted(against, key=_badness)),
-            text=(item := described.get(name, Item())).text,
-            target=item.target,
-            answers=dict(item.answers),
+            text=str(described.at[name, "text"]),
+            target=str(described.at[name, "target"]),
+            answers={
+                model: answers.names[code]
+                for model, code in zip(matrix.models, answers.codes[:, places[name]], strict=True)
+                if code >= 0
+            },
         )
         for name, against in reasons.items()
     ]

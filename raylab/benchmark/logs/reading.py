@@ -9,7 +9,6 @@ from typing import BinaryIO
 
 from pyarrow import ArrowException
 
-from raylab.benchmark.checks.responses import Responses
 from raylab.benchmark.logs.inspect_logs import read_inspect
 from raylab.benchmark.logs.long_table import read_long_table
 from raylab.benchmark.logs.rows import Choice, Row, Rows, join_rows
@@ -21,6 +20,7 @@ from raylab.benchmark.logs.trees import (
     lasting_fault,
     open_source,
 )
+from raylab.benchmark.responses import Responses
 from raylab.core.bounded import LINE_BYTES, decode
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError

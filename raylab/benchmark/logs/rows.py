@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
-from raylab.benchmark.checks.responses import COLUMNS, Item, Responses, make_responses
 from raylab.benchmark.logs.trees import Source
+from raylab.benchmark.responses import COLUMNS, Responses, make_responses
 from raylab.core.bounded import over
 from raylab.core.printable import printable
 
@@ -46,7 +46,7 @@ VALUES: dict[str, float | None] = {
 """Scores of the letters that Inspect writes, and of words; None is a missing score."""
 INSPECT = "Inspect"
 """The format for which directories may name models."""
-FIELDS = ("origin", "item", "group", "text", "epoch", "score", "weight", "wrong")
+FIELDS = ("origin", "item", "group", "text", "epoch", "score", "weight", "wrong", "answer")
 
 Table = Any
 """A DataFrame or a column of it, whose types pandas declares too widely."""
@@ -143,16 +143,17 @@ class Rows:
         wrong, score = (score, np.nan) if isinstance(score, str) else (None, score)
         text = 0 if row.text is None else text_hash(str(row.text))
         group = "" if row.group is None else as_name(row.group)
-        values = number, name, group, text, row.epoch, score, row.weight, wrong
+        answer = "" if wrong or row.said is None else shorten(row.said[2])
+        values = number, name, group, text, row.epoch, score, row.weight, wrong, answer
         for column, value in zip(self.columns, values, strict=True):
             column.append(value)
         count = self.answers[key := (row.origin.task, name, text)]
         if wrong or row.said is None or count >= MOST_ANSWERS or len(self.said) >= MOST_SAID:
             return
         # The text of an item is kept once.
-        whole, target, answer = row.said
+        whole, target, _ = row.said
         whole, target = ("", "") if count else (shorten(whole, LONGEST_TEXT), shorten(target))
-        self.said.append((number, name, text, whole, target, shorten(answer)))
+        self.said.append((number, name, text, whole, target, answer))
         self.answers[key] += 1
 
     def leave_out(self, reason: str, where: str, count: int = 1) -> None:
@@ -187,12 +188,13 @@ def join_rows(parts: Sequence[Rows]) -> Responses:
             rows.origins += more.origins
             rows.said += [(said[0] + first, *said[1:]) for said in more.said]
     if not frames:
-        return make_responses((), {}, rows.left_out)
+        return make_responses(pd.DataFrame(), left_out=rows.left_out)
     origins = _resolve(rows.origins)
     table: Table = pd.concat(frames, ignore_index=True).join(origins, on="origin")
     table = _leave_out(_name_items(table), rows)
     items = _describe(table, rows.said, origins)
-    return make_responses(table[list(COLUMNS)], items, rows.left_out, rows.examples)
+    table = table[[name for name in COLUMNS if name in table]]
+    return make_responses(table, items, None, rows.left_out, rows.examples)
 
 
 def _leave_out(table: Table, rows: Rows) -> Table:
@@ -279,18 +281,14 @@ def _has_other_text(table: Table) -> Table:
     return (table["text"] != 0) & (table["text"] != expected)
 
 
-def _describe(table: Table, said: Iterable[tuple[Any, ...]], origins: Table) -> dict[str, Item]:
-    """Returns the items that count, with their texts, targets and answers of models."""
+def _describe(table: Table, said: Iterable[tuple[Any, ...]], origins: Table) -> pd.DataFrame:
+    """Returns the items that count, with their texts and targets."""
     kept = set(table[["item", "text"]].drop_duplicates().itertuples(index=False, name=None))
-    names = list(zip(origins["prefix"], origins["model"], strict=True))
-    items = dict[str, Item]()
-    for origin, name, text, whole, target, answer in said:
-        prefix, model = names[origin]
-        if (prefix + name, text) in kept:
-            item = items.setdefault(prefix + name, Item(whole, target, {}))
-            if len(item.answers) < MOST_ANSWERS:
-                cast(dict[str, str], item.answers).setdefault(model, answer)
-    return items
+    names, items = list(origins["prefix"]), dict[str, tuple[str, str]]()
+    for origin, name, text, whole, target, _ in said:
+        if (names[origin] + name, text) in kept:
+            items.setdefault(names[origin] + name, (whole, target))
+    return pd.DataFrame.from_dict(items, orient="index", columns=["text", "target"])
 
 
 def read_score_value(value: object) -> float | str:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from raylab.benchmark.checks.diagnosis import diagnose
-from raylab.benchmark.checks.responses import make_responses
 from raylab.benchmark.pages.diagnosis import verdict_sections, write_diagnosis
+from raylab.benchmark.responses import make_responses
 from raylab.core.errors import LlmError
 from raylab.core.log import log_line
 from raylab.core.page.page import PAGE, Page, write_page
@@ -109,9 +109,9 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
 def _write_scores(annotation: AnnotationRun, head: RunRow, tables: Tables) -> ScoreTreeReport:
     """Writes the score tree, and the diagnosis of the answers to gold if models can be compared."""
     run, config, names = annotation.run, annotation.config, model_names(annotation)
-    answers = list(score_answers(tables, names))
-    if len(names) > 1 and answers and not uses_embedded(config.llm):
-        write_diagnosis(run, diagnose(make_responses(answers, {}, {})))
+    answers = score_answers(tables, names)
+    if len(names) > 1 and len(answers) and not uses_embedded(config.llm):
+        write_diagnosis(run, diagnose(make_responses(answers)))
     created = head.started.isoformat()
     logs, tree = score_tree(tables, names, created)
     for path, log in logs.items():

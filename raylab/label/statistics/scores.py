@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from raylab.core.printable import pluralize
 from raylab.core.runs.eval_logs import EvalLog, is_estimated
@@ -85,17 +86,22 @@ def score_tree(
     return files, report
 
 
-def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Iterator[tuple[Any, ...]]:
-    """Yields the score of each annotator on each case of the tree: 1 for the right set of labels.
+def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Frame:
+    """Returns the score of each annotator on each case of the tree: 1 for the right set of labels.
 
-    A row is model, item, group, generation, epoch, score and weight, as the diagnosis of a
-    benchmark reads them: the annotator, the case, the primary label of its gold, its generation.
+    Columns are `model`, the annotator; `item`, the case; `group`, the primary label of its gold;
+    `generation`; and `score`.
     """
     scored = _scored_cases(tables, names)
-    for annotator, name in names.items():
-        columns = (scored[key] for key in ("case", "task", "generation", annotator))
-        for case, task, generation, right in zip(*columns, strict=True):
-            yield name, case, task, generation, 1, float(right), 1.0
+    columns = scored.rename(columns={"case": "item", "task": "group"})
+    return pd.concat(
+        [
+            columns[["item", "group", "generation"]].assign(
+                model=name, score=scored[annotator].astype(float)
+            )
+            for annotator, name in names.items()
+        ]
+    )
 
 
 def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:

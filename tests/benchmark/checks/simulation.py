@@ -6,21 +6,22 @@ import numpy as np
 import pandas as pd
 from numpy.polynomial.hermite_e import hermegauss
 
-from raylab.benchmark.checks.responses import Matrix, Responses
+from raylab.benchmark.responses import Matrix, Responses, make_responses
 from raylab.core.stats import Array
 
 NAMES = ("models", "items", "model x item", "generations", "model x generation", "epochs")
 NODES = (24, 24, 8, 8)
 
 
-def as_matrix(scores: Array, groups: object = None, weights: object = None) -> Matrix:
-    """A matrix of (models, items) scores; each item is a group and weighs 1 by default."""
+def as_matrix(scores: Array, clusters: object = None, weights: object = None) -> Matrix:
+    """A matrix of (models, items) scores; each item is a cluster and weighs 1 by default."""
     models, items = scores.shape
     return Matrix(
         scores=scores,
         models=tuple(f"m{n:04}" for n in range(models)),
         items=tuple(f"i{n:05}" for n in range(items)),
-        groups=np.arange(items) if groups is None else np.asarray(groups, np.int64),
+        strata=np.zeros(items, np.int64),
+        clusters=np.arange(items) if clusters is None else np.asarray(clusters, np.int64),
         weights=np.ones(items) if weights is None else np.asarray(weights, float),
     )
 
@@ -36,14 +37,12 @@ def as_responses(scores: Array) -> Responses:
         {
             "model": model,
             "item": item,
-            "group": item,
             "generation": generation,
             "epoch": places[3] + 1,
             "score": scores.ravel(),
-            "weight": 1.0,
         }
     )
-    return Responses(table[table["score"].notna()])
+    return make_responses(table[table["score"].notna()])
 
 
 def random_effects(

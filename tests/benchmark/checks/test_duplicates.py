@@ -1,9 +1,9 @@
 """Duplicates of items by their texts."""
 
 import numpy as np
+import pandas as pd
 
 from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
-from raylab.benchmark.checks.responses import Item
 
 STORY = "A train leaves the old town at dawn and reaches the sea after {} hours; how far is the sea"
 WORDS = "oak elm ash fir yew box bay fig nut pea rye oat hop ivy sea sky sun day dew fog".split()
@@ -11,8 +11,8 @@ WORDS = "oak elm ash fir yew box bay fig nut pea rye oat hop ivy sea sky sun day
 
 def find(*texts: str, targets: str = "") -> tuple[Duplicate, ...]:
     targets = targets or " " * len(texts)
-    pairs = enumerate(zip(texts, targets, strict=True))
-    return find_duplicates({f"i{number}": Item(text, target) for number, (text, target) in pairs})
+    items = pd.DataFrame({"text": texts, "target": list(targets)})
+    return find_duplicates(items.rename("i{}".format))
 
 
 def test_the_same_text_is_a_duplicate_whatever_its_case_and_spaces() -> None:

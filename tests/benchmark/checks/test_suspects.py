@@ -1,17 +1,17 @@
 """Suspects: faults that were planted are found, and few others."""
 
-from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit
 
 from raylab.benchmark.checks.items import judge_items
-from raylab.benchmark.checks.responses import Item
 from raylab.benchmark.checks.suspects import LIKELY, Fault, Suspect, find_suspects
 from raylab.benchmark.checks.wrong_keys import estimate_abilities, wrong_key_chances
-from tests.benchmark.checks.simulation import Array, as_matrix
+from raylab.benchmark.responses import make_responses
+from tests.benchmark.checks.simulation import Array, as_responses
 
 ITEMS, CHOICES = 500, 4
 SEEDS = range(10)
@@ -34,17 +34,19 @@ def simulate(seed: int, models: int, spread: float = 1, guess: float = 0.25) -> 
     return (draws < chances).astype(float), (draws < faulty).astype(float)
 
 
-def draw_items(seed: int) -> dict[str, Item]:
+def draw_items(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     texts = ["".join(map(chr, row)) for row in rng.integers(97, 123, (ITEMS, 60))]
     for place in DUPLICATES:
         texts[place] = texts[place - 100].upper()
-    return {f"i{place:05}": Item(text) for place, text in enumerate(texts)}
+    return pd.DataFrame({"text": texts}).rename("i{:05}".format)
 
 
-def suspect(scores: Array, items: Mapping[str, Item]) -> tuple[Suspect, ...]:
-    matrix = as_matrix(scores)
-    return find_suspects(matrix, judge_items(matrix), items)
+def suspect(scores: Array, items: pd.DataFrame, answer: str = "") -> tuple[Suspect, ...]:
+    rows = as_responses(scores[..., None, None]).table.assign(answer="")
+    rows.loc[(rows["model"] == "m00000") & (rows["item"] == "i00000"), "answer"] = answer
+    responses = make_responses(rows, items)
+    return find_suspects(responses, judge_items(responses.matrix))
 
 
 def names(suspects: tuple[Suspect, ...], kind: Fault) -> set[str]:
@@ -107,13 +109,10 @@ def test_missing_scores_are_no_wrong_ones() -> None:
 def test_the_worst_reason_comes_first() -> None:
     scores = simulate(0, 12)[1]
     scores[:, 0] = 0
-    items = {
-        "i00000": Item("A", "x", {"m0000": "y"}),
-        "i00003": Item("b"),
-        "i00499": Item(" a", "z"),
-    }
-    first, *others = suspect(scores, items)
-    assert (first.text, first.target, first.answers) == ("A", "x", {"m0000": "y"})
+    items = pd.DataFrame({"text": ["A", "b", " a"], "target": ["x", "", "z"]})
+    items.index = ["i00000", "i00003", "i00499"]
+    first, *others = suspect(scores, items, "y")
+    assert (first.text, first.target, first.answers) == ("A", "x", {"m00000": "y"})
     assert [reason.kind for reason in first.reasons] == [Fault.WRONG_KEY, Fault.ALWAYS_WRONG]
     assert first.reasons[0].sentence.endswith("the mean score of 12 models is 0.00.")
     last = next(s for s in others if s.item == "i00499")

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raylab.benchmark.checks.responses import COLUMNS, Responses
 from raylab.benchmark.logs import inspect_logs, rows
 from raylab.benchmark.logs.reading import read_responses
 from raylab.benchmark.logs.rows import (
@@ -25,6 +24,7 @@ from raylab.benchmark.logs.rows import (
     Choice,
 )
 from raylab.benchmark.logs.trees import find_tree
+from raylab.benchmark.responses import COLUMNS, Responses
 from raylab.core.errors import DataError
 from raylab.together import frames
 from tests.benchmark.logs.eval_logs import (
@@ -49,6 +49,14 @@ def cells(responses: Responses) -> dict[tuple[str, ...], float]:
     }
 
 
+def about(responses: Responses, name: str) -> tuple[str, str, dict[str, str]]:
+    """The text and target of an item, and the models' answers to it."""
+    matrix, answers = responses.matrix, responses.answers
+    codes = answers.codes[:, matrix.items.index(name)]
+    given = {m: answers.names[c] for m, c in zip(matrix.models, codes, strict=True) if c >= 0}
+    return responses.items.at[name, "text"], responses.items.at[name, "target"], given
+
+
 def reasons(responses: Responses) -> dict[str, int]:
     return {reason.partition(":")[0]: count for reason, count in responses.left_out.items()}
 
@@ -71,8 +79,7 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
     assert read.left_out == {UNSCORED: 2, ERRORED: 2}
     assert read.examples[ERRORED].endswith(f".{kind}: failed")
-    item = read.items["a"]
-    assert (item.text, item.target, item.answers) == ("What is a?", "A", {name: "A1"})
+    assert about(read, "a") == ("What is a?", "A", {name: "A1"})
     tone = read_from(logs, Choice(scorer="tone"))
     length = read_from(logs, Choice(scorer="style", metric="length"))
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
@@ -135,7 +142,7 @@ def test_a_picture_is_the_same_text_in_a_sample_and_its_summary(tmp_path: Path) 
     inspect_file(tmp_path / "log.eval", "n", samples)
     inspect_file(tmp_path / "other.eval", "o", [sample("a", {"match": "C"})])
     read = read_from(tmp_path)
-    assert read.matrix.models == ("m", "n") and read.items["a"].text == "(Image)\nWhat?"
+    assert read.matrix.models == ("m", "n") and about(read, "a")[0] == "(Image)\nWhat?"
     assert list(read.left_out.values()) == [1]
 
 
@@ -175,7 +182,8 @@ def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
         for model in ("m", "n"):
             inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
     table = read_from(tmp_path).table
-    assert set(table["item"]) == {"sums/1", "words/1"} and set(table["group"]) == {"sums", "words"}
+    assert set(table["item"]) == {"sums/1", "words/1"}
+    assert set(table["group"]) == {"sums", "words"}
     inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
     assert len(read_from(tmp_path).table) == 5
 
@@ -207,9 +215,8 @@ def test_the_samples_of_a_unit_are_items_and_its_files_tasks(tmp_path: Path) -> 
         inspect_file(path, "x", [sample(n, {"match": "C"}) for n in range(60)], "same")
     read = read_from(tmp_path)
     assert read.matrix.scores.shape == (2, 120) and not read.left_out
-    assert read.matrix.items[0] == "sums0/0" and read.items["sums1/59"].answers == dict(
-        m0="B", m1="B"
-    )
+    assert read.matrix.items[0] == "sums0/0"
+    assert about(read, "sums1/59")[2] == {"m0": "B", "m1": "B"}
 
 
 # Other formats
@@ -226,9 +233,7 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
         ("org/n", "1"): 1.0,
     }
     assert read.left_out == {UNSCORED: 2}
-    item = read.items["1"]
-    assert (item.text, item.target) == ("What is 1?", "4")
-    assert item.answers == {"org/m": "4", "org/n": "4"}
+    assert about(read, "1") == ("What is 1?", "4", {"org/m": "4", "org/n": "4"})
     loose = read_from(tmp_path, Choice(scorer="flexible-extract"))
     assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
     assert set(read_from(tmp_path, Choice(metric="f1")).table["score"]) == {0.75}
@@ -244,7 +249,7 @@ def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
     assert len(read.table) == 5 and list(read.left_out.values()) == [1]
     (example,) = read.examples.values()
     assert "/m1/" in example and example.endswith("jsonl: 1")
-    assert set(read.items["1"].answers) == {"m0", "m2"}
+    assert set(about(read, "1")[2]) == {"m0", "m2"}
 
 
 def result(name: str, metric: str) -> dict[str, Any]:
@@ -276,7 +281,7 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
     scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
     assert cells(read) == scores
     assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
-    assert read.items["a"].target == "A; a" and read.items["a"].answers == {"org/m": "A"}
+    assert about(read, "a")[1:] == ("A; a", {"org/m": "A"})
     assert cells(read_from(tmp_path, Choice(metric="f1")))["org/m", "a"] == 0.5
     with pytest.raises(DataError, match="no result has the metric bleu"):
         read_from(tmp_path, Choice(metric="bleu"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
@@ -24,9 +25,9 @@ from raylab.arc.records import (
 )
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.benchmark.checks.diagnosis import diagnose
-from raylab.benchmark.checks.responses import Item, make_responses
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.pages.diagnosis import diagnosis_page
+from raylab.benchmark.responses import make_responses
 from raylab.core.page import page as content_of
 from raylab.core.page.page import Section, render
 from raylab.core.page.table import BEST, Cell, Column, Table
@@ -124,12 +125,14 @@ def diagnosis(storage: Path) -> content_of.Page:
     run = left(QualityConfig(storage=str(storage), name="measured"))
     solved = np.random.default_rng(0).integers(2, size=(13, 40))
     rows = [
-        (f"model-{model:02}", item, "", "", 1, float(solved[model, place]) * (place > 0), 1.0)
+        (f"model-{model:02}", item, float(solved[model, place]) * (place > 0), HOSTILE)
         for model in range(13)
         for place, item in enumerate([HOSTILE, *(f"item-{n}" for n in range(1, 40))])
     ]
-    items = {HOSTILE: Item("What? " * 40, HOSTILE, {"model-00": HOSTILE})}
-    return diagnosis_page(run, diagnose(make_responses(rows, items, {HOSTILE: 1})), quality())
+    table = pd.DataFrame(rows, columns=["model", "item", "score", "answer"])
+    items = pd.DataFrame({"text": "What? " * 40, "target": HOSTILE}, index=[HOSTILE])
+    responses = make_responses(table, items, left_out={HOSTILE: 1})
+    return diagnosis_page(run, diagnose(responses), quality())
 
 
 def attempt(task: str, *models: str) -> Example:
