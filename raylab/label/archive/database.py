@@ -31,7 +31,7 @@ from raylab.label.archive.tables import AnyRow, ForeignContentError
 
 PATIENCE_SECONDS = 60.0
 """Longest time for which a transaction is retried."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 2.0
 LOCK_SECONDS = 5.0
 """Longest wait of one attempt for another writer."""
 LOOKS, LOOK_SECONDS = 5, 0.02
@@ -274,7 +274,7 @@ class Database:
                 if pause == FIRST_PAUSE_SECONDS:
                     LOGGER.warning("archive %s: %s; trying again", self.place, _reason(error))
             time.sleep(min(pause * random.uniform(0.5, 1), left))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def _once(self, work: Callable[[Connection], T], begin: str) -> T:
         with self._engine.connect() as connection, connection.begin():

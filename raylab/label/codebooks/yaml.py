@@ -50,7 +50,7 @@ LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields")
 """The criterion that a label or value is right."""
 KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
 """Keywords in pydantic's schemas that OpenAI's strict mode and llama.cpp's grammars support."""
-LONGEST_LINE = 4096
+MAX_LINE = 4096
 """Longest text of an answer, in characters."""
 JOINT = ", "
 
@@ -208,8 +208,8 @@ class _Answers:
         text = text.strip()
         if not ends:
             return text.strip("\"'`*. ")
-        if len(text) > LONGEST_LINE:
-            raise LabelError(f"{len(text):,} characters are no answer: at most {LONGEST_LINE:,}")
+        if len(text) > MAX_LINE:
+            raise LabelError(f"{len(text):,} characters are no answer: at most {MAX_LINE:,}")
         whole = text if text[:1] == ends[0] else f"{ends[0]}{text}{ends[1]}"
         with suppress(ValueError, RecursionError):
             return json.loads(whole)

@@ -12,13 +12,13 @@ from pydantic import (
 from raylab.core.config.base import Location, Seed, Strict, Text
 from raylab.llm.config import ChatModel, Service
 
-MOST_ANNOTATORS = 7
+MAX_ANNOTATORS = 7
 
 
 class LlmConfig(Service):
     """The models of the protocol and where they are served."""
 
-    annotators: Annotated[tuple[ChatModel, ...], Field(max_length=MOST_ANNOTATORS)] = ()
+    annotators: Annotated[tuple[ChatModel, ...], Field(max_length=MAX_ANNOTATORS)] = ()
     """Two to seven, which reports name A, B, ...: different models, or one with different seeds;
     each has the keys of `llm.evaluator`."""
     evaluator: ChatModel

@@ -39,7 +39,7 @@ from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.config.sections import CasesConfig
 
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
-LONGEST_ID = 255
+MAX_ID_BYTES = 255
 """Longest id in bytes, with its generation."""
 BATCH_ROWS = 16
 """Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
@@ -70,8 +70,8 @@ def _check_id(text: str, info: ValidationInfo) -> str:
         raise ValueError("should be text of visible characters, without outer blanks")
     generation = _context(info).generation
     whole = text if generation is None else f"{generation}/{text}"
-    if len(whole.encode()) > LONGEST_ID:
-        raise ValueError(f"should have at most {LONGEST_ID} bytes with its generation")
+    if len(whole.encode()) > MAX_ID_BYTES:
+        raise ValueError(f"should have at most {MAX_ID_BYTES} bytes with its generation")
     return whole
 
 

@@ -33,7 +33,7 @@ from raylab.llm.limits import RateLimiter, Share, calls_at_once, limited_endpoin
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
 CHUNKS_AHEAD = 4
-LARGEST_CHUNK = 16
+MAX_CHUNK = 16
 RETRIES = 3
 """Retries of a chunk whose process was lost; then its cases stay open."""
 CPUS_OF_AN_ACTOR = 0.1
@@ -112,7 +112,7 @@ class Pool:
         count = min(config.actors or max(int(ray.cluster_resources().get("CPU", 1)), 1), fewest)
         cases = max(CASES_AHEAD * most // count, 1)
         few = min(cases, left // count) // CHUNKS_AHEAD
-        self.chunk = min(max(few, 1), LARGEST_CHUNK)
+        self.chunk = min(max(few, 1), MAX_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []

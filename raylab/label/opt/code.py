@@ -16,9 +16,9 @@ from raylab.label.codebooks.codebook import Label, drop_asides
 from raylab.label.opt.notation import (
     ALL_NAMES,
     HTML_TAG,
-    LONGEST_LINE,
     MARK,
     MARKS,
+    MAX_LINE,
     NAMES,
     OptCodeError,
     Reader,
@@ -30,7 +30,7 @@ from raylab.label.opt.notation import (
     sort_repairs,
 )
 
-LONGEST_TEXT = 200_000
+MAX_TEXT = 200_000
 """Longest text that is searched, in characters."""
 EXACT_MARKER = re.compile(r"OPT[ \t]*=")
 MARKER = re.compile(
@@ -39,7 +39,7 @@ MARKER = re.compile(
     re.IGNORECASE,
 )
 """`OPT=`, or `OPT:` before a root."""
-LONGEST_LABEL = 100
+MAX_LABEL = 100
 """Longest text between the start of a line and a marker that leads it, in characters."""
 
 
@@ -70,10 +70,10 @@ def parse(text: str, strict: bool = False) -> Label:
 
 def _read_reply(text: str) -> Label:
     """Reads the code in a whole reply."""
-    if len(text) > LONGEST_TEXT:
+    if len(text) > MAX_TEXT:
         raise OptCodeError(
             f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
-            f"{LONGEST_TEXT:,} are read"
+            f"{MAX_TEXT:,} are read"
         )
     plain = make_plain(text)
     own = drop_asides(plain)
@@ -114,9 +114,9 @@ def read_canonical(line: str) -> Label:
 
 def _read_line(text: str, marker: re.Pattern[str]) -> Label:
     text = text.strip(" \t\n")
-    if len(text) > LONGEST_LINE:
+    if len(text) > MAX_LINE:
         raise OptCodeError(
-            f"a line of {len(text):,} characters is no OPT-Code: at most {LONGEST_LINE:,} are read"
+            f"a line of {len(text):,} characters is no OPT-Code: at most {MAX_LINE:,} are read"
         )
     start = marker.match(text)
     if start is None:
@@ -146,7 +146,7 @@ def _read_behind(text: str, marker: re.Match[str], end: int) -> Label:
 
 def _read_part(text: str, names: dict[str, Root]) -> tuple[Label, str]:
     """Reads the code at the start of a text, and returns it with the text behind it."""
-    reader = Reader(f"OPT={text[:LONGEST_LINE]}", 4, names)
+    reader = Reader(f"OPT={text[:MAX_LINE]}", 4, names)
     return reader.read(), reader.rest
 
 
@@ -166,8 +166,8 @@ def _read_bare(text: str) -> Label:
 
 def _leads(text: str, marker: re.Match[str]) -> bool:
     """Returns True if nothing but a label or marks precede a marker on its line."""
-    start = text.rfind("\n", max(0, marker.start() - LONGEST_LABEL), marker.start()) + 1
-    if marker.start() - start > LONGEST_LABEL:
+    start = text.rfind("\n", max(0, marker.start() - MAX_LABEL), marker.start()) + 1
+    if marker.start() - start > MAX_LABEL:
         return False
     label = HTML_TAG.sub("", text[start : marker.start()]).rstrip(f"{MARKS} \t")
     return label.endswith(":") or marker["code"] is not None or not any(map(str.isalpha, label))

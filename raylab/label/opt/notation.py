@@ -26,9 +26,9 @@ ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9+_.,-]*[A-Za-z0-9+_-])?")
 """A value: a compromise between the differing rules of both notations."""
-LONGEST_LINE = 4096
+MAX_LINE = 4096
 """Longest line in characters."""
-DEEPEST = 16
+MAX_DEPTH = 16
 """Deepest nesting of brackets and braces."""
 SHOWN = 60
 """Characters of a text that an error shows."""
@@ -319,9 +319,9 @@ class Reader:
     def _read_bracket(self, separator: str, depth: int) -> list[list[Part]]:
         """Reads expressions between brackets."""
         opening = self._peek()
-        if depth == DEEPEST:
+        if depth == MAX_DEPTH:
             raise OptCodeError(
-                f"column {opening.end}: more than {DEEPEST} brackets within one another"
+                f"column {opening.end}: more than {MAX_DEPTH} brackets within one another"
             )
         self._take(opening, opening.text)
         expressions = [self._expression(separator, depth + 1)]
@@ -344,7 +344,7 @@ class Reader:
         others = {NAMES.get(word) for word in words} - {None, *roots}
         glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
         goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
-        if glued or goes_on or others or self.position >= LONGEST_LINE:
+        if glued or goes_on or others or self.position >= MAX_LINE:
             raise self._make_error(token, "'+', '/', ';' or the end")
 
     def _fields(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from raylab.core.page.table import (
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Measure, Part, explain_field, list_measures
 from raylab.core.runs.run_record import RunRecord
-from raylab.label.config.sections import MOST_ANNOTATORS
+from raylab.label.config.sections import MAX_ANNOTATORS
 from raylab.label.pages.drift import drift_section
 from raylab.label.protocol.outcome import (
     ADJUDICATE,
@@ -58,7 +58,7 @@ KINDS = {
 }
 """Names for people of the reasons why a case waits."""
 QUEUES = {"decision": "open cases", "audit": "audited cases"}
-LONGEST_NAME = 50
+MAX_NAME = 50
 """Most characters shown of the name of a model."""
 
 
@@ -166,9 +166,7 @@ def _reliability(alpha: float) -> str:
 def _name_models(report: AnnotationReport, stage: str) -> str:
     """Returns the served names of the models that answered in a stage."""
     names = dict.fromkeys(
-        shorten(row.shown_model, LONGEST_NAME)
-        for row in report.usage.by_source
-        if row.role == stage
+        shorten(row.shown_model, MAX_NAME) for row in report.usage.by_source if row.role == stage
     )
     return join_names([*names] or ["nobody"])
 
@@ -397,7 +395,7 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
     usage, confirming = report.usage, report.decisions.usage
     order = [*STAGES, *(row.role for row in usage.by_source)]
     calls = {
-        f"{STAGES.get(row.role, row.role)}: {shorten(row.shown_model, LONGEST_NAME)}": row
+        f"{STAGES.get(row.role, row.role)}: {shorten(row.shown_model, MAX_NAME)}": row
         for row in sorted(usage.by_source, key=lambda row: order.index(row.role))
     }
     people = {"confirming people's codes": confirming} if confirming.sent else {}
@@ -504,7 +502,7 @@ def _describe_step(step: str) -> str:
 
 def _join(names: Sequence[str]) -> str:
     """Joins the names of all annotators for a sentence."""
-    return join_names(names, MOST_ANNOTATORS)
+    return join_names(names, MAX_ANNOTATORS)
 
 
 def _count_cells(figure: Figure) -> Row:

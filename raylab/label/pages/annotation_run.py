@@ -31,7 +31,7 @@ from raylab.label.statistics.report import AnnotationReport, annotation_report
 from raylab.label.statistics.scores import ScoreTreeReport, score_answers, score_tree
 from raylab.llm.embedded import uses_embedded
 
-EARLIER_RUNS = 12
+MAX_EARLIER_RUNS = 12
 """Most earlier runs that the run may be compared with: the latest."""
 
 
@@ -170,7 +170,7 @@ def _over_time(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[
     rows = [row for row in archive.runs() if row.records and row.name != head.name]
     before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
     this = replace(archived_run(archive, head), read=lambda: tables)
-    return compare_latest(this, [archived_run(archive, row) for row in before[-EARLIER_RUNS:]])
+    return compare_latest(this, [archived_run(archive, row) for row in before[-MAX_EARLIER_RUNS:]])
 
 
 def _print(run: Run, report: AnnotationReport, page: Page) -> None:

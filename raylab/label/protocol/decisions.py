@@ -31,7 +31,7 @@ from raylab.label.protocol.protocol import confirm
 from raylab.label.protocol.settings import Settings
 from raylab.llm.chat import Chat
 
-LONGEST_NAME = 60
+MAX_NAME = 60
 """Characters of a reviewer's name."""
 
 
@@ -94,8 +94,8 @@ def check_name(reviewer: str) -> str:
         DataError: It is empty, too long or holds characters that cannot be printed.
     """
     name = " ".join(reviewer.split())
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise DataError(f"a reviewer's name has 1 to {LONGEST_NAME} letters, all of them printable")
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        raise DataError(f"a reviewer's name has 1 to {MAX_NAME} letters, all of them printable")
     return name
 
 

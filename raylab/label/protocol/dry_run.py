@@ -18,7 +18,7 @@ from raylab.llm.prices import Prices
 from raylab.llm.prompts import PromptFile
 from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
 
-MOST_BYTES_PER_TOKEN = 4
+MAX_BYTES_PER_TOKEN = 4
 """About that of English, for the lower end; the upper end takes `BYTES_PER_TOKEN`."""
 SHORT_REPLY = 100
 """Tokens of a reply at the lower end; the upper end takes the longest reply."""
@@ -95,7 +95,7 @@ class _Forecaster:
 
     def row(self, question: _Question) -> RoleForecast:
         chat, prompt = question.model.chat, question.prompt
-        least = self._measure(question, dict.fromkeys(question.content, "")) / MOST_BYTES_PER_TOKEN
+        least = self._measure(question, dict.fromkeys(question.content, "")) / MAX_BYTES_PER_TOKEN
         second = msgspec.json.encode(self._repair.messages(problem=CODE, keys=prompt.keys))
         most = TURNS * self._measure(question, question.content)
         most = (most + (len(second) + prompt.shown) * self._count) / BYTES_PER_TOKEN

@@ -33,7 +33,7 @@ from raylab.label.protocol.protocol import draw_order
 from raylab.label.protocol.reviews import Opened, Reviews, Typed, UndecidedError
 
 SHOWN_PROBLEMS = 50
-LONGEST_PROBLEM = 500
+MAX_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
 OTHER_CHOICES: tuple[Choice | Literal["undo"], ...] = ("unclear", "undo")
 """Decisions beside a label or the name of an answer."""
@@ -263,7 +263,7 @@ def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple
             cases.add(task.data.case)
             said += _annotations(task, reviews, reviewer)
         except (DataError, msgspec.ValidationError) as error:
-            problems.append(f"\n  task {number}: {str(error)[:LONGEST_PROBLEM]}")
+            problems.append(f"\n  task {number}: {str(error)[:MAX_PROBLEM]}")
     if problems:
         more = len(problems) - SHOWN_PROBLEMS
         raise DataError(

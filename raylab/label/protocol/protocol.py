@@ -31,7 +31,7 @@ from raylab.label.codebooks.codebook import (
     clean,
     compare,
 )
-from raylab.label.config.sections import MOST_ANNOTATORS, ProtocolConfig
+from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.outcome import (
     ADJUDICATE,
@@ -510,7 +510,7 @@ def _rank(error: BaseException) -> int:
 
 
 def _join(names: Sequence[str]) -> str:
-    return join_names(names, MOST_ANNOTATORS)
+    return join_names(names, MAX_ANNOTATORS)
 
 
 def _grade(evaluation: Evaluation) -> str:

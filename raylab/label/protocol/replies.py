@@ -33,7 +33,7 @@ from raylab.label.protocol.outcome import Evaluation, Format
 JsonObject = dict[str, Any]
 R = TypeVar("R", bound=ReplyModel)
 
-LONGEST_REPLY = 200_000
+MAX_REPLY = 200_000
 """Longest reply that is read, in characters; a longer one is a runaway."""
 OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
@@ -71,7 +71,7 @@ def read_reply(
     """
     text, reading, keys = clean(text), ReplyReading(form), form.keys(kind)
     cut = CUT_OFF.get(finish_reason)
-    if len(text) > LONGEST_REPLY:
+    if len(text) > MAX_REPLY:
         raise UnreadableError(f"it has {len(text):,} characters")
     if not text.strip():
         raise UnreadableError(f"it is empty, {cut}" if cut else "it is empty")

@@ -9,7 +9,7 @@ from raylab.core.errors import ConfigError
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import Codebook, PromptSet
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import MOST_ANNOTATORS, ProtocolConfig
+from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
 from raylab.label.protocol.outcome import (
     ADJUDICATOR,
     ANNOTATORS,
@@ -134,7 +134,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
         greedy = [name for name in names if settings.annotators[name].chat.temperature == 0]
         if len(greedy) > 1:
             yield (
-                f"annotators {join_names(greedy, MOST_ANNOTATORS)} are {model} at temperature 0, "
+                f"annotators {join_names(greedy, MAX_ANNOTATORS)} are {model} at temperature 0, "
                 "where a seed changes little: their agreement says little; use other models, or a "
                 "temperature above 0"
             )
@@ -145,5 +145,5 @@ def _warnings(settings: Settings) -> Iterator[str]:
     for role, (model, consequence) in judges.items():
         if names := annotators.get(model.identity):
             noun = "annotator" if len(names) == 1 else "annotators"
-            same = join_names(names, MOST_ANNOTATORS)
+            same = join_names(names, MAX_ANNOTATORS)
             yield f"the {role} is the model of {noun} {same}: {consequence}"

@@ -20,10 +20,10 @@ from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import ReviewConfig
 
 TOKEN_VARIABLE = "RAYLAB_REVIEW_TOKEN"
-SHORTEST_TOKEN = 32
+MIN_TOKEN = 32
 """Characters."""
 SESSION_SECONDS = 7 * 24 * 3600
-LARGEST_BODY = 1 << 18
+MAX_BODY = 1 << 18
 """Bytes of a request: the longest justification and code, however they are encoded."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -85,7 +85,7 @@ class Access:
             same_site="strict",
             https_only=bool(self.proxies),
         )
-        app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
+        app.add_middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
         app.state.access = self
         app.add_middleware(BaseHTTPMiddleware, dispatch=_guard)
@@ -125,10 +125,10 @@ def _read_token(config: ReviewConfig) -> str:
             f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
             "host= and hosts= unset and reach the page by ssh -L"
         )
-    if token and len(token) < SHORTEST_TOKEN:
+    if token and len(token) < MIN_TOKEN:
         raise ConfigError(
             f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
-            f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
+            f"{MIN_TOKEN}: take the output of openssl rand -hex 32"
         )
     return token
 

@@ -24,7 +24,7 @@ SHARES = ("jaccard", "weighted")
 """The measures of `Agreement` that a run averages."""
 NONE = "none"
 NOTHING: Categories = frozenset()
-MOST_ANSWERS = 500
+MAX_ANSWERS = 500
 """Most different answers whose distances are computed; texts in a record are unbounded."""
 SHOWN = 10
 """Most disagreements in a report."""
@@ -178,7 +178,7 @@ def krippendorff_alpha(
     At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
     Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for any number of
     observers and missing values. Undefined if all answers are the same set, so that no disagreement
-    is expected, or if more than `MOST_ANSWERS` differ.
+    is expected, or if more than `MAX_ANSWERS` differ.
 
     Args:
         counts: Cases by the answers; those with fewer than two hold no pair and are left out.
@@ -188,8 +188,8 @@ def krippendorff_alpha(
             case, at random.
     """
     values, cases = _pair_answers(counts, against_rest, sorted)
-    if (number := len(values)) > MOST_ANSWERS:
-        reason = f"{number:,} different answers: at most {MOST_ANSWERS} are compared by distance"
+    if (number := len(values)) > MAX_ANSWERS:
+        reason = f"{number:,} different answers: at most {MAX_ANSWERS} are compared by distance"
         return Figure(count=sum(cases.values()), reason=reason)
     differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 

@@ -20,7 +20,7 @@ from scipy import stats
 from raylab.core.printable import join_names
 from raylab.core.runs.records import Part, Record
 from raylab.core.stats import LEVEL, holm
-from raylab.label.config.sections import MOST_ANNOTATORS
+from raylab.label.config.sections import MAX_ANNOTATORS
 from raylab.label.protocol.outcome import EVALUATOR, Annotator, Verdict
 from raylab.label.statistics.frame import Frame, Tables, view
 
@@ -83,7 +83,7 @@ class DriftChange(Part):
     @property
     def label(self) -> str:
         """The measure and annotators in words."""
-        return f"{LABELS[self.measure]}, {join_names(self.annotators, MOST_ANNOTATORS)}"
+        return f"{LABELS[self.measure]}, {join_names(self.annotators, MAX_ANNOTATORS)}"
 
 
 class Drift(Record):

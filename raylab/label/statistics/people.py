@@ -21,7 +21,7 @@ from raylab.label.codebooks.codebook import Label, SetDistance
 from raylab.label.protocol.decisions import JudgedCase, agree
 from raylab.label.statistics.agreement import krippendorff_alpha
 
-LEAST_PEOPLE, LEAST_JUDGED = 3, 30
+MIN_PEOPLE, MIN_JUDGED = 3, 30
 """People, and cases of each, below which the paper advises against the test."""
 FALSE_DISCOVERIES = 0.05
 PASSING_RATE = 0.5
@@ -34,7 +34,7 @@ class SubstituteReport(Part):
     """The alternative annotator test of one giver of codes."""
 
     cases: Annotated[int, Measure("cases with two people's codes", "count", None)]
-    people: Annotated[int, Measure(f"people with {LEAST_JUDGED} cases or more", "count")]
+    people: Annotated[int, Measure(f"people with {MIN_JUDGED} cases or more", "count")]
     winning_rate: Annotated[float | None, Measure("winning rate", "number")]
     """Share of these people against whom it wins: with 0.5 or more it may stand in for people."""
     advantage: Annotated[Figure, Measure("average advantage probability")]
@@ -104,12 +104,12 @@ def substitute_report(
     """
     judged = [case for case in cases if len(case[0]) > 1]
     won, lost = _compare(judged, distance)
-    tested = (~np.isnan(won)).sum(0) >= LEAST_JUDGED
+    tested = (~np.isnan(won)).sum(0) >= MIN_JUDGED
     won, lost = won[:, tested], lost[:, tested]
     counts: dict[str, int] = {"cases": len(judged), "people": won.shape[1]}
-    if won.shape[1] < LEAST_PEOPLE:
+    if won.shape[1] < MIN_PEOPLE:
         reason = (
-            f"the test needs {LEAST_PEOPLE} people with {LEAST_JUDGED} cases or more each, and has "
+            f"the test needs {MIN_PEOPLE} people with {MIN_JUDGED} cases or more each, and has "
             f"{won.shape[1]}"
         )
         none = Figure(count=len(judged), reason=reason)

@@ -14,7 +14,7 @@ from raylab.core.errors import ConfigError, DataError
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.config.sections import CasesConfig
-from raylab.label.input.cases import LONGEST_ID, CandidateCode, Case, read_cases, select_cases
+from raylab.label.input.cases import MAX_ID_BYTES, CandidateCode, Case, read_cases, select_cases
 from raylab.label.opt.code import parse
 from tests.fuzzing import limits, try_altered
 from tests.label.protocol.fruits import FRUITS
@@ -201,7 +201,7 @@ def test_ids_that_look_like_others_or_move_the_screen_are_refused(tmp_path: Path
         with pytest.raises(DataError, match=r"line 1: id is .*should ") as caught:
             read(jsonl(tmp_path, {"id": name, "description": "x"}))
         assert str(caught.value).isprintable()
-    names = ["a b", "a/b", "é", "漢字", "x" * LONGEST_ID, "..", "-"]
+    names = ["a b", "a/b", "é", "漢字", "x" * MAX_ID_BYTES, "..", "-"]
     rows = [{"id": name, "description": "x"} for name in names]
     assert [case.id for case in read(jsonl(tmp_path, *rows))] == names
 
@@ -215,8 +215,8 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
     published = jsonl(tmp_path, PID | {"id": "g/1"}, PID | {"id": "1"})
     with pytest.raises(DataError, match=r"g\.jsonl, line 2: id is 'g/1', as in .*rename"):
         select("2", "1")
-    with pytest.raises(DataError, match=rf"line 1: id is 'x+.*at most {LONGEST_ID} bytes"):
-        select("x" * (LONGEST_ID - 1))
+    with pytest.raises(DataError, match=rf"line 1: id is 'x+.*at most {MAX_ID_BYTES} bytes"):
+        select("x" * (MAX_ID_BYTES - 1))
     assert select("2", "3") == ["g/1", "1", "g/2", "g/3"]
     for name in ("published", "g"):
         twice = jsonl(tmp_path, PID, name=name)

@@ -18,7 +18,7 @@ from raylab.label.opt.code import parse
 from raylab.label.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from raylab.label.opt.notation import OptCodeError
 from raylab.label.protocol.outcome import Format
-from raylab.label.protocol.replies import LONGEST_REPLY, UnreadableError, judge, read_reply, settle
+from raylab.label.protocol.replies import MAX_REPLY, UnreadableError, judge, read_reply, settle
 from tests.label.protocol.chats import FIELDS, coded, graded, settled
 from tests.memory import memory
 
@@ -302,7 +302,7 @@ def test_format_is_computed_and_caps_say_why() -> None:
 # Replies made to hang or break their readers: each is read or refused, in time linear in its size.
 # Algorithms of quadratic or exponential time end at the limit that pytest sets.
 
-SIZE = LONGEST_REPLY - 1000
+SIZE = MAX_REPLY - 1000
 READERS = (read_code, read_report, read_choice, read_word, parse)
 
 

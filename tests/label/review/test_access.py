@@ -13,7 +13,7 @@ from raylab.label.config.jobs import ReviewConfig
 from raylab.label.protocol.reviews import Reviews
 from raylab.label.review.access import (
     HEADERS,
-    LARGEST_BODY,
+    MAX_BODY,
     SESSION_SECONDS,
     TOKEN_VARIABLE,
     access_of,
@@ -198,7 +198,7 @@ def test_every_answer_forbids_the_browser_all_but_the_page_itself(
         400: browser.get("/", Host="evil.example"),
         403: browser.post("/sign-out", {}),
         404: browser.get("/static/base.html"),
-        413: browser.post("/cases/1/keep", justification="x" * LARGEST_BODY),
+        413: browser.post("/cases/1/keep", justification="x" * MAX_BODY),
         500: browser.get("/decided"),
     }
     for status, answer in answers.items():
