@@ -53,7 +53,6 @@ class Sqlite:
     """An SQLite file with a write-ahead log, beside which the locks of runs are files.
 
     Attributes:
-        url: URL for SQLAlchemy.
         place: The file or URL, without secrets.
         settings: Statements that make a new connection durable; they may name `lock_ms`.
         reading: Statement that begins a transaction that reads one snapshot.
@@ -202,7 +201,6 @@ class Database:
     """Transactions on a database; any thread may use them, one of which writes at a time.
 
     Attributes:
-        dialect: Kind and location of the database.
         place: The file or URL, without secrets.
         now: Returns the time in UTC; a simulation replaces it.
     """

@@ -65,7 +65,6 @@ class ClaimEnd:
     """The end of a claim.
 
     Attributes:
-        claim: the claim that ends.
         call: the answered call; None without an answer. One without tokens may cost all that the
             claim held.
         paid: True if an attempt without an answer may be billed: its cost is uncertain.
@@ -120,10 +119,6 @@ class Ledger:
         Args:
             operations: Claims, answers and ends. Claims are granted after all else.
             claimant: Name of the process that has the claims.
-
-        Raises:
-            ValueError: A time has no zone.
-            ArchiveError: The archive fails.
         """
         endings = [row for row in operations if isinstance(row, ClaimEnd)]
         # A claim may be given up before it is written.
@@ -132,9 +127,20 @@ class Ledger:
         # Writers that insert the same keys in different orders would deadlock.
         claims.sort(key=lambda claim: claim.key)
 
-        return self._database.write(
-            lambda connection: self._change(connection, endings, claims, claimant)
-        )
+        def work(connection: Connection) -> CallResults:
+            run = _lock_run(connection, self._run_id)
+            before = cost_of(run)
+            cost, lost = self._end(connection, before, endings)
+            refused: dict[str, Refusal] = {}
+            if run.owner != self._owner:
+                lost |= {claim.id for claim in claims}
+            elif claims:
+                cost, refused = self._claim(connection, cost, claims, claimant)
+            if cost != before:
+                _set_cost(connection, self._run_id, cost)
+            return CallResults(refused, frozenset(lost))
+
+        return self._database.write(work)
 
     def void(self, claimant: str) -> None:
         """Ends the claims of a dead process; the tokens and money that they held are uncertain."""
@@ -147,26 +153,6 @@ class Ledger:
             _set_cost(connection, self._run_id, cost)
 
         self._database.write(work)
-
-    def _change(
-        self,
-        connection: Connection,
-        endings: Sequence[ClaimEnd],
-        claims: Sequence[Claim],
-        claimant: str,
-    ) -> CallResults:
-        """Ends claims, makes others if the owner still has the run, and updates the run's cost."""
-        run = _lock_run(connection, self._run_id)
-        before = cost_of(run)
-        cost, lost = self._end(connection, before, endings)
-        refused: dict[str, Refusal] = {}
-        if run.owner != self._owner:
-            lost |= {claim.id for claim in claims}
-        elif claims:
-            cost, refused = self._claim(connection, cost, claims, claimant)
-        if cost != before:
-            _set_cost(connection, self._run_id, cost)
-        return CallResults(refused, frozenset(lost))
 
     def _end(
         self, connection: Connection, cost: RunCost, endings: Sequence[ClaimEnd]
@@ -265,12 +251,7 @@ class Ownership:
         self._release: Release | None = None
 
     def __enter__(self) -> Self:
-        """Takes the run.
-
-        Raises:
-            OwnerError: Another process owns it.
-            ArchiveError: The archive fails.
-        """
+        """Takes the run; raises OwnerError if another process owns it."""
         if not self.take():
             holder = select(RUNS.c.holder).where(RUNS.c.id == self._run.id)
             name = self._database.rows(holder)[0].holder or "another process"
@@ -288,15 +269,12 @@ class Ownership:
             LOGGER.warning("the claims of run %s were not ended: %s", self._run.name, failure)
 
     def take(self) -> bool:
-        """Takes the run, and ends the claims of former owners; returns False if it is owned.
-
-        Raises:
-            ArchiveError: The archive fails.
-        """
+        """Takes the run, and ends the claims of former owners; returns False if it is owned."""
         self._release = self._database.try_lock(lock_number(self._run))
         if self._release is None:
             return False
-        mine = self.token, _this_process()
+        command = shlex.join(sys.argv)[:MAX_COMMAND]
+        mine = self.token, f"{command} (process {os.getpid()} on {platform.node()})"
         try:
             self._database.write(lambda connection: _give(connection, self._run.id, *mine))
         except BaseException:
@@ -305,22 +283,13 @@ class Ownership:
         return True
 
     def end(self) -> None:
-        """Gives the run back. Attempts that are still claimed count as uncertain.
-
-        Raises:
-            ArchiveError: The archive fails; the run is free all the same.
-        """
+        """Gives the run back, even if the archive fails; attempts still claimed are uncertain."""
         try:
             mine = {"former": self.token}
             self._database.write(lambda connection: _give(connection, self._run.id, **mine))
         finally:
             if self._release is not None:
                 self._release()
-
-
-def _this_process() -> str:
-    command = shlex.join(sys.argv)[:MAX_COMMAND]
-    return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
 def _give(

@@ -34,7 +34,6 @@ class RunRow:
     """A run in the archive.
 
     Attributes:
-        name: name of the run.
         config: configuration; a run with the same name and another configuration is refused.
         versions: versions of its software and protocol at the first start.
         started: time of the first start, UTC.
@@ -57,12 +56,9 @@ class CallRow:
     Attributes:
         reply: the answer, with the key of the call, which is unique in an archive.
         description_hash: SHA-256 of the text the call is about.
-        role: purpose of the call.
         endpoint: address of the server; empty for the embedded model.
         model: model as requested.
         seed: seed of the call; None if none was sent.
-        parameters: sampling parameters.
-        created: time of the reply, UTC.
     """
 
     reply: Reply
@@ -106,9 +102,7 @@ class CaseRow(ArchivedRow):
     Attributes:
         case: id of the case; unique in a run.
         description_hash: SHA-256 of the description.
-        description: the text that was classified.
         status: accepted, adjudicated, human or failed.
-        body: the outcome as JSON values.
     """
 
     case: str
@@ -125,7 +119,6 @@ class DecisionRow(ArchivedRow):
     Later decisions supersede it. It changes once, when the evaluator has judged it.
 
     Attributes:
-        case: id of the case.
         action: `DRAW`, `JUDGE`, `DECIDE` or `UNDO`.
         reviewer: name of the reviewer; empty for a draw.
         status: new status of the case or of its audit: human while it waits for a person,
@@ -153,8 +146,7 @@ def person(reviewer: str) -> str:
 def standing_judgements(rows: Iterable[A]) -> dict[str, A]:
     """Returns the judgements on a case that were not withdrawn, by person.
 
-    Args:
-        rows: The actions on the case in order, each with `action` and `reviewer`.
+    The rows are the actions on the case in order, each with `action` and `reviewer`.
     """
     standing: dict[str, A] = {}
     for row in rows:
@@ -179,7 +171,6 @@ class Lease:
     """The exclusive right of one reviewer to work on a case.
 
     Attributes:
-        reviewer: holder of the lease.
         expires: time from which another may take it, UTC.
     """
 
@@ -192,7 +183,6 @@ class CurrentCase:
     """A case with the decisions of people on it.
 
     Attributes:
-        case: the case at the end of the run.
         decisions: the decisions on it, the latest last; its draw and codes for a reviewer, if it
             is drawn for the audit.
         lease: the reviewer who works on it; None if nobody does, or if that was not looked up.

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    ScalarSelect,
     Select,
     Table,
     delete,
@@ -36,7 +35,6 @@ from raylab.label.archive.records import (
     UNCONFIRMED,
     UNDO,
     Body,
-    CaseHead,
     CaseRow,
     CurrentCase,
     DecisionRow,
@@ -134,14 +132,12 @@ class RunReviews:
     ) -> int | None:
         """Takes or renews the lease on the first case that waits for the reviewer and is free.
 
+        Returns the sequence of the case, or None if there is none.
+
         Args:
             cases: Sequences of the cases, the preferred ones first.
-            reviewer: Name of the reviewer.
             now: Current time; leases that expire by then are free.
             until: Expiry of the new lease.
-
-        Returns:
-            The sequence of the case; None if there is none.
         """
         lease = {"reviewer": reviewer, "expires": until}
         taking = self._database.dialect.insert(LEASES).on_conflict_do_update(
@@ -150,10 +146,13 @@ class RunReviews:
 
         def work(connection: Connection) -> int | None:
             self._lock(connection)
-            case = self._first_free(connection, cases, reviewer, now)
-            if case is not None:
-                connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
-            return case
+            leases = self._leases(connection, now)
+            others = {place for place, own in leases.items() if own.reviewer != reviewer}
+            for case in cases:
+                if case not in others and self._waits_for(connection, case, reviewer):
+                    connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
+                    return case
+            return None
 
         return self._database.write(work)
 
@@ -170,7 +169,6 @@ class RunReviews:
         nothing.
 
         Args:
-            row: The decision.
             after: Require that the latest one of its kind on the case is at this sequence; 0 if
                 there is none.
             leased: Require that the case waits and that the reviewer holds its lease.
@@ -179,14 +177,14 @@ class RunReviews:
             LeaseError: A requirement is not met, or the reviewer's judgement stands on the case and
                 the row does not withdraw it. Nothing is written.
         """
-        now = self._database.now()
+        now, said = self._database.now(), (row.action, row.reviewer, row.body)
 
         def work(connection: Connection) -> None:
             run = self._lock(connection)
             case = find_heads(connection, run, [row.case])[row.case]
             rows = self._on_kind(connection, row.case, row.kind)
             last = rows[-1] if rows else None
-            if last is not None and _say_same(last, row):
+            if last is not None and (last.action, last.reviewer, last.body) == said:
                 return
             if row.action != UNDO and person(row.reviewer) in standing_judgements(rows):
                 raise LeaseError(f"you have judged case {row.case}: it waits for somebody else")
@@ -195,21 +193,25 @@ class RunReviews:
             lease = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case.sequence)
             holder = connection.scalar(lease.returning(LEASES.c.reviewer))
             if leased:
-                _require(case, last, row, holder)
+                status = last.status if last else case.status if row.kind == DECISION else ""
+                if status != HUMAN:
+                    raise LeaseError(
+                        f"case {row.case} does not wait any more: your text stays here"
+                    )
+                if holder != row.reviewer:
+                    raise LeaseError(
+                        f"{holder or 'nobody'} works on case {row.case} now: your text stays, and "
+                        "can be sent when the case is given back"
+                    )
             append(connection, run, [row], now)
 
         self._database.write(work)
 
     def confirm(self, sequence: int, row: DecisionRow) -> bool:
-        """Completes a decision by the evaluator's report on it.
+        """Completes a decision by the evaluator's report and the status that follows from it.
 
-        Args:
-            sequence: Place of the decision.
-            row: The decision with the report and the status that follows from it.
-
-        Returns:
-            False if the decision waits no more: it was taken back, or is judged already. Nothing
-            is written then.
+        Returns False, and writes nothing, if the decision waits no more: it was taken back, or is
+        judged already.
         """
 
         def work(connection: Connection) -> bool:
@@ -229,11 +231,18 @@ class RunReviews:
     ) -> Iterator[tuple[int, DecisionRow, bool]]:
         """Yields the latest decisions of a reviewer, the last one first.
 
-        Yields:
-            The sequence of the case, the decision, and whether it is the latest on the case.
+        Each comes with the sequence of its case, and whether it is the latest on the case.
         """
+        # The place of the latest decision of the kind on the case of a decision.
+        later = DECISIONS.alias()
+        same = (later.c.run_id == DECISIONS.c.run_id) & (later.c.case == DECISIONS.c.case)
+        last = select(func.max(later.c.sequence)).where(same, later.c.kind == kind)
         statement = (
-            select(DECISIONS, CASES.c.sequence.label("place"), _latest(kind).label("last"))
+            select(
+                DECISIONS,
+                CASES.c.sequence.label("place"),
+                last.scalar_subquery().label("last"),
+            )
             .join(CASES, _SAME_CASE)
             .where(self._mine(DECISIONS), DECISIONS.c.kind == kind)
             .where(DECISIONS.c.reviewer == reviewer)
@@ -245,12 +254,7 @@ class RunReviews:
             yield row.place, decision, row.last == decision.sequence
 
     def draw(self, cases: Sequence[str], body: Body) -> int:
-        """Draws cases for the audit; returns the number of those that were not drawn before.
-
-        Args:
-            cases: Ids of cases of the run.
-            body: What they were drawn by.
-        """
+        """Draws cases for the audit; returns the number of those that were not drawn before."""
         now = self._database.now()
 
         def work(connection: Connection) -> int:
@@ -266,17 +270,6 @@ class RunReviews:
 
     def _lock(self, connection: Connection) -> AnyRow:
         return find_run(connection, self._database.place, self._run.name, lock=True)
-
-    def _first_free(
-        self, connection: Connection, cases: Sequence[int], reviewer: str, now: datetime
-    ) -> int | None:
-        """Returns the first of the cases that waits for the reviewer and that nobody else holds."""
-        leases = self._leases(connection, now)
-        others = {place for place, lease in leases.items() if lease.reviewer != reviewer}
-        for case in cases:
-            if case not in others and self._waits_for(connection, case, reviewer):
-                return case
-        return None
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return table.c.run_id == self._run.id
@@ -317,27 +310,3 @@ class RunReviews:
             DECISION: (CASES.c.status == HUMAN) & (decided == HUMAN),
             AUDIT: drawn & (latest_status(AUDIT) == HUMAN),
         }
-
-
-def _latest(kind: str) -> ScalarSelect[int]:
-    """Returns the place of the latest decision of a kind on the case of a decision."""
-    later = DECISIONS.alias()
-    same = (later.c.run_id == DECISIONS.c.run_id) & (later.c.case == DECISIONS.c.case)
-    return select(func.max(later.c.sequence)).where(same, later.c.kind == kind).scalar_subquery()
-
-
-def _say_same(stored: AnyRow, row: DecisionRow) -> bool:
-    said = (row.action, row.reviewer, row.body)
-    return (stored.action, stored.reviewer, stored.body) == said
-
-
-def _require(case: CaseHead, last: AnyRow | None, row: DecisionRow, holder: str | None) -> None:
-    """Requires that a case waits and that the reviewer of a decision on it holds its lease."""
-    status = last.status if last else case.status if row.kind == DECISION else ""
-    if status != HUMAN:
-        raise LeaseError(f"case {row.case} does not wait any more: your text stays here")
-    if holder != row.reviewer:
-        raise LeaseError(
-            f"{holder or 'nobody'} works on case {row.case} now: your text stays, and can be sent "
-            "when the case is given back"
-        )

@@ -1,6 +1,6 @@
 """One run in an archive: its cases, the decisions on them, and its cost."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true
@@ -45,9 +45,6 @@ class RunArchive:
 
     Nothing is read before a method is called. Each method raises `ArchiveError` if the archive
     fails or has no such run.
-
-    Attributes:
-        name: Name of the run.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -83,22 +80,18 @@ class RunArchive:
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
             heads = find_heads(connection, run, [row.case for row in rows])
-            append(connection, run, self._new(rows, heads), now)
+            new: dict[str, CaseRow] = {}
+            for row in rows:
+                there = heads.get(row.case) or new.setdefault(row.case, row)
+                if there.description_hash != row.description_hash:
+                    raise ArchiveError(
+                        f"run {self.name} of archive {self._database.place} has case {row.case!r} "
+                        "with another description: give each case of a run its own id and keep "
+                        "its description; for changed descriptions choose another name="
+                    )
+            append(connection, run, list(new.values()), now)
 
         self._database.write(work)
-
-    def _new(self, rows: Sequence[CaseRow], heads: Mapping[str, CaseHead]) -> list[CaseRow]:
-        """Returns the rows whose case the run does not have; `heads` are the cases that it has."""
-        new: dict[str, CaseRow] = {}
-        for row in rows:
-            there = heads.get(row.case) or new.setdefault(row.case, row)
-            if there.description_hash != row.description_hash:
-                raise ArchiveError(
-                    f"run {self.name} of archive {self._database.place} has case {row.case!r} "
-                    "with another description: give each case of a run its own id and keep "
-                    "its description; for changed descriptions choose another name="
-                )
-        return list(new.values())
 
     def find_heads(self, cases: Sequence[str]) -> dict[str, CaseHead]:
         """Returns place, status and description of those cases that the run has, by id."""
@@ -146,9 +139,19 @@ class RunArchive:
             wanted &= func.coalesce(latest_status(DECISION, early), CASES.c.status) == status
 
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
-            return _current_cases(connection, run, rows, early)
+            made: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
+            on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(made))
+            statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, early)
+            for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
+                made[row.case].append(unseal(DecisionRow, row))
+            return [CurrentCase(unseal(CaseRow, row), tuple(made[row.case])) for row in rows]
 
-        for batch in _batches(places):
+        batches = [true()]
+        if places is not None:
+            ordered = sorted(set(places))
+            groups = (ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH))
+            batches = [CASES.c.sequence.in_(group) for group in groups]
+        for batch in batches:
             yield from self._pages(CASES, run, wanted & batch, complete)
 
     def decisions(self, kind: str = DECISION) -> Iterator[DecisionRow]:
@@ -207,24 +210,3 @@ class RunArchive:
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self.name, lock)
-
-
-def _current_cases(
-    connection: Connection, run: AnyRow, rows: Sequence[AnyRow], wanted: ColumnElement[bool]
-) -> list[CurrentCase]:
-    """Returns the cases of rows with those decisions on them that are wanted."""
-    decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
-    on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
-    statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, wanted)
-    for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
-        decisions[row.case].append(unseal(DecisionRow, row))
-    return [CurrentCase(unseal(CaseRow, row), tuple(decisions[row.case])) for row in rows]
-
-
-def _batches(places: Sequence[int] | None) -> list[ColumnElement[bool]]:
-    """Returns a condition for each batch of places; one that every case meets for None."""
-    if places is None:
-        return [true()]
-    ordered = sorted(set(places))
-    starts = range(0, len(ordered), BATCH)
-    return [CASES.c.sequence.in_(ordered[start : start + BATCH]) for start in starts]

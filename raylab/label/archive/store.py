@@ -112,7 +112,6 @@ class Archive:
         """Starts a run, or goes on with it.
 
         Args:
-            name: Name of the run; unique in an archive.
             config: Configuration as JSON values, without the keys of placement and speed.
             versions: Versions of its software and protocol; those of the first start are kept.
             uid: Id of the run in its record; None if it has none.
@@ -127,11 +126,7 @@ class Archive:
             connection.execute(inserted, vars(new))
             return run_row(find_run(connection, self.place, name))
 
-        self._check_same(self._database.write(work), new)
-        return self.run(name)
-
-    def _check_same(self, row: RunRow, new: RunRow) -> None:
-        """Raises unless the run of a row may go on as a new one would be started."""
+        row = self._database.write(work)
         if row.uid != new.uid:
             raise ArchiveError(
                 f"archive {self.place} has another run of the name {row.name}, started "
@@ -142,6 +137,7 @@ class Archive:
                 f"archive {self.place} has a run {row.name} of another configuration:"
                 f"{differing}\nset these as the run has them, or choose another name="
             )
+        return self.run(name)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about descriptions with these SHA-256 hashes."""
@@ -157,11 +153,7 @@ class Archive:
 
 
 def _prepare(database: Database, create: bool, wait: float) -> None:
-    """Makes sure that a database is an archive.
-
-    Raises:
-        ArchiveError: The database is something else, or cannot become an archive.
-    """
+    """Makes sure that a database is an archive."""
     dialect, exists = database.dialect, False
     if isinstance(dialect, Postgres) or dialect.file.exists():
         patience = wait if isinstance(dialect, Postgres) else None
@@ -180,11 +172,7 @@ def _prepare(database: Database, create: bool, wait: float) -> None:
 
 
 def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
-    """Returns False for an empty database.
-
-    Raises:
-        ArchiveError: It is an archive of another version, or holds tables of something else.
-    """
+    """Returns False for an empty database; refuses another version, and tables of others."""
     names = set(inspect(connection).get_table_names())
     if ARCHIVE.name in names:
         version = connection.execute(select(ARCHIVE.c.version)).scalar_one_or_none()

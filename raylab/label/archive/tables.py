@@ -120,11 +120,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def utc_text(time: datetime) -> str:
-    """Returns a time in UTC as ISO 8601 with microseconds, a text of fixed length.
-
-    Raises:
-        ValueError: It has no zone.
-    """
+    """Returns a time with a zone as ISO 8601 in UTC with microseconds, a text of fixed length."""
     if time.tzinfo is None:
         raise ValueError(f"{time} has no time zone")
     return time.astimezone(UTC).isoformat(timespec="microseconds")
@@ -134,11 +130,7 @@ def utc_text(time: datetime) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Returns JSON with sorted keys, no spaces and only ASCII.
-
-    Raises:
-        TypeError: The value holds something that JSON cannot represent.
-    """
+    """Returns JSON with sorted keys, no spaces and only ASCII."""
     return _ENCODER.encode(value)
 
 
@@ -158,11 +150,7 @@ def seal(record: object) -> dict[str, Any]:
 
 
 def unseal(kind: type[R], row: AnyRow) -> R:
-    """Returns the record of a row that `seal` made.
-
-    Raises:
-        ForeignContentError: The content of the row does not have its checksum.
-    """
+    """Returns the record of a row that `seal` made; refuses content without its checksum."""
     columns = {field.name: getattr(row, field.name) for field in _fields(kind)}
     if _checksum(columns) != row.sha256:
         name = columns.get("case") or columns.get("key")
@@ -329,9 +317,6 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
     """Returns the row of a run of the archive at `place`, which names it in the error.
 
     `lock` locks the row until the transaction ends, so that no other record takes the next place.
-
-    Raises:
-        ArchiveError: There is no such run.
     """
     row = connection.execute(_LOCKED_RUN if lock else _RUN, {"name": name}).first()
     if row is None:
