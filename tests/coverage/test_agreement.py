@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from raylab.core.stats import Array, share_mean
-from raylab.label.opt.agreement import packaged_distance
 from raylab.label.opt.code import Root
+from raylab.label.opt.codebook import packaged_distance
 from raylab.label.statistics.agreement import cohen_kappa, krippendorff_alpha
 from tests.coverage.table import MARKS, Figures, Measure, generator
 

@@ -15,12 +15,7 @@ BUILT_IN: Mapping[str, Callable[[], Codebook]] = {"opt": opt_codebook}
 
 
 def choose_codebook(config: AnnotateConfig) -> Codebook:
-    """Returns the codebook of an annotation.
-
-    Raises:
-        ConfigError: There is no such codebook.
-        DataError: A table of distances cannot be used.
-    """
+    """Returns the codebook of an annotation."""
     return _make(config.codebook)
 
 

@@ -38,7 +38,6 @@ class Label:
         line: The canonical line.
         written: The line as it was written, before it was brought to the canonical form.
         parts: Operator and category of each part, at least one; the first part has no operator.
-        fields: The attributes, by key.
         repairs: Kinds of repairs that were needed to read it.
     """
 
@@ -348,7 +347,6 @@ class AnswerForm:
         """Returns the JSON schema of a kind of reply, as sent to the endpoint.
 
         Args:
-            kind: The kind of reply.
             shown: Number of labels that an adjudicator chooses from.
         """
         issues = [criterion.name for criterion in self.criteria]
@@ -385,7 +383,6 @@ class PromptSet:
         evaluate: Prompt of the evaluator, also used to confirm adjudicated and human labels.
         adjudicate: Prompt of the adjudicator.
         repair: Second turn after a reply that cannot be read.
-        form: Form in which models answer.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
             gold then measures no accuracy.
     """
@@ -409,14 +406,8 @@ class PromptSet:
         """Reads the prompts of a folder.
 
         Args:
-            folder: The folder.
             names: Names of the files for annotators, evaluator and adjudicator.
-            form: Form in which models answer.
-            open_book: As the attribute.
             made: Texts that are included as files, by name.
-
-        Raises:
-            DataError: A file does not begin with its version.
         """
         limits = SMALL_LIMITS if form.failed_criterion else LIMITS
 
@@ -458,7 +449,6 @@ class Codebook:
         criteria: Criteria in the order of reports; `FORMAT` is one of them.
         bait: Categories that a trap suggests if its case names none.
         prompts: The prompts of each style that a configuration may choose.
-        distance: Distance between sets of categories.
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
         read: Reads a canonical line, as written by `str(label)`; raises LabelError.
         parse_own: Reads a label that a person wrote, without repairs; raises LabelError.

@@ -33,10 +33,8 @@ class Distance:
         """Returns the 1-Wasserstein distance of uniform masses on two sets of labels, in [0, 1].
 
         Both sets are expanded to lcm(|a|, |b|) equal masses, for which an optimal transport is an
-        assignment. The result is exact, and a metric since the distance of the labels is one.
-
-        Raises:
-            ValueError: A set is empty.
+        assignment. The result is exact, and a metric since the distance of the labels is one. A set
+        must not be empty.
         """
         return _wasserstein(self, a, b)
 
@@ -60,11 +58,7 @@ def equal_sets(a: Categories, b: Categories) -> float:
 
 
 def check_metric(table: Table, labels: Sequence[str], where: str) -> None:
-    """Checks that a table is a metric in [0, 1] on the labels.
-
-    Raises:
-        DataError: It is none; the message begins with `where`.
-    """
+    """Refuses a table that is no metric in [0, 1] on the labels; the error begins with `where`."""
     if {*map(len, (table, *table))} != {len(labels)}:
         raise DataError(f"{where}: should have a row and a column for each of {', '.join(labels)}")
     values = np.array(table)

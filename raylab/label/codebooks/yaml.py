@@ -51,20 +51,19 @@ LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields")
 KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
 """Keywords in pydantic's schemas that OpenAI's strict mode and llama.cpp's grammars support."""
 MAX_LINE = 4096
-"""Longest text of an answer, in characters."""
+"""Most characters of the text of an answer."""
 JOINT = ", "
 
 
 def make_codebook(config: CodebookConfig) -> Codebook:
     """Returns the codebook that a file describes.
 
-    Args:
-        config: The content of the file.
-
     Raises:
         DataError: A table of distances is no metric.
     """
-    answers = _Answers(config)
+    answers, parts = _Answers(config), config.parts
+    version = _digest([answers.version, [[name, each.distance] for name, each in parts.items()]])
+    distances = {name: _distance(name, field) for name, field in parts.items()}
     rules = (Criterion(name, rule.cap) for name, rule in config.rules.items())
     criteria = (LABELS, *rules)
     return Codebook(
@@ -79,7 +78,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         prompts={
             style: _prompt_set(answers, criteria, style) for style in ("maximal", "minimal", "word")
         },
-        distance=_record_distance(answers),
+        distance=_RecordDistance(f"{config.name}-{version}", distances),
         parse=answers.read,
         read=answers.read,
         parse_own=answers.read,
@@ -134,11 +133,7 @@ def _number_type(field: FieldConfig) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """The answers that a codebook admits.
-
-    Attributes:
-        config: The content of its file.
-    """
+    """The answers that a codebook admits."""
 
     config: CodebookConfig
 
@@ -183,15 +178,7 @@ class _Answers:
         return str(self._label(self.model.model_validate(values)))
 
     def read(self, value: object, repairs: list[str] | None = None) -> Label:
-        """Reads an answer: a JSON value, or a text such as that of a label.
-
-        Args:
-            value: The answer.
-            repairs: List that receives the necessary repairs.
-
-        Raises:
-            LabelError: The codebook admits no such answer.
-        """
+        """Reads a JSON value, or a text such as that of a label; adds the repairs to a list."""
         values = self._parse(value) if isinstance(value, str) else value
         values = values if self.config.fields else {self.key: values}
         try:
@@ -274,13 +261,6 @@ class _RecordDistance:
             ours, theirs = (frozenset(c for c in each if field_of(c) == name) for each in (a, b))
             total += distance(ours, theirs)
         return total / len(self.fields)
-
-
-def _record_distance(answers: _Answers) -> _RecordDistance:
-    parts = answers.config.parts
-    version = _digest([answers.version, [[name, each.distance] for name, each in parts.items()]])
-    fields = {name: _distance(name, field) for name, field in parts.items()}
-    return _RecordDistance(f"{answers.config.name}-{version}", fields)
 
 
 def _digest(content: object) -> str:

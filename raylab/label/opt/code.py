@@ -31,7 +31,7 @@ from raylab.label.opt.notation import (
 )
 
 MAX_TEXT = 200_000
-"""Longest text that is searched, in characters."""
+"""Most characters of a text that is searched."""
 EXACT_MARKER = re.compile(r"OPT[ \t]*=")
 MARKER = re.compile(
     rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK}]{{0,8}}"
@@ -40,7 +40,7 @@ MARKER = re.compile(
 )
 """`OPT=`, or `OPT:` before a root."""
 MAX_LABEL = 100
-"""Longest text between the start of a line and a marker that leads it, in characters."""
+"""Most characters between the start of a line and a marker that leads it."""
 
 
 def parse(text: str, strict: bool = False) -> Label:
@@ -65,11 +65,6 @@ def parse(text: str, strict: bool = False) -> Label:
     except OptCodeError:
         if strict:
             raise
-    return _read_reply(text)
-
-
-def _read_reply(text: str) -> Label:
-    """Reads the code in a whole reply."""
     if len(text) > MAX_TEXT:
         raise OptCodeError(
             f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
@@ -91,21 +86,13 @@ def _read_reply(text: str) -> Label:
 
 
 def bare(text: str) -> Label:
-    """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired.
-
-    Raises:
-        OptCodeError: The text is no expression of the published notations.
-    """
+    """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired."""
     return _read_line(text, re.compile(""))
 
 
 @lru_cache(maxsize=1 << 16)
 def read_canonical(line: str) -> Label:
-    """Reads a canonical line, as written by `str` of a code.
-
-    Raises:
-        OptCodeError: The text is no such line.
-    """
+    """Reads a canonical line, as written by `str` of a code."""
     code = _read_part(line.removeprefix("OPT="), NAMES)[0]
     if code.line != line:
         raise OptCodeError(f"no canonical line: '{escape(line)}'")

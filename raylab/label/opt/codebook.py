@@ -1,8 +1,9 @@
-"""The Operational Premise Taxonomy as a codebook: criteria, the forms of answers, and prompts.
+"""The Operational Premise Taxonomy as a codebook: criteria, forms of answers, prompts, distance.
 
 Models give a code as its line or, if they are too small for that, as one plain word.
 """
 
+import json
 import re
 from functools import cache
 from importlib import resources
@@ -10,15 +11,18 @@ from importlib.resources.abc import Traversable
 
 from raylab.label.codebooks.codebook import (
     FORMAT,
+    Agreement,
     AnswerForm,
     Codebook,
     Criterion,
     Label,
     PromptSet,
+    SetDistance,
     names_schema,
     quote,
 )
-from raylab.label.opt.agreement import packaged_distance
+from raylab.label.codebooks.codebook import compare as compare_labels
+from raylab.label.codebooks.distances import Distance
 from raylab.label.opt.code import bare, parse, read_canonical
 from raylab.label.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
 
@@ -65,11 +69,7 @@ def code_pattern() -> str:
 
 
 def read_code(text: str, repairs: list[str]) -> Label:
-    """Reads the code in a text, and adds its repairs to a list.
-
-    Raises:
-        OptCodeError: The text holds no code.
-    """
+    """Reads the code in a text, and adds its repairs to a list."""
     code = parse(text)
     repairs += code.repairs
     if missing := [key for key in ASKED_FIELDS if key not in code.fields]:
@@ -78,11 +78,7 @@ def read_code(text: str, repairs: list[str]) -> Label:
 
 
 def read_word(text: str, repairs: list[str]) -> Label:
-    """Reads the one word of `WORDS` in a text, and adds its repairs.
-
-    Raises:
-        OptCodeError: The text holds none or several of the words.
-    """
+    """Reads the one word of `WORDS` in a text, and adds its repairs."""
     words = [word for word in WORDS if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
     if len(words) != 1:
         raise OptCodeError(f"it holds {len(words) or 'none'} of the words {', '.join(WORDS)}")
@@ -111,6 +107,23 @@ WORD_ANSWERS = AnswerForm(
     show=_show_word,
     failed_criterion=MECHANISM,
 )
+
+
+@cache
+def packaged_distance() -> Distance:
+    """Returns the distance opt-l1-v1."""
+    file = resources.files("raylab.label.opt") / "data/distance_opt_l1_v1.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return Distance(content["version"], content["labels"], content["table"])
+
+
+def compare(a: Label, b: Label, distance: SetDistance | None = None) -> Agreement:
+    """Compares two codes by the measures of `Agreement`; symmetric.
+
+    `weighted` is 1 minus the 1-Wasserstein distance of the sets of roots, by default with the
+    packaged distance of two roots.
+    """
+    return compare_labels(a, b, distance or packaged_distance())
 
 
 def opt_codebook() -> Codebook:
@@ -148,9 +161,6 @@ def prompt_set(style: str) -> PromptSet:
     Args:
         style: `minimal`, `maximal`, or `word`, which asks for one plain word from a list and is for
             models too small for codes.
-
-    Raises:
-        DataError: A file does not begin with its version.
     """
     words = style == "word"
     form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")

@@ -27,7 +27,7 @@ KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9+_.,-]*[A-Za-z0-9+_-])?")
 """A value: a compromise between the differing rules of both notations."""
 MAX_LINE = 4096
-"""Longest line in characters."""
+"""Most characters of a line."""
 MAX_DEPTH = 16
 """Deepest nesting of brackets and braces."""
 SHOWN = 60
@@ -210,7 +210,6 @@ class Reader:
     """A reader of one code, from its expression to its last field.
 
     Attributes:
-        text: The text.
         position: The place up to which it is read.
         names: Root by name, in lower case; None to read strictly, without repairs.
         rest: The text behind the code, once that is read.
@@ -224,12 +223,7 @@ class Reader:
     _written: list[str] = field(default_factory=list[str])
 
     def read(self) -> Label:
-        """Reads the code.
-
-        Raises:
-            OptCodeError: The text does not begin with an expression, continues unreadably or, if
-                read strictly, needs a repair; the message points at the column.
-        """
+        """Reads the code."""
         steps = _fold(self._expression("", 0))
         roots = {root for _, root in steps}
         if len(roots) < len(steps):

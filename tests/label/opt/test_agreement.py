@@ -8,8 +8,8 @@ from scipy.optimize import linprog
 
 from raylab.core.errors import DataError
 from raylab.label.codebooks.distances import check_metric
-from raylab.label.opt.agreement import compare, packaged_distance
 from raylab.label.opt.code import parse
+from raylab.label.opt.codebook import compare, packaged_distance
 from raylab.label.opt.notation import Root
 
 Roots = frozenset[Root]

@@ -9,8 +9,8 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from raylab.label.codebooks.codebook import SetDistance
-from raylab.label.opt.agreement import packaged_distance
 from raylab.label.opt.code import Root
+from raylab.label.opt.codebook import packaged_distance
 from raylab.label.protocol.outcome import Outcome, Status
 from raylab.label.statistics.agreement import cohen_kappa, disagreement_report, krippendorff_alpha
 from tests.label.protocol.outcomes import answer, outcome, report, tables
