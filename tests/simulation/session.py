@@ -13,8 +13,8 @@ from raylab.label.archive.ledger import Ownership
 from raylab.label.archive.records import CaseRow
 from raylab.label.archive.store import Archive
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.input.state import open_cases
 from raylab.label.protocol.calls import ArchiveClient, RunWriter
+from raylab.label.protocol.run import open_cases
 from raylab.label.protocol.settings import protocol_settings
 from raylab.label.protocol.worker import Chunk, Tally, Worker, chunks_of
 from raylab.llm.config import Budget

@@ -1,1 +1,1 @@
-"""Cases, their sources, and the part of them that a run has archived."""
+"""Cases and their sources: files, and the sets that come with a codebook."""

@@ -36,11 +36,10 @@ from raylab.core.errors import ConfigError, DataError, LabelError, RaylabError
 from raylab.core.files import REQUEST_BYTES, Place
 from raylab.label.codebooks.codebook import Codebook, Label, quote
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig
 
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 MAX_ID_BYTES = 255
-"""Longest id in bytes, with its generation."""
+"""Most bytes of an id with its generation."""
 BATCH_ROWS = 16
 """Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
 
@@ -145,7 +144,6 @@ class Case:
 
     Attributes:
         id: Unique within a run.
-        description: The text.
         gold: Label by a person, as written; None if there is none.
         gold_label: The label that was read from gold; None if there is none.
         meta: Further JSON values. Four keys have a meaning: `trap` (true if the description
@@ -170,17 +168,6 @@ class Case:
     def trap(self) -> bool:
         """True if the description suggests a wrong category."""
         return bool(self.meta.get("trap"))
-
-
-def _read_row(place: str, row: object, codebook: Codebook, generation: str | None) -> Case:
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: {quote(row)} is no JSON object")
-    try:
-        read = _Row.model_validate(row, context=_Context(codebook, generation))
-    except ValidationError as error:
-        raise DataError(f"{place}: {_problem(error)}") from None
-    meta = {} if read.meta is None else read.meta.model_dump(exclude_unset=True)
-    return Case(read.id, read.description, *read.gold, meta, read.candidate)
 
 
 def _problem(error: ValidationError) -> str:
@@ -209,7 +196,6 @@ def read_cases(
     Args:
         location: Path, or URI that pyarrow's filesystems open, of a `.jsonl`, `.jsonl.gz` or
             `.parquet` file. Blank lines of JSONL are ignored; numbers as ids are read as text.
-        codebook: Codebook that reads gold.
         generation: Generation that the cases are; ids are prefixed with it and a slash.
         taken: Ids of earlier cases, to which those of the file are added.
 
@@ -222,7 +208,14 @@ def read_cases(
     taken = set() if taken is None else taken
     before = len(taken)
     for place, row in _rows(location):
-        case = _read_row(place, row, codebook, generation)
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: {quote(row)} is no JSON object")
+        try:
+            read = _Row.model_validate(row, context=_Context(codebook, generation))
+        except ValidationError as error:
+            raise DataError(f"{place}: {_problem(error)}") from None
+        meta = {} if read.meta is None else read.meta.model_dump(exclude_unset=True)
+        case = Case(read.id, read.description, *read.gold, meta, read.candidate)
         if case.id in taken:
             raise DataError(f"{place}: id is {quote(case.id)}, as in an earlier row: rename one")
         taken.add(case.id)
@@ -273,18 +266,21 @@ def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[s
 
     The ids of further generations are prefixed with the generation's name.
 
-    Args:
-        config: Configuration of the run.
-        codebook: Codebook that has the packaged cases and reads gold.
-
     Raises:
         ConfigError: Two generations would have the same name, or the codebook has no such cases.
         DataError: A source cannot be used, or the run judges candidates and a case has none.
     """
     taken: set[str] = set()
-    published = _published_cases(config.cases, codebook, taken)
-    sources: dict[str, Iterator[Case]] = {AS_PUBLISHED: islice(published, config.cases.take)}
-    for name, location in generation_files(config.generations).items():
+    generations, own, sets = generation_files(config.generations), config.cases, codebook.case_sets
+    chosen = own.packaged or next(iter(sets), "")
+    if own.path is None and chosen not in sets:
+        way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
+        missing = f"case set {chosen}" if chosen else "cases of its own"
+        raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
+    files = sets[chosen] if own.path is None else [own.path]
+    published = (case for file in files for case in read_cases(file, codebook, taken=taken))
+    sources: dict[str, Iterator[Case]] = {AS_PUBLISHED: islice(published, own.take)}
+    for name, location in generations.items():
         sources[name] = read_cases(location, codebook, name, taken)
     for name, cases in sources.items():
         for case in cases:
@@ -298,23 +294,8 @@ def select_cases(config: AnnotateConfig, codebook: Codebook) -> Iterator[tuple[s
 
 
 def generation_files(locations: Sequence[str]) -> dict[str, str]:
-    """Returns the case files of further generations, by file name without extensions.
-
-    Raises:
-        ConfigError: Two generations have the same name.
-    """
+    """Returns the case files of further generations, by file name without extensions."""
     files = {Place.at(location).name.partition(".")[0]: location for location in locations}
     if len(files) < len(locations) or AS_PUBLISHED in files:
         raise ConfigError("generations: two are called the same, or one published: rename it")
     return files
-
-
-def _published_cases(config: CasesConfig, codebook: Codebook, taken: set[str]) -> Iterator[Case]:
-    sets = codebook.case_sets
-    name = config.packaged or next(iter(sets), "")
-    if config.path is None and name not in sets:
-        way_out = f"cases.packaged= takes {', '.join(sets)}" if sets else "give cases.path=FILE"
-        missing = f"case set {name}" if name else "cases of its own"
-        raise ConfigError(f"the codebook {codebook.name} has no {missing}: {way_out}")
-    for file in sets[name] if config.path is None else [config.path]:
-        yield from read_cases(file, codebook, taken=taken)

@@ -12,15 +12,19 @@ from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import RunRecord
 from raylab.label.archive.records import UNCONFIRMED
-from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.input.state import open_cases, take_input
 from raylab.label.pages.progress import log_forecast, print_forecast
 from raylab.label.protocol.dry_run import forecast
-from raylab.label.protocol.run import AnnotationRun, archive_location, open_annotation
+from raylab.label.protocol.run import (
+    AnnotationRun,
+    archive_location,
+    open_annotation,
+    open_cases,
+    take_input,
+)
 from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
@@ -31,7 +35,6 @@ def run_annotate(config: AnnotateConfig) -> None:
 
     Raises:
         OwnerError: another process works on the run.
-        RaylabError: the run failed for a reason that the user can act on.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
     codebook = choose_codebook(config)
@@ -83,7 +86,7 @@ def _annotate(annotation: AnnotationRun) -> str:
     for warning in annotation.settings.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     new, done = take_input(annotation)
-    unconfirmed = _count_unconfirmed(archived)
+    unconfirmed = archived.counts(now=True).get(UNCONFIRMED, 0)
     judged = f", {pluralize(unconfirmed, 'decision')} to judge" if unconfirmed else ""
     log_line(
         f"{done + new} cases, {done} of them done{judged} -> {annotation.run}, "
@@ -111,7 +114,3 @@ def _annotate(annotation: AnnotationRun) -> str:
     fresh = open_cases(annotation.cases(), archived) if new else ()
     cases = chain(unconfirmed_cases(archived, annotation.codebook), fresh)
     return annotate_on_ray(annotation, cases, done + new)
-
-
-def _count_unconfirmed(run: RunArchive) -> int:
-    return run.counts(now=True).get(UNCONFIRMED, 0)

@@ -1,24 +1,28 @@
-"""Annotation runs and their archives: finds both, and checks that they belong together."""
+"""Annotation runs, their archives and input: finds them, and checks that they belong together."""
 
-from collections.abc import Generator, Iterator
+import logging
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Self
 
 from pydantic import ValidationError
 
 from raylab.core.config.schema import explain_errors
-from raylab.core.errors import ArchiveError, ConfigError, RunError
+from raylab.core.errors import ArchiveError, ConfigError, DataError, RunError
 from raylab.core.files import Place
-from raylab.core.printable import redact
+from raylab.core.log import log_line
+from raylab.core.printable import join_names, pluralize, redact
 from raylab.core.runs.run import Run, list_runs
 from raylab.core.runs.run_record import ArchiveNote, RunRecord, identity_of
+from raylab.label.archive.records import CaseHead
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.input.cases import Case, select_cases
+from raylab.label.input.cases import Case, generation_files, select_cases
 from raylab.label.protocol.outcome import PROTOCOL
 from raylab.label.protocol.settings import Settings, protocol_settings
 
@@ -30,10 +34,6 @@ class AnnotationRun:
     """An annotation run with everything that its steps need.
 
     Attributes:
-        config: Configuration of the command.
-        codebook: Codebook of the classification.
-        run: Directory of the run.
-        archive: Its open archive.
         owner: Token of the run's ownership by this process; empty while it has none.
     """
 
@@ -54,20 +54,12 @@ class AnnotationRun:
         return self.archive.run(self.run.name)
 
     def cases(self) -> Iterator[tuple[str, Case]]:
-        """Yields the cases of the input, each with its generation.
-
-        Raises:
-            DataError: The input cannot be read, or a row cannot be used.
-        """
+        """Yields the cases of the input, each with its generation."""
         return select_cases(self.config, self.codebook)
 
     @contextmanager
     def own(self) -> Generator[Self]:
-        """Owns the run while in use.
-
-        Raises:
-            OwnerError: Another process owns it.
-        """
+        """Owns the run while in use; raises OwnerError if another process owns it."""
         with self.archived.own() as owner:
             yield replace(self, owner=owner.token)
 
@@ -76,8 +68,6 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
     """Finds an annotation run and its configuration.
 
     Args:
-        storage: Current location of the run.
-        name: Name of the run.
         archive: Location of its archive; None takes the file that its record names.
 
     Raises:
@@ -103,7 +93,6 @@ def archive_location(storage: str, archive: str | None, record: RunRecord | None
     """Returns the location of the archive: configured, the recorded file, or one in the storage.
 
     Args:
-        storage: Location of the runs.
         archive: Configured location; None if there is none.
         record: Record of the run that the command goes on with.
 
@@ -142,8 +131,6 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
     """Opens the archive of a run while in use; notes in the record what it holds when it is closed.
 
     Args:
-        run: The run, with its record.
-        location: Location of the archive.
         start: Let the archive lack the run, or make it, if the run was never archived.
 
     Raises:
@@ -157,24 +144,17 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
         try:
             yield archive
         finally:
-            _note(run, archive)
+            # A run that was never started in the archive has no note there.
+            record = run.record
+            if record.archive is not None and record.archive != (note := _describe(run, archive)):
+                run.write_record(record.model_copy(update={"archive": note}))
 
 
 @contextmanager
 def open_annotation(
     config: AnnotateConfig, codebook: Codebook, run: Run, location: str
 ) -> Generator[AnnotationRun]:
-    """Starts or goes on with a run in its archive, which is open while in use.
-
-    Args:
-        config: Configuration of the command.
-        codebook: Codebook of the classification.
-        run: The run, with its record.
-        location: Location of the archive.
-
-    Raises:
-        ArchiveError: As `open_archive`, or the archive has another run of the name.
-    """
+    """Starts or goes on with a run in its archive, which is open while in use."""
     files = [prompt for prompts in codebook.prompts.values() for prompt in prompts.files]
     with open_archive(run, location, start=True) as archive:
         record = run.record
@@ -186,13 +166,6 @@ def open_annotation(
             record = record.model_copy(update={"config": moved})
         run.write_record(record.model_copy(update={"archive": _describe(run, archive)}))
         yield AnnotationRun(config, codebook, run, archive)
-
-
-def _note(run: Run, archive: Archive) -> None:
-    """Notes the number of cases of a run that was started in the archive."""
-    record = run.record
-    if record.archive is not None and record.archive != (note := _describe(run, archive)):
-        run.write_record(record.model_copy(update={"archive": note}))
 
 
 def _describe(run: Run, archive: Archive) -> ArchiveNote:
@@ -219,3 +192,78 @@ def _require(run: Run, archive: Archive) -> None:
             f"archive {archive.place} holds {now.cases} cases of run {run.name}, which had "
             f"{before.cases} before: {way_out}"
         )
+
+
+# The input of a run, which is read again as the cases are handed out: memory holds none of them.
+
+CASES_PER_LOOKUP = 1000
+
+
+def take_input(annotation: AnnotationRun) -> tuple[int, int]:
+    """Reads the whole input, so that a bad row costs nothing, and opens the run for new cases.
+
+    Returns the numbers of new cases and of archived ones. The input of a finished run may be gone;
+    a case that the input lacks stays in the run. Both are reported in a warning.
+
+    Raises:
+        DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
+            Nothing is changed.
+    """
+    run, archived, new, done = annotation.run, annotation.archived, 0, 0
+    vanished = dict.fromkeys(archived.ids())
+    if run.is_finished:
+        config = annotation.config
+        own = [] if config.cases.path is None else [config.cases.path]
+        files = (*own, *generation_files(config.generations).values())
+        if not all(Place.at(file).exists() for file in files):
+            _warn(f"the input of run {run.name} is gone: the report counts the archived cases")
+            return 0, len(vanished)
+    whole = annotation.cases()
+    while cases := {case.id: case for _, case in islice(whole, CASES_PER_LOOKUP)}:
+        heads = archived.find_heads(list(cases))
+        new, done = new + len(cases) - len(heads), done + len(heads)
+        _refuse_changed(archived, cases, heads)
+        for name in heads:
+            # A worker of a killed job may still add cases.
+            vanished.pop(name, None)
+    if vanished:
+        lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
+        _warn(f"the input lacks {lost}, which the archive and the report keep")
+    if new and run.is_finished:
+        run.write_record(run.record.model_copy(update={"finished": None}))
+    return new, done + len(vanished)
+
+
+def open_cases(
+    cases: Iterator[tuple[str, Case]], archived: RunArchive
+) -> Iterator[tuple[str, Case]]:
+    """Yields the cases that are not archived yet, each with its generation."""
+    while some := list(islice(cases, CASES_PER_LOOKUP)):
+        there = archived.find_heads([case.id for _, case in some])
+        yield from (item for item in some if item[1].id not in there)
+
+
+def _warn(message: str) -> None:
+    log_line(f"warning: {message}", logging.WARNING)
+
+
+def _refuse_changed(
+    run: RunArchive, cases: Mapping[str, Case], heads: Mapping[str, CaseHead]
+) -> None:
+    """Refuses cases that are not as archived."""
+    places = [head.sequence for head in heads.values()]
+    for body in (current.case.body for current in run.cases(places=places)):
+        case = cases[body["case"]]
+        values = {
+            "description_hash": case.description_hash,
+            "meta": case.meta,
+            "gold_label": case.gold_label and str(case.gold_label),
+            "candidate": case.candidate and case.candidate.model_dump(),
+        }
+        for key, value in values.items():
+            if body[key] != value:
+                raise DataError(
+                    f"case {case.id} has another {key.partition('_')[0]} than run {run.name} "
+                    "archived: restore it, give it another id, or choose another name=, which "
+                    "sends no answered call again"
+                )

@@ -10,11 +10,11 @@ from raylab.core.errors import ArchiveError, BudgetError, CallError, DeadlineErr
 from raylab.label.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.label.archive.store import Archive
 from raylab.label.input.cases import Case
-from raylab.label.input.state import open_cases
 from raylab.label.pages.progress import AnnotationProgress, describe
 from raylab.label.protocol.calls import GroupedWriter, RunWriter
 from raylab.label.protocol.decisions import DecidedCase, decision_row
 from raylab.label.protocol.outcome import Outcome
+from raylab.label.protocol.run import open_cases
 from raylab.label.protocol.settings import Settings, protocol_settings
 from raylab.label.protocol.worker import Tally, Worker, chunks_of
 from raylab.llm.chat import Chat, Message
