@@ -140,7 +140,7 @@ MUTATIONS = (
       'policy == "published"', 'policy == "lenient"',
       "label/protocol/test_protocol.py::test_decision_table"),
     M("a majority is more than half", "label/protocol/protocol.py",
-      "annotators // 2 + 1", "(annotators + 1) // 2",
+      "len(annotators) // 2 + 1", "(len(annotators) + 1) // 2",
       "label/protocol/test_protocol.py::test_decision_table"),
     M("too few votes ask a person", "label/protocol/protocol.py",
       "votes.total() >= needed", "votes.total() > 0",

@@ -168,20 +168,16 @@ def read_codebook(location: str) -> dict[str, Any]:
     try:
         CodebookConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
-        line, problem = _problem(error, document.lines)
+        first, lines = error.errors(include_url=False)[0], document.lines
+        path: Path = tuple(key for key in first["loc"] if key != "[key]")
+        label = getattr(first.get("ctx", {}).get("error"), "label", None)
+        while label is None and path and path not in lines:
+            path = path[:-1]
+        line = lines.get((*path, label) if label else path, 1)
+        if first["type"] == "string_pattern_mismatch":
+            name = str(first["input"])[:60]
+            problem = f"{name!r} is no name: a name has letters, digits, blanks and . ' + - _"
+        else:
+            problem = str(explain_errors(CodebookConfig, error)[0])
         raise ConfigError(f"codebook {location}, line {line}: {problem}") from None
     return values
-
-
-def _problem(error: ValidationError, lines: Mapping[Path, int]) -> tuple[int, str]:
-    """Returns the line of the first problem, and the problem."""
-    first = error.errors(include_url=False)[0]
-    path: Path = tuple(key for key in first["loc"] if key != "[key]")
-    label = getattr(first.get("ctx", {}).get("error"), "label", None)
-    while label is None and path and path not in lines:
-        path = path[:-1]
-    line = lines.get((*path, label) if label else path, 1)
-    if first["type"] == "string_pattern_mismatch":
-        name = str(first["input"])[:60]
-        return line, f"{name!r} is no name: a name has letters, digits, blanks and . ' + - _"
-    return line, str(explain_errors(CodebookConfig, error)[0])

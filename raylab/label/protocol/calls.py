@@ -25,11 +25,7 @@ class RunWriter:
     """The archive of a run as its workers use it; they reach it by an `ArchiveClient`."""
 
     def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
-        """Opens the archive; writes calls of `run` within a budget, as the owner of this token.
-
-        Raises:
-            ArchiveError: The archive has no such run, or fails.
-        """
+        """Opens the archive; writes calls of `run` within a budget, as the owner of this token."""
         # A server may be starting when this process starts again.
         self._archive = Archive.open(location, create=False, wait=PATIENCE_SECONDS)
         self._run = self._archive.run(run)

@@ -40,7 +40,6 @@ class DecidedCase(Case):
     """A case with a decision that the evaluator has not judged yet.
 
     Attributes:
-        decision: the decision.
         place: its sequence in the archive.
     """
 
@@ -67,8 +66,6 @@ def decision_row(
     """Returns the archived form of a decision, with the status that its case has from then on.
 
     Args:
-        decision: The decision.
-        kind: `DECISION` or `AUDIT`.
         decides: False for a judgement without an equal one on the same case.
     """
     report = decision.confirmation
@@ -88,11 +85,7 @@ def decision_row(
 
 
 def check_name(reviewer: str) -> str:
-    """Returns the name of a reviewer without surplus white space.
-
-    Raises:
-        DataError: It is empty, too long or holds characters that cannot be printed.
-    """
+    """Returns the name of a reviewer without surplus white space."""
     name = " ".join(reviewer.split())
     if not name or len(name) > MAX_NAME or not name.isprintable():
         raise DataError(f"a reviewer's name has 1 to {MAX_NAME} letters, all of them printable")
@@ -100,11 +93,7 @@ def check_name(reviewer: str) -> str:
 
 
 def unconfirmed_cases(run: RunArchive, codebook: Codebook) -> Iterator[tuple[str, DecidedCase]]:
-    """Yields the cases whose decision the evaluator has not judged, each with its generation.
-
-    Raises:
-        ArchiveError: The archive fails.
-    """
+    """Yields the cases whose decision the evaluator has not judged, each with its generation."""
     for current in run.cases(UNCONFIRMED):
         stored, last = current.case, current.decisions[-1]
         decision = read_decision(last.body, codebook)
@@ -113,11 +102,7 @@ def unconfirmed_cases(run: RunArchive, codebook: Codebook) -> Iterator[tuple[str
 
 
 async def confirm_decision(case: DecidedCase, chat: Chat, settings: Settings) -> DecisionRow:
-    """Has the evaluator judge the decision on a case; returns its row with the report.
-
-    Raises:
-        LlmError: As `raylab.label.protocol.protocol.confirm`; the decision stays unconfirmed.
-    """
+    """Has the evaluator judge the decision on a case; returns its row with the report."""
     decision = case.decision
     assert decision.label is not None
     report = await confirm(case, decision.label, decision.justification, chat, settings)
@@ -141,9 +126,7 @@ def without_lone_judgements(rows: Iterable[DecisionRow]) -> Iterator[DecisionRow
 def judged_cases(rows: Iterable[DecisionRow], codebook: Codebook) -> dict[str, JudgedCase]:
     """Returns the cases that somebody has judged independently, by id.
 
-    Args:
-        rows: The rows of a kind, in the order in which they were archived.
-        codebook: That of the run.
+    The rows are those of a kind, in the order in which they were archived.
     """
     by_case: dict[str, list[DecisionRow]] = {}
     for row in rows:
@@ -161,9 +144,7 @@ def judged_cases(rows: Iterable[DecisionRow], codebook: Codebook) -> dict[str, J
 def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[str, Label | None]:
     """Returns each case that is drawn for the audit with its code; None while it waits for one.
 
-    Args:
-        entries: The rows of the audit, in the order in which they were archived.
-        codebook: That of the run.
+    The entries are the rows of the audit, in the order in which they were archived.
     """
     return {
         entry.case: None if entry.status == HUMAN else read_decision(entry.body, codebook).label

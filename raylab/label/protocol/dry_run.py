@@ -43,8 +43,6 @@ class RoleForecast:
     """The calls of a role.
 
     Attributes:
-        role: its name.
-        model: its model.
         least: without second turns and adjudication, with short replies.
         most: with all of them, and the longest replies.
     """

@@ -22,12 +22,7 @@ GOLD, EVALUATOR = "gold", "evaluator"
 
 
 def export(annotation: AnnotationRun, form: str) -> str:
-    """Writes the cases of a run in a format, a key of `EXPORTERS`; returns the path.
-
-    Raises:
-        RunError: A file cannot be written.
-        ArchiveError: The run cannot be read.
-    """
+    """Writes the cases of a run in a format, a key of `EXPORTERS`; returns the path."""
     name, write = EXPORTERS[form]
     write(annotation, name)
     return str(annotation.run / name)

@@ -101,14 +101,7 @@ class Import:
 def write_waiting(path: Path, reviews: Reviews, kind: str = "") -> int:
     """Writes the waiting cases of a queue to a new file; returns their number.
 
-    Args:
-        path: The file.
-        reviews: Reviews of the run.
-        kind: As of `Reviews.queue`.
-
-    Raises:
-        RunError: The file exists, or cannot be written.
-        ArchiveError: The archive fails.
+    The queue is named by `kind`, as for `Reviews.queue`.
     """
     waiting = reviews.queue(kind)
     try:
@@ -217,45 +210,42 @@ def import_tasks(path: Path, reviews: Reviews, reviewer: str | None = None) -> I
     """Archives the annotations of a file: all of them, or none if some cannot be used.
 
     Args:
-        path: The file.
-        reviews: Reviews of the run.
         reviewer: Reviewer of annotations that name none.
 
     Raises:
         DataError: The file cannot be read, or annotations cannot be used; every such task is named
             with its number, the value and what is expected.
-        ArchiveError: The archive fails.
     """
     said = _read_annotations(path, reviews, reviewer or "")
     new: list[str] = []
     left_out: list[str] = []
     for case, name, typed in said:
         try:
-            status = _archive(reviews, case, name, typed)
+            opened = reviews.look(case)
+            decision = reviews.decide(opened, name, typed)
+            if opened.says(decision):
+                # The archive has it already.
+                continue
+            last = opened.last and opened.last.decision
+            if not opened.waits and last is not None and last.reviewer != name:
+                raise LeaseError(f"case {case} is decided by {last.reviewer}")
+            new.append(reviews.archive(opened, decision))
         except (DataError, LeaseError) as error:
             left_out.append(str(error))
-        else:
-            new += [status] if status else []
     return Import(len(said), len(new), new.count(UNCONFIRMED), tuple(left_out))
 
 
-def _archive(reviews: Reviews, case: str, name: str, typed: Typed) -> str | None:
-    """Archives a decision; returns the status by it, None if the archive has it already."""
-    opened = reviews.look(case)
-    decision = reviews.decide(opened, name, typed)
-    if opened.says(decision):
-        return None
-    last = opened.last and opened.last.decision
-    if not opened.waits and last is not None and last.reviewer != name:
-        raise LeaseError(f"case {case} is decided by {last.reviewer}")
-    return reviews.archive(opened, decision)
-
-
 def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple[str, str, Typed]]:
+    try:
+        text = path.read_bytes().removeprefix(BOM_UTF8)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
+        ) from error
     said: list[tuple[str, str, Typed]] = []
     problems: list[str] = []
     cases = set[str]()
-    for number, content in enumerate(_read_tasks(path), 1):
+    for number, content in enumerate(decode(TASKS, text, "a list of tasks", str(path)), 1):
         try:
             task = msgspec.convert(content, _Task)
             if task.data.case in cases:
@@ -274,15 +264,6 @@ def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple
     return said
 
 
-def _read_tasks(path: Path) -> list[Any]:
-    try:
-        return decode(TASKS, path.read_bytes().removeprefix(BOM_UTF8), "a list of tasks", str(path))
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
-        ) from error
-
-
 def _annotations(task: _Task, reviews: Reviews, reviewer: str) -> Iterator[tuple[str, str, Typed]]:
     """Yields case, reviewer and form of the annotations of a task, which a reviewer may send."""
     codebook, case = reviews.codebook, task.data.case
@@ -299,7 +280,14 @@ def _annotations(task: _Task, reviews: Reviews, reviewer: str) -> Iterator[tuple
                 "case open"
             )
         opened = opened or reviews.look(case)
-        _check_case(task.data, opened)
+        if opened.queue != AUDIT and opened.case.status != HUMAN:
+            status = opened.case.status
+            raise DataError(f"case {case} is {status}, no person was asked: remove its annotations")
+        if task.data.description not in (None, opened.case.description):
+            raise DataError(
+                f"the description of case {case} is not the one that was classified: leave it as "
+                "it was exported"
+            )
         typed = Typed(
             choice=_choose(decision, opened.outcome, codebook),
             code=decision,
@@ -330,16 +318,3 @@ def _choose(decision: str, outcome: Outcome, codebook: Codebook) -> Choice | Lit
         choices = {name.casefold(): name for name in (*outcome.answers, *OTHER_CHOICES)}
         return choices.get(decision.casefold(), "own")
     return "own"
-
-
-def _check_case(data: _Data, opened: Opened) -> None:
-    """Refuses a task that is not about the case as it was exported."""
-    if opened.queue != AUDIT and opened.case.status != HUMAN:
-        raise DataError(
-            f"case {data.case} is {opened.case.status}, no person was asked: remove its annotations"
-        )
-    if data.description not in (None, opened.case.description):
-        raise DataError(
-            f"the description of case {data.case} is not the one that was classified: leave it as "
-            "it was exported"
-        )

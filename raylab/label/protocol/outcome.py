@@ -249,17 +249,12 @@ class HumanDecision(Strict):
 
 
 def read_outcome(body: Body, codebook: Codebook) -> Outcome:
-    """Reads the body of an archived case.
-
-    Raises:
-        ArchiveError: The body has another form.
-        LabelError: The codebook cannot read a label in it.
-    """
+    """Reads the body of an archived case."""
     return _read(Outcome, body, codebook)
 
 
 def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
-    """Reads the body of an archived decision; raises as `read_outcome`."""
+    """Reads the body of an archived decision."""
     return _read(HumanDecision, body, codebook)
 
 

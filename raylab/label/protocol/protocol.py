@@ -57,7 +57,7 @@ from raylab.label.protocol.replies import (
     settle,
 )
 from raylab.label.protocol.settings import RoleModel, Settings
-from raylab.llm.chat import Chat, Message, Reply
+from raylab.llm.chat import Chat, Message
 from raylab.llm.prompts import PromptFile, Schema, neutral, shorten
 
 V = TypeVar("V")
@@ -71,19 +71,10 @@ async def annotate(
     """Takes a case through the protocol.
 
     A refused call ends the case as `failed` and keeps all earlier answers. An answer that is still
-    unreadable after one more turn leaves the case to a person.
+    unreadable after one more turn leaves the case to a person. Any other LlmError leaves the case
+    open, so that it can be tried again.
 
-    Args:
-        case: The case to classify.
-        chat: The chat that answers the calls.
-        settings: Models, prompts and rules.
-        generation: Generation of the score tree that the outcome belongs to.
-
-    Raises:
-        DeadlineError: A call got no answer in time; the case stays open.
-        EndpointError: Every call would fail; the case stays open.
-        BudgetError: The budget is used up; the case stays open.
-        StoppedError: The run is stopping; the case stays open.
+    The `generation` is that of the score tree that the outcome belongs to.
     """
     course = _Course(case, chat, settings)
     try:
@@ -98,12 +89,7 @@ async def confirm(
 ) -> Evaluation:
     """Evaluates the label that a person gave a case, and their reason for it.
 
-    Raises:
-        CallError: The call was refused, or its reply cannot be read after one more turn.
-        DeadlineError: The call got no answer in time.
-        EndpointError: Every call would fail.
-        BudgetError: The budget is used up.
-        StoppedError: The run is stopping.
+    A refused call, or a reply that cannot be read after one more turn, raises CallError.
     """
     try:
         return await _Course(case, chat, settings).judge(CONFIRM, _classification(label, rationale))
@@ -130,11 +116,6 @@ def _relate(labels: Iterable[Label]) -> Relation:
     return "operators" if len({label.categories for label in labels}) == 1 else "labels"
 
 
-def _count_needed(annotators: int, rules: ProtocolConfig) -> int:
-    """Returns how many annotators must give the same acceptable code."""
-    return annotators if rules.acceptance == "all" else annotators // 2 + 1
-
-
 def _next_step(
     codes: Counter[str], votes: Counter[str], needed: int, rules: ProtocolConfig
 ) -> Literal["accept", "adjudicate", "human"]:
@@ -144,7 +125,6 @@ def _next_step(
         codes: The annotators that gave each code.
         votes: The annotators whose answer is acceptable, by code.
         needed: The annotators that must give the same acceptable code.
-        rules: The rules of the protocol.
     """
     if rules.policy == "published" and max(codes.values()) < needed:
         return "adjudicate"
@@ -196,18 +176,24 @@ class _Course:
         self._adjudication: Adjudication | None = None
 
     async def decide(self) -> _End:
-        """Decides the case.
-
-        Raises:
-            _CaseEnded: A call failed, or a reply or code could not be read.
-        """
-        self._refuse_long_description()
+        """Decides the case."""
+        prompt, length = self._prompts.classify, len(self._case.description)
+        if length > prompt.longest:
+            raise _CaseEnded(
+                Status.FAILED,
+                "failed:description",
+                f"the description has {length:,} characters and the prompt {prompt.name} takes "
+                f"{prompt.longest:,}: shorten it to what says how the system works"
+                + (", or choose another llm.prompt" if self._prompts.warning else ""),
+            )
         if self._settings.rules.stages == "evaluate":
             return await self._decide_candidate()
         annotators = self._settings.annotators
         await _all(map(self._classify, annotators))
         await _all(map(self._evaluate, annotators))
-        needed = _count_needed(len(annotators), self._settings.rules)
+        # The annotators that must give the same acceptable code.
+        is_all = self._settings.rules.acceptance == "all"
+        needed = len(annotators) if is_all else len(annotators) // 2 + 1
         if len(self._labels) < needed:
             name = next(name for name in annotators if name not in self._labels)
             problem = f"no code of {name} could be read: {self._classified[name].problem}"
@@ -243,17 +229,6 @@ class _Course:
                 step, reason = "none-acceptable", "no code is acceptable"
         grades = ", ".join(f"{name} {_grade(self._evaluated[name])}" for name in labels)
         return _End(Status.HUMAN, f"human:{step}", f"{reason}: {grades}")
-
-    def _refuse_long_description(self) -> None:
-        prompt, length = self._prompts.classify, len(self._case.description)
-        if length > prompt.longest:
-            raise _CaseEnded(
-                Status.FAILED,
-                "failed:description",
-                f"the description has {length:,} characters and the prompt {prompt.name} takes "
-                f"{prompt.longest:,}: shorten it to what says how the system works"
-                + (", or choose another llm.prompt" if self._prompts.warning else ""),
-            )
 
     async def _decide_candidate(self) -> _End:
         """Has the evaluator judge the candidate of the row, and asks nobody else."""
@@ -388,58 +363,40 @@ class _Course:
         Returns what the reply says, the repairs that were needed to read it, and the calls.
 
         Args:
-            stage: Stage of the first call.
-            model: The model to ask.
-            prompt: The prompt of the first turn.
-            content: The variables of the prompt.
             read: Takes text and finish reason of a reply; returns what it says, and its repairs.
             schema: Schema that both replies should satisfy; None is that of the prompt.
         """
         calls, problems, schema = list[Call](), list[str](), schema or prompt.schema
         question, turns = prompt, prompt.messages(**content)
         for name in (stage, f"{stage}-repair"):
-            reply = await self._call(name, model, question, turns, schema, calls)
+            request = model.request(turns, schema, self._settings.salt)
             try:
-                value, repairs = read(reply.text, reply.finish_reason)
+                reply = await self._chat.complete(request, self._case.description_hash, name)
+            except CallError as error:
+                raise _CaseEnded(Status.FAILED, f"failed:{name}", f"{name}: {error}") from error
+            text, response_model = clean(reply.text), clean(reply.response_model)
+            call = Call(
+                stage=name,
+                model=model.chat.model,
+                prompt=f"{question.name}@{question.version}",
+                prompt_hash=question.hash,
+                seed=model.chat.seed,
+                reply=replace(reply, response_model=response_model, text=text),
+            )
+            calls.append(call)
+            self._calls.append(call)
+            try:
+                value, repairs = read(text, reply.finish_reason)
             except UnreadableError as error:
                 problems.append(str(error))
             else:
-                again = [f"asked again: {problem}" for problem in problems]
-                return value, (*again, *repairs), tuple(calls)
+                asked = [f"asked again: {problem}" for problem in problems]
+                return value, (*asked, *repairs), tuple(calls)
             question = self._prompts.repair
-            said = shorten(neutral(reply.text), prompt.shown) or "(no text)"
-            request = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
-            turns = (*turns, Message("assistant", said), *request)
+            said = shorten(neutral(text), prompt.shown) or "(no text)"
+            again = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
+            turns = (*turns, Message("assistant", said), *again)
         raise _Unreadable(stage, "; asked again: ".join(problems), tuple(calls))
-
-    async def _call(
-        self,
-        stage: str,
-        model: RoleModel,
-        prompt: PromptFile,
-        turns: tuple[Message, ...],
-        schema: dict[str, Any],
-        calls: list[Call],
-    ) -> Reply:
-        """Returns the reply to a call, which is noted in `calls`."""
-        request = model.request(turns, schema, self._settings.salt)
-        try:
-            reply = await self._chat.complete(request, self._case.description_hash, stage)
-        except CallError as error:
-            raise _CaseEnded(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
-        call = Call(
-            stage=stage,
-            model=model.chat.model,
-            prompt=f"{prompt.name}@{prompt.version}",
-            prompt_hash=prompt.hash,
-            seed=model.chat.seed,
-            reply=replace(
-                reply, response_model=clean(reply.response_model), text=clean(reply.text)
-            ),
-        )
-        calls.append(call)
-        self._calls.append(call)
-        return call.reply
 
     def outcome(self, generation: str, end: _End) -> Outcome:
         """Returns the outcome, with every result so far."""
@@ -471,13 +428,11 @@ class _Course:
             started=self._started,
             finished=datetime.now(UTC),
         )
-        return outcome.model_copy(update={"unread": self._unused_calls(outcome)})
-
-    def _unused_calls(self, outcome: Outcome) -> tuple[Call, ...]:
-        """Returns the calls whose replies no part of the outcome has, in order of their stages."""
+        # The calls whose replies no part of the outcome has, in the order of their stages.
         used = {call.reply.key for call in outcome.calls}
         unread = (call for call in self._calls if call.reply.key not in used)
-        return tuple(sorted(unread, key=lambda call: call.stage))
+        ordered = tuple(sorted(unread, key=lambda call: call.stage))
+        return outcome.model_copy(update={"unread": ordered})
 
     def _steps(self) -> Iterator[str]:
         """Yields the steps taken, in the order of the protocol and not of the answers."""

@@ -34,7 +34,7 @@ JsonObject = dict[str, Any]
 R = TypeVar("R", bound=ReplyModel)
 
 MAX_REPLY = 200_000
-"""Longest reply that is read, in characters; a longer one is a runaway."""
+"""Most characters of a reply that is read; a longer one is a runaway."""
 OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
 JSON_OBJECT = re.compile(r'\{\s*"')
@@ -59,12 +59,6 @@ def read_reply(
     """Reads a reply and returns it with the repairs that were needed.
 
     A reply without a JSON object is read as the bare text of its label, if it has one.
-
-    Args:
-        form: The form in which the model was asked to answer.
-        kind: The kind of reply.
-        text: The reply.
-        finish_reason: The reason why the server stopped.
 
     Raises:
         UnreadableError: The reply is empty, cut off, or not of this form.
@@ -96,9 +90,6 @@ def settle(
     candidate whose label is only given in part keeps its own.
 
     Args:
-        form: The form of the reply.
-        reply: The adjudicator's reply.
-        repairs: The repairs so far.
         shown: The labels as they were shown, by their places: `first`, `second` and so on.
 
     Raises:
@@ -124,19 +115,18 @@ def settle(
         place
         for place, candidate in shown.items()
         if reply.label == candidate
-        or (reply.choice in (None, place) and _restates(reply.label, candidate))
+        or (
+            # It may be given in part: composed alike, with no attribute that the candidate lacks.
+            reply.choice in (None, place)
+            and reply.label.composition == candidate.composition
+            and reply.label.fields.items() <= candidate.fields.items()
+        )
     ]
     choice = reply.choice if reply.choice in equal else next(iter(equal), SYNTHESIS)
     if "choice" in form.keys(ChoiceReply) and reply.choice != choice:
         repairs = [*repairs, f"choice {reply.choice or 'missing'}: its line makes it {choice}"]
     label = shown.get(choice, reply.label)
     return reply.model_copy(update={"choice": choice, "label": label}), repairs
-
-
-def _restates(label: Label, candidate: Label) -> bool:
-    """Returns True if a label is composed as a candidate, and has no attribute that it lacks."""
-    same = label.composition == candidate.composition
-    return same and label.fields.items() <= candidate.fields.items()
 
 
 # The judgement of a report
@@ -152,10 +142,8 @@ def judge(
     bands are PASS from 85 and WEAK_PASS from 70, or from the threshold if that is lower.
 
     Args:
-        report: The evaluator's report.
         form: The format of the answer; the criterion `format` is unmet unless it is strict.
         rules: The lowest score of an acceptable label, and whether anything is lowered.
-        criteria: The criteria of the codebook, in the order of reports.
     """
     limits = {
         f"issue {criterion.name}": criterion.cap
@@ -164,7 +152,10 @@ def judge(
     }
     score, verdict, caps = report.score, report.verdict, list[str]()
     if rules.score_caps:
-        score, caps = _cap(score, {**limits, f"verdict {verdict}": TOP[verdict]})
+        for why, limit in (*limits.items(), (f"verdict {verdict}", TOP[verdict])):
+            if score > limit:
+                score = limit
+                caps.append(f"{why}: at most {limit}")
         band = _band(score, min(WEAK_PASS_FROM, rules.threshold))
         verdict = max(verdict, band, key=list(Verdict).index)
     unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
@@ -181,16 +172,6 @@ def judge(
         caps=tuple(caps),
         acceptable=verdict is not Verdict.FAIL and score >= rules.threshold,
     )
-
-
-def _cap(score: int, limits: Mapping[str, int]) -> tuple[int, list[str]]:
-    """Returns a score under all limits, and those that lowered it, in order."""
-    caps: list[str] = []
-    for why, limit in limits.items():
-        if score > limit:
-            score = limit
-            caps.append(f"{why}: at most {limit}")
-    return score, caps
 
 
 def judge_unparsable(problem: str) -> Evaluation:
@@ -219,11 +200,7 @@ def _band(score: int, weak_pass_from: int) -> Verdict:
 def _find_object(
     text: str, keys: Iterable[str], repairs: list[str]
 ) -> tuple[str, JsonObject | None]:
-    """Returns the answer in a reply, without its asides, and the JSON object in it, if any.
-
-    Raises:
-        UnreadableError: The reply holds several different objects, one of which may be quoted.
-    """
+    """Returns the answer in a reply, without its asides, and the JSON object in it, if any."""
     with suppress(ValueError):
         whole = DECODER.decode(text)
         if isinstance(whole, dict):

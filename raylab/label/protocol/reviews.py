@@ -7,7 +7,7 @@ and then for a third person where they differ.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +22,6 @@ from raylab.label.archive.records import (
     HUMAN,
     JUDGE,
     UNCONFIRMED,
-    CaseRow,
     CurrentCase,
     DecisionRow,
     Lease,
@@ -85,12 +84,8 @@ class Waiting:
     """A case in a queue.
 
     Attributes:
-        sequence: its place in the run.
-        case: its id.
         kind: the reason why it is open, in a word such as one-acceptable; `audit` if it is drawn.
         reason: the same in full; empty if it is drawn or waits for judgements.
-        excerpt: the beginning of its description.
-        judgements: number of judgements of it.
     """
 
     sequence: int
@@ -123,7 +118,6 @@ class Made:
     Attributes:
         case_sequence: place of its case in the run.
         status: status of the case by it: unconfirmed, accepted, unclear or human.
-        decision: what was decided.
         latest: true if no later decision on the case followed.
     """
 
@@ -153,7 +147,6 @@ class Opened(CurrentCase):
     """A case as a reviewer finds it.
 
     Attributes:
-        outcome: its outcome at the end of the run.
         made: what people decided on it, or their codes for the audit, the latest last.
         people: number of people who judge it independently; 1 decides at once.
     """
@@ -232,15 +225,10 @@ class Reviews:
     """The cases of a run that wait for people, for any number of reviewers and processes.
 
     Args:
-        run: The archived run.
-        codebook: Its codebook.
         seed: That of the protocol, which draws the order of the answers.
         people: Number of people who judge each case independently, 1 or 2.
         lease: Time for which a case stays with a reviewer whose tab has stopped its heartbeats.
         now: Returns the time, with its zone.
-
-    Raises:
-        ArchiveError: The archive has no such run.
     """
 
     def __init__(
@@ -266,25 +254,31 @@ class Reviews:
         """
         places = self.archived.waiting(AUDIT if kind == AUDIT else DECISION)
         new = [place for place in places if place not in self._summaries]
-        for current in self._run.cases(places=new):
-            self._summaries[current.case.sequence] = _summarise(current.case)
+        for case in (current.case for current in self._run.cases(places=new)):
+            # As the queue shows it, without a check of the whole body.
+            why, reason = kind_of(case.body["path"]), case.body["reason"] or ""
+            start = " ".join(case.description[: 2 * EXCERPT].split())
+            excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
+            summary = Waiting(case.sequence, case.case, why, reason, excerpt)
+            self._summaries[case.sequence] = summary
         waiting = [self._summaries[place] for place in places]
         if self.people > 1:
-            waiting = list(self._for_judges(waiting, kind, reviewer))
+            judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
+            people = {place: judges.get(place, {}) for place in places}
+            # The reason is for those alone who settle.
+            waiting = [
+                replace(
+                    case,
+                    kind=JUDGE if len(people[case.sequence]) < self.people else SETTLE,
+                    reason="",
+                    judgements=len(people[case.sequence]),
+                )
+                for case in waiting
+                if person(reviewer) not in people[case.sequence]
+            ]
         if kind == AUDIT:
             return [replace(case, kind=AUDIT, reason="") for case in waiting]
         return [case for case in waiting if kind in ("", case.kind)]
-
-    def _for_judges(
-        self, waiting: Sequence[Waiting], kind: str, reviewer: str
-    ) -> Iterator[Waiting]:
-        """Yields the cases that wait for a reviewer, without what only a settler may see."""
-        judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
-        for case in waiting:
-            people = judges.get(case.sequence, {})
-            if person(reviewer) not in people:
-                step = JUDGE if len(people) < self.people else SETTLE
-                yield replace(case, kind=step, reason="", judgements=len(people))
 
     def progress(self, kind: str = "") -> ReviewProgress:
         """Returns the judgements on all open cases, or with `audit` on all that are drawn."""
@@ -302,13 +296,7 @@ class Reviews:
     def take_next(self, reviewer: str, kind: str = "", after: int = 0) -> int | None:
         """Takes the lease on the next case that waits and is free; the first follows the last.
 
-        Args:
-            reviewer: Name of the reviewer.
-            kind: As of `queue`.
-            after: Sequence of the case that was worked on.
-
-        Returns:
-            Its sequence; None if there is none.
+        Returns its sequence, or None if there is none. The case `after` was worked on before it.
         """
         places = [case.sequence for case in self.queue(kind, reviewer)]
         if kind == AUDIT:
@@ -319,20 +307,12 @@ class Reviews:
         return self._take(turn, reviewer)
 
     def open(self, case: int, reviewer: str) -> Opened:
-        """Opens a case, and takes or renews its lease if it waits and nobody else works on it.
-
-        Raises:
-            DataError: The run has no such case.
-        """
+        """Opens a case, and takes or renews its lease if it waits and nobody else works on it."""
         self._take([case], reviewer)
         return self.look(case)
 
     def look(self, case: int | str) -> Opened:
-        """Returns a case, by its sequence or id, as it is, without taking its lease.
-
-        Raises:
-            DataError: The run has no such case.
-        """
+        """Returns a case, by its sequence or id, as it is, without taking its lease."""
         if isinstance(case, str):
             head = self._run.find_heads([case]).get(case)
             place = 0 if head is None else head.sequence
@@ -352,7 +332,6 @@ class Reviews:
         Raises:
             UndecidedError: Something is missing, or the code cannot be read.
             LeaseError: Another reviewer works on the case, or it does not wait any more.
-            ArchiveError: The archive fails.
         """
         opened = self.look(case)
         decision = self.decide(opened, reviewer, typed)
@@ -366,9 +345,6 @@ class Reviews:
         """Returns the decision that a form stands for, which nothing archives yet.
 
         An audit takes only a code. Blind judgements and undoing need no justification.
-
-        Raises:
-            UndecidedError: Something is missing or cannot be read.
         """
         problems: dict[str, str] = {}
         # Forms send line breaks as CR LF.
@@ -400,17 +376,13 @@ class Reviews:
     def archive(self, opened: Opened, decision: HumanDecision, leased: bool = False) -> str:
         """Archives a decision on a case that nobody has touched since it was opened.
 
-        Args:
-            opened: The case.
-            decision: The decision.
-            leased: Require that the case waits and that the reviewer holds its lease.
+        Returns the status of the case by it.
 
-        Returns:
-            The status of the case by it.
+        Args:
+            leased: Require that the case waits and that the reviewer holds its lease.
 
         Raises:
             LeaseError: A later decision followed, or the lease is not the reviewer's.
-            ArchiveError: The archive fails.
         """
         after = opened.decisions[-1].sequence if opened.decisions else 0
         agreed = any(agree(decision, other) for other in opened.judgements)
@@ -419,12 +391,7 @@ class Reviews:
         return row.status
 
     def undo(self, case: int, reviewer: str) -> None:
-        """Takes the reviewer's own decision back, by a new record; the case is open again.
-
-        Raises:
-            LeaseError: The decision is not the reviewer's, or does not hold any more.
-            ArchiveError: The archive fails.
-        """
+        """Takes the reviewer's own decision back, by a new record; the case is open again."""
         opened = self.look(case)
         if opened.last is None or not opened.last.can_be_undone_by(reviewer):
             raise LeaseError(f"case {opened.case.case} has no decision of {reviewer} that holds")
@@ -462,32 +429,19 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     """Draws a share of the cases that the protocol decided; returns the number of new ones.
 
     Seed and id alone draw a case, so a larger share draws the same cases and more.
-
-    Raises:
-        ArchiveError: The archive fails.
     """
-    decided = (row.case.case for row in run.cases() if row.case.status in DECIDED)
-    drawn = [case for case in decided if _is_drawn(case, seed, share)]
+    drawn: list[str] = []
+    for case in (row.case.case for row in run.cases() if row.case.status in DECIDED):
+        digest = hashlib.sha256(f"{seed}:audit/{case}".encode()).digest()
+        if int.from_bytes(digest[:8]) < share * 2**64:
+            drawn.append(case)
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
-
-
-def _is_drawn(case: str, seed: int, share: float) -> bool:
-    digest = hashlib.sha256(f"{seed}:audit/{case}".encode()).digest()
-    return int.from_bytes(digest[:8]) < share * 2**64
 
 
 def kind_of(path: Sequence[str]) -> str:
     """Returns why a case is open, in a word, by the steps of its decision."""
     step = path[-1].partition(":")[2]
     return "unreadable" if step.endswith("-unreadable") else step
-
-
-def _summarise(case: CaseRow) -> Waiting:
-    """Returns an archived case as the queue shows it, without a check of its whole body."""
-    kind, reason = kind_of(case.body["path"]), case.body["reason"] or ""
-    start = " ".join(case.description[: 2 * EXCERPT].split())
-    excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
-    return Waiting(case.sequence, case.case, kind, reason, excerpt)
 
 
 def _choice(opened: Opened, typed: Typed) -> Any:

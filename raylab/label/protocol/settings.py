@@ -27,7 +27,6 @@ class RoleModel:
     """A model in a role, with the address of its endpoint.
 
     Attributes:
-        chat: Model and sampling parameters.
         base_url: Address of its endpoint; empty for the embedded model.
     """
 
@@ -70,9 +69,6 @@ class Settings:
             evaluate candidates.
         evaluator: Model that judges each code alone.
         adjudicator: Model that settles differences; None where nobody asks it.
-        prompts: Prompts of all roles.
-        codebook: Codebook of the classification.
-        rules: The rules of the protocol.
         salt: Distinguishes the calls from equal ones in the journal.
     """
 
@@ -96,11 +92,7 @@ class Settings:
 
 
 def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> Settings:
-    """Returns the settings of a run; a fresh run shares its calls with no other run.
-
-    Raises:
-        ConfigError: The codebook has no prompts of the configured style.
-    """
+    """Returns the settings of a run; a fresh run shares its calls with no other run."""
     llm, rules = config.llm, config.protocol
     if llm.prompt not in codebook.prompts:
         raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.prompts)}")

@@ -104,17 +104,9 @@ class Worker:
         """Opens the connections.
 
         Args:
-            llm: The endpoints, and the budget.
-            settings: The settings of the protocol.
-            run: Name of the run.
-            archive: Archive of calls and cases.
             limiter: Limits that all workers share; None if there are none.
-            embedded: Address of the embedded model, if it is used.
             timing: Clocks of the client; None takes the system's.
             share: The share of this worker in the calls in flight; None is all of them.
-
-        Raises:
-            ConfigError: A key is not in the environment.
         """
         self._settings, self._archive, self._share = settings, archive, share or Share()
         self._tally = Tally()
@@ -123,7 +115,14 @@ class Worker:
             lambda rows: archive.ask(RunWriter.add_cases, rows)
         )
         self._client = Client(
-            llm, self._journal, limiter, embedded, self._count, timing, self._share
+            llm,
+            self._journal,
+            limiter,
+            embedded,
+            # The tally is another one after each chunk.
+            lambda result: self._tally.count_attempt(result),
+            timing,
+            self._share,
         )
 
     async def annotate(self, chunk: Chunk) -> Tally:
@@ -137,7 +136,17 @@ class Worker:
             ends = [error]
         finally:
             self._journal.drop(keys)
-        return self._take_tally(ends)
+        tally, self._tally = self._tally, Tally()
+        tally.answered = self._journal.take_count()
+        tally.concurrency[self._share.number] = self._client.concurrency
+        for end in ends:
+            if isinstance(end, RaylabError):
+                tally.halt = tally.halt or end
+            elif isinstance(end, Status):
+                tally.statuses[end.value] += 1
+            else:
+                tally.open_cases.append(end)
+        return tally
 
     def stop(self) -> None:
         """Sends no further call; those in flight are finished and archived."""
@@ -173,22 +182,6 @@ class Worker:
             # What other cases still pay for could not be archived either.
             self.stop()
             raise
-
-    def _count(self, result: Reply | Failure) -> None:
-        self._tally.count_attempt(result)
-
-    def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
-        tally, self._tally = self._tally, Tally()
-        tally.answered = self._journal.take_count()
-        tally.concurrency[self._share.number] = self._client.concurrency
-        for end in ends:
-            if isinstance(end, RaylabError):
-                tally.halt = tally.halt or end
-            elif isinstance(end, Status):
-                tally.statuses[end.value] += 1
-            else:
-                tally.open_cases.append(end)
-        return tally
 
 
 def case_row(case: Case, outcome: Outcome) -> CaseRow:
