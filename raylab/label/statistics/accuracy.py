@@ -174,10 +174,6 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
     method 5 of Newcombe (2006, Statistics in Medicine 25:559): the values from which the estimate
     is at most 1.96 standard errors away by Hanley and McNeil's formula, with the mean of both
     sizes in it. Unlike a bootstrap it has a width where the score separates both perfectly.
-
-    Args:
-        right: Scores of right codes.
-        wrong: Scores of wrong codes.
     """
     highs, lows = list(right), list(wrong)
     m, n = len(highs), len(lows)
@@ -192,12 +188,16 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
 def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditReport:
     """Returns the result of an audit.
 
-    Args:
-        tables: The run.
-        codes: Each drawn case with the code that a person gave it, None while it has none.
+    The codes are those that a person gave each drawn case, None while it has none.
     """
     cases = tables.cases
-    share = _final_scores(tables) / 100
+    # The evaluator's score of each final code is that of the first who gave it.
+    scores = cases[f"score_{ADJUDICATED}"].where(cases.run_status.eq(Status.ADJUDICATED))
+    for name in tables.annotators:
+        answer = view(cases, name)
+        accepted = answer.acceptable.eq(True) & tables.equal(answer.code, cases.run_code, "line")
+        scores = scores.fillna(answer.score.where(accepted))
+    share = scores / 100
     rows = cases.run_status.isin(DECIDED) & cases.run_code.notna() & share.notna()
     decided = cases.assign(share=share)[rows]
     drawn = decided[decided.case.isin([*codes])]
@@ -263,17 +263,6 @@ def _newcombe(area: float, m: int, n: int) -> Interval:
     low = optimize.brentq(beyond, 0.0, area - NEAR) if area > NEAR else 0.0
     high = optimize.brentq(beyond, area + NEAR, 1.0) if area < 1 - NEAR else 1.0
     return cast(float, low), cast(float, high)
-
-
-def _final_scores(tables: Tables) -> Any:
-    """Returns the evaluator's score of each final code: that of the first who gave it."""
-    cases = tables.cases
-    scores = cases[f"score_{ADJUDICATED}"].where(cases.run_status.eq(Status.ADJUDICATED))
-    for name in tables.annotators:
-        answer = view(cases, name)
-        accepted = answer.acceptable.eq(True) & tables.equal(answer.code, cases.run_code, "line")
-        scores = scores.fillna(answer.score.where(accepted))
-    return scores
 
 
 def _with_answer(tables: Tables, name: str) -> Tables:

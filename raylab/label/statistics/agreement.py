@@ -152,7 +152,6 @@ def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
 
     Args:
         counts: Cases by the answers of the annotator and the others.
-        seed: Seed of the draws.
     """
     values, cases = _pair_answers(counts, against_rest=True)
     differences = 1.0 - np.eye(len(values))
@@ -183,7 +182,6 @@ def krippendorff_alpha(
     Args:
         counts: Cases by the answers; those with fewer than two hold no pair and are left out.
         distance: Distance of two sets, in [0, 1].
-        seed: Seed of the draws.
         against_rest: Compare the first annotator alone with another one of those who answered the
             case, at random.
     """

@@ -103,11 +103,9 @@ class ArchivedRun:
     """A run of an archive.
 
     Attributes:
-        name: Its name.
         started: Time of its start; runs are compared in this order.
         codebook: Name and version of its codebook; only runs of one are compared.
         models: Its annotators' models as configured, by which runs match.
-        read: Reads its outcomes.
     """
 
     name: str
@@ -127,10 +125,8 @@ def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
 
     A run in which nothing changed has a flag with a chance of at most `LEVEL`: Holm's method
     corrects the p-values of all measures of a run, separately for each of the two tests. The family
-    is one run, so that later runs do not change the results of earlier ones.
-
-    Args:
-        runs: In any order.
+    is one run, so that later runs do not change the results of earlier ones. The runs may come in
+    any order.
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
     changes = [
@@ -196,7 +192,25 @@ def _compare(
 ) -> DriftChange:
     """Compares a measure of two runs of the same models, without its tests."""
     tables = after.tables
-    rows = _share_cases(before.tables.cases, tables.cases)
+    # The shared cases in both runs, in one order, with the gold of the later run.
+    was_coded, now_coded = (
+        cases.set_index([cases[name].astype(str) for name in KEY])
+        for cases in (before.tables.cases, tables.cases)
+    )
+    keys = now_coded.index[now_coded.index.isin(was_coded.index)]
+    gold_codes = now_coded.gold_code[keys]
+    rows = was_coded.loc[keys].assign(gold_code=gold_codes), now_coded.loc[keys]
+    changed: list[str] = []
+    for name, (column, fact) in product(annotators, FACTS.items()):
+        values = (view(shared, name)[column].dropna() for shared in rows)
+        counts = measure == "pass_rate" or EVALUATOR not in column
+        if counts and len({frozenset(each) for each in values}) > 1:
+            changed.append(fact.format(name))
+    recoded = None
+    if len(annotators) == 1:
+        earlier, later = (view(shared, *annotators).code for shared in rows)
+        differ = ~tables.equal(earlier, later, "composition")
+        recoded = int((earlier.notna() & later.notna() & differ).sum())
     first, second = (_results(tables, shared, measure, annotators) for shared in rows)
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
@@ -208,9 +222,9 @@ def _compare(
         models=tuple(after.models[name] for name in annotators),
         before=before.name,
         after=after.name,
-        changed=tuple(_find_changes(*rows, measure, annotators)),
+        changed=tuple(changed),
         shared=len(used),
-        recoded=_count_recoded(tables, rows, *annotators) if len(annotators) == 1 else None,
+        recoded=recoded,
         cases=len(was),
         right_before=int(was.sum()),
         right_after=int(now.sum()),
@@ -219,21 +233,6 @@ def _compare(
         tests={},
         reason=None if len(was) else missing if len(used) else NO_SHARED_CASE,
     )
-
-
-def _count_recoded(tables: Tables, rows: tuple[Frame, Frame], annotator: Annotator) -> int:
-    before, after = (view(shared, annotator).code for shared in rows)
-    differ = ~tables.equal(before, after, "composition")
-    return int((before.notna() & after.notna() & differ).sum())
-
-
-def _share_cases(before: Frame, after: Frame) -> tuple[Frame, Frame]:
-    """Returns the shared cases in both runs, in one order, with the gold of the later run."""
-    before, after = (
-        cases.set_index([cases[name].astype(str) for name in KEY]) for cases in (before, after)
-    )
-    keys = after.index[after.index.isin(before.index)]
-    return before.loc[keys].assign(gold_code=after.gold_code[keys]), after.loc[keys]
 
 
 def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Annotator]) -> Frame:
@@ -255,16 +254,6 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
         right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()
         fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
     return pd.DataFrame({"right": right, "answered": decided & fresh})
-
-
-def _find_changes(
-    before: Frame, after: Frame, measure: str, annotators: Sequence[Annotator]
-) -> Iterator[str]:
-    for name, (column, fact) in product(annotators, FACTS.items()):
-        values = (view(rows, name)[column].dropna() for rows in (before, after))
-        counts = measure == "pass_rate" or EVALUATOR not in column
-        if counts and len({frozenset(each) for each in values}) > 1:
-            yield fact.format(name)
 
 
 def _fisher(change: DriftChange) -> float:

@@ -167,7 +167,13 @@ class DecisionReport(Part):
 def case_report(tables: Tables) -> CaseReport:
     """Returns the figures of the cases themselves."""
     cases = tables.cases
-    gold = cases.gold_code.notna()
+    gold, path = cases.gold_code.notna(), cases.path.astype(str)
+    last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
+    reasons = cases.assign(last=last)[cases.reason.notna()].drop_duplicates("last")
+    examples = {
+        ending: f"{case}: {reason}"[:EXAMPLES]
+        for ending, case, reason in zip(reasons["last"], reasons.case, reasons.reason, strict=True)
+    }
     return CaseReport(
         total=len(cases),
         with_gold=int(cases.held_out.sum()),
@@ -175,7 +181,10 @@ def case_report(tables: Tables) -> CaseReport:
         proposed_gold=int((cases.held_out & ~cases.gold_reviewed).sum()),
         traps=int(cases.trap.sum()),
         status={status: share_of(cases.run_status.eq(status)) for status in Status},
-        endings=_endings(cases),
+        endings={
+            ending: Ending(cases=count, example=examples.get(ending))
+            for ending, count in rank(Counter(last))
+        },
     )
 
 
@@ -294,17 +303,3 @@ def _standing(decision: HumanDecision) -> str:
     if decision.confirmation is None:
         return "unconfirmed"
     return "confirmed" if decision.confirmation.acceptable else "refused"
-
-
-def _endings(cases: Frame) -> dict[str, Ending]:
-    path = cases.path.astype(str)
-    last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
-    reasons = cases.assign(last=last)[cases.reason.notna()].drop_duplicates("last")
-    examples = {
-        ending: f"{case}: {reason}"[:EXAMPLES]
-        for ending, case, reason in zip(reasons["last"], reasons.case, reasons.reason, strict=True)
-    }
-    return {
-        ending: Ending(cases=count, example=examples.get(ending))
-        for ending, count in rank(Counter(last))
-    }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import combinations, islice
 from statistics import fmean
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -81,7 +81,6 @@ class Tables:
     Attributes:
         cases: A row for each case; columns `figure_columns`.
         calls: A row for each answered call of the protocol; columns `CALL_COLUMNS`.
-        codebook: That of the run.
         annotators: The annotators that may have answered.
     """
 
@@ -167,8 +166,6 @@ def tabulate(
 
     Args:
         outcomes: Each with the label in force, which a person may have decided; they are read once.
-        codebook: Of the run.
-        annotators: The annotators that may have answered.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`.
     """
     remaining, columns = iter(outcomes), figure_columns(annotators)
@@ -187,11 +184,7 @@ def tabulate_calls(calls: Iterable[Call]) -> Frame:
 
 
 def read_run(run: RunArchive, codebook: Codebook) -> Iterator[tuple[Outcome, Label | None]]:
-    """Yields the outcomes of an archived run with the labels in force, streamed.
-
-    Raises:
-        ArchiveError: There is no such run, or it cannot be read.
-    """
+    """Yields the outcomes of an archived run with the labels in force, streamed."""
     return (read_case(current, codebook) for current in run.cases())
 
 
@@ -279,21 +272,24 @@ def export_run(
     of the call.
 
     Args:
-        run: The run.
         path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced. It
             becomes CSV if its name ends so, else Parquet.
-        codebook: Of the run.
-        annotators: See `tabulate`.
-        open_book: See `tabulate`.
-
-    Raises:
-        RunError: The file cannot be written.
-        ConfigError: No filesystem opens the URI.
-        ArchiveError: There is no such run, or it cannot be read.
     """
     tables, place = _tables(run, codebook, annotators, open_book), Place.at(path)
     with place.writer() as file:
-        (_write_csv if place.name.endswith(".csv") else _write_parquet)(tables, file)
+        if not place.name.endswith(".csv"):
+            with parquet.ParquetWriter(file, next(tables).schema, compression="zstd") as rows:
+                for table in tables:
+                    rows.write_table(table)
+            return
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        writer = csv.writer(text)
+        for table in tables:
+            # The first group is empty.
+            if not table.num_rows:
+                writer.writerow(table.column_names)
+            writer.writerows(map(_cell, row.values()) for row in table.to_pylist())
+        text.detach()
 
 
 def export_frame(
@@ -415,22 +411,6 @@ def _archive_columns(current: CurrentCase) -> Row:
         "decisions": canonical(made),
         "body": canonical(case.body),
     }
-
-
-def _write_csv(tables: Iterable[pa.Table], file: BinaryIO) -> None:
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(text)
-    for table in tables:
-        if not table.num_rows:
-            writer.writerow(table.column_names)
-        writer.writerows(map(_cell, row.values()) for row in table.to_pylist())
-    text.detach()
-
-
-def _write_parquet(tables: Iterator[pa.Table], file: BinaryIO) -> None:
-    with parquet.ParquetWriter(file, next(tables).schema, compression="zstd") as writer:
-        for table in tables:
-            writer.write_table(table)
 
 
 def _cell(value: Any) -> Any:

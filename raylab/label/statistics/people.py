@@ -100,7 +100,6 @@ def substitute_report(
             out.
         distance: Distance of two sets of categories, in [0, 1].
         epsilon: Advantage of a person that the lower cost of the model makes up for, in [0, 1].
-        seed: Seed of the draws for the interval.
     """
     judged = [case for case in cases if len(case[0]) > 1]
     won, lost = _compare(judged, distance)

@@ -112,14 +112,9 @@ def annotation_report(
     """Returns the report of a run.
 
     Args:
-        tables: The outcomes.
-        decisions: People's decisions, in the order in which they were archived.
         audited: Each case drawn for the audit with the code that a person gave it, None while it
             has none; None without an audit.
-        uncertain: Attempts that may have been billed.
-        smoke: True if the embedded model answered.
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
-        seed: Seed of the draws for intervals.
         others: Fields of the report that have a default.
     """
     cases, people = case_report(tables), decision_report(tables, decisions)

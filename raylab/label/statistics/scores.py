@@ -58,9 +58,7 @@ def score_tree(
     the tree if every generation has such a case, so that all are scored on the same tasks.
 
     Args:
-        tables: The run.
         names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
-        created: Time in ISO 8601 with its zone.
 
     Returns:
         The files by their paths below the tree's directory, and their report.
