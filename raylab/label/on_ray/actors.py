@@ -31,13 +31,9 @@ class Annotator:
         """Opens the worker.
 
         Args:
-            config: configuration of the run.
-            run: name of the run.
             name: name of the actor in the run, which it keeps when it restarts.
             writer: name of the actor that writes the archive.
             limiter: name of the actor that holds the per-minute limits; None without any.
-            embedded: address of the embedded model, if it is used.
-            share: the share of this actor in the calls in flight.
         """
         archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
         limits = None if limiter is None else RateLimiterClient(_sender(ray.get_actor(limiter)))

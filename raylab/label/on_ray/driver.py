@@ -52,10 +52,6 @@ def annotate_on_ray(
         annotation: The run, which this process owns.
         cases: The cases, each with its generation; one with a decision has that judged.
         total: Number of cases of the run, archived ones included.
-
-    Raises:
-        RaylabError: The run must stop for a reason that the user can act on.
-        KeyboardInterrupt: The user stopped the run, which can be resumed.
     """
     before, config = annotation.archived.counts(now=True), annotation.config
     before.pop(UNCONFIRMED, None)
@@ -86,7 +82,6 @@ class Work:
     """Cases for an actor.
 
     Attributes:
-        chunk: the cases.
         losses: number of times that their process was lost.
     """
 
@@ -105,7 +100,6 @@ class Pool:
         Args:
             annotation: the run, which this process owns; the actors share its calls in flight.
             left: number of cases to annotate; all actors get some of them.
-            embedded: address of the embedded model on this machine, if it is used.
         """
         config = annotation.config
         fewest, most = calls_at_once(config.llm)
@@ -118,12 +112,7 @@ class Pool:
         self._again: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors, by the pending call that they answer once they are back."""
-        self._start(annotation, count, embedded)
-
-    def _start(
-        self, annotation: AnnotationRun, count: int, embedded: EndpointAccess | None
-    ) -> None:
-        config, run = annotation.config, annotation.run.name
+        run = annotation.run.name
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
@@ -165,7 +154,11 @@ class Pool:
         """Keeps the actors busy until all chunks have ended or the run must stop."""
         fresh, stopped = map(Work, chunks), False
         while True:
-            while not stopped and (work := self._next_work(fresh)):
+            while not stopped and self._free:
+                # The cases of lost actors come first.
+                work = self._again.pop() if self._again else next(fresh, None)
+                if work is None:
+                    break
                 self._submit(work)
             if not self._pending and (stopped or self._free):
                 return
@@ -184,12 +177,6 @@ class Pool:
         free = [n for n in range(len(self._actors)) if n not in lost and chunks[n] < self._room]
         return sorted(free, key=chunks.__getitem__)
 
-    def _next_work(self, fresh: Iterator[Work]) -> Work | None:
-        """Returns the next cases for a free actor, lost ones first; None if there are none."""
-        if not self._free:
-            return None
-        return self._again.pop() if self._again else next(fresh, None)
-
     def _submit(self, work: Work) -> None:
         """Gives the cases to the actor with the fewest chunks."""
         actor = self._free[0]
@@ -206,8 +193,19 @@ class Pool:
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                self._mark_lost(actor)
-                yield from self._after_loss(work, error)
+                # Ray takes time to tell a lost node from a slow one, and until then every call to
+                # the actor fails. It gets no more work until it answers again.
+                if actor not in self._lost.values():
+                    # Others may wait for the calls that it had in flight.
+                    self._writer.void_claims.remote(_name(actor))
+                    back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
+                    self._lost[back] = actor
+                losses = work.losses + 1
+                if losses <= RETRIES:
+                    self._again.append(Work(work.chunk, losses))
+                else:
+                    why = f"its process died {losses} times: {error}"
+                    yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
 
     def _stop(self) -> None:
         """Tells all actors to send no further call; those in flight are finished and archived.
@@ -221,26 +219,6 @@ class Pool:
         for actor in absent:
             ray.kill(self._actors[actor])
         self._pending = {ref: has for ref, has in self._pending.items() if has[0] not in absent}
-
-    def _mark_lost(self, actor: int) -> None:
-        """Sends an actor no more work until it answers again, from another process or node.
-
-        Ray takes time to tell a lost node from a slow one. Until then every call to the actor
-        fails.
-        """
-        if actor not in self._lost.values():
-            # Others may wait for the calls that it had in flight.
-            self._writer.void_claims.remote(_name(actor))
-            back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
-            self._lost[back] = actor
-
-    def _after_loss(self, work: Work, error: RayActorError) -> Iterator[Tally]:
-        losses = work.losses + 1
-        if losses <= RETRIES:
-            self._again.append(Work(work.chunk, losses))
-        else:
-            why = f"its process died {losses} times: {error}"
-            yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
 
 
 def _name(actor: int) -> str:

@@ -29,7 +29,7 @@ from raylab.label.protocol.outcome import (
     classify_stage,
     evaluate_stage,
 )
-from raylab.label.statistics.accuracy import FINAL, NAMES, REVIEWED, AuditReport, ConfusionPanel
+from raylab.label.statistics.accuracy import FINAL, NAMES, REVIEWED, ConfusionPanel
 from raylab.label.statistics.agreement import NONE, AgreementReport
 from raylab.label.statistics.people import SubstituteReport
 from raylab.label.statistics.report import AnnotationReport
@@ -80,9 +80,6 @@ def annotation_page(
     """Returns the page of a run.
 
     Args:
-        uri: The run directory.
-        record: Its record.
-        report: Its report.
         disagreements: The cases of the disagreements in the report, in the same order.
         diagnosis: The section on the diagnosis of gold, if there is one.
     """
@@ -116,9 +113,23 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         yield f"How the models left the cases: {join_names(ended)}."
     if right.count:
         yield f"Of the {right.count:,} with gold, {share_cell(right).text} have the right labels."
-    if report.audit is not None:
-        yield _summarize_audit(report.audit)
-    yield from _summarize_agreement(report.agreement)
+    if (audit := report.audit) is not None and not audit.audited:
+        yield f"The audit of {pluralize(audit.drawn, 'case')} has no answer yet."
+    elif audit is not None:
+        yield (
+            f"People audited {pluralize(audit.audited, 'decided case')} and found "
+            f"{audit.right.cases:,} right: an estimated {share_cell(audit.corrected).text} of all."
+        )
+    agreement = report.agreement
+    if agreement.exact.value is not None:
+        yield (
+            f"The annotators gave the same code in {share_cell(agreement.exact).text} of "
+            f"{pluralize(agreement.compared, 'case')}."
+        )
+    if (alpha := agreement.alpha.value) is not None:
+        doubt = "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
+        reliability = "reliable" if alpha >= RELIABLE else doubt
+        yield f"Krippendorff's alpha is {alpha:.2f}, by convention {reliability}."
     if (final := report.substitutes.get(FINAL)) is not None and final.reason is None:
         yield _summarize_substitute(final)
     annotators = _join([_name_models(report, classify_stage(name)) for name in report.annotators])
@@ -129,25 +140,6 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
 
 
-def _summarize_agreement(agreement: AgreementReport) -> Iterator[str]:
-    if agreement.exact.value is not None:
-        yield (
-            f"The annotators gave the same code in {share_cell(agreement.exact).text} of "
-            f"{pluralize(agreement.compared, 'case')}."
-        )
-    if (alpha := agreement.alpha.value) is not None:
-        yield f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}."
-
-
-def _summarize_audit(audit: AuditReport) -> str:
-    if not audit.audited:
-        return f"The audit of {pluralize(audit.drawn, 'case')} has no answer yet."
-    return (
-        f"People audited {pluralize(audit.audited, 'decided case')} and found "
-        f"{audit.right.cases:,} right: an estimated {share_cell(audit.corrected).text} of all."
-    )
-
-
 def _summarize_substitute(final: SubstituteReport) -> str:
     if final.passes is None:
         return f"Whether the models may stand in for people cannot be said: {final.reason}."
@@ -155,12 +147,6 @@ def _summarize_substitute(final: SubstituteReport) -> str:
         f"The final codes {'may' if final.passes else 'may not'} stand in for people's, by the "
         f"alternative annotator test: winning rate {final.winning_rate:.2f}."
     )
-
-
-def _reliability(alpha: float) -> str:
-    if alpha >= RELIABLE:
-        return "reliable"
-    return "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
 
 
 def _name_models(report: AnnotationReport, stage: str) -> str:

@@ -1,6 +1,5 @@
 """The end of an annotation: report, score tree and page."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +8,11 @@ from raylab.benchmark.pages.diagnosis import verdict_sections, write_diagnosis
 from raylab.benchmark.responses import make_responses
 from raylab.core.errors import LlmError
 from raylab.core.log import log_line
-from raylab.core.page.page import PAGE, Page, write_page
+from raylab.core.page.page import PAGE, write_page
 from raylab.core.page.table import print_tables
 from raylab.core.printable import pluralize
 from raylab.core.runs.records import list_measures
-from raylab.core.runs.run import SCORES, Run
+from raylab.core.runs.run import SCORES
 from raylab.core.tracking import track
 from raylab.label.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
 from raylab.label.pages.annotation import FullCase, annotation_page
@@ -24,7 +23,7 @@ from raylab.label.protocol.outcome import Status, read_decision, read_outcome
 from raylab.label.protocol.run import AnnotationRun
 from raylab.label.statistics.accuracy import CODES, givers_of
 from raylab.label.statistics.agreement import AgreementReport
-from raylab.label.statistics.drift import DriftChange, compare_latest
+from raylab.label.statistics.drift import compare_latest
 from raylab.label.statistics.frame import Tables, read_run, tabulate
 from raylab.label.statistics.people import people_report, substitute_report
 from raylab.label.statistics.report import AnnotationReport, annotation_report
@@ -41,7 +40,6 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
     The report includes decisions by people, so every call writes it again.
 
     Args:
-        annotation: The run.
         left: A sentence on the cases that were tried and stay open; empty if none do.
 
     Raises:
@@ -59,10 +57,40 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
         run.uri, run.record, report, _full_cases(annotation, report), verdict_sections(run)
     )
     write_page(run, page)
-    _print(run, report, page)
+    print_tables(
+        *page.tables,
+        **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
+        usage=report.usage.total.model_dump(mode="json"),
+    )
+    for notice in report.notices:
+        log_line(f"note: {notice}")
+    for sentence in page.lead:
+        log_line(sentence)
+    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
+
     counts = annotation.archived.counts(now=True)
-    _log_waiting(annotation, counts)
-    _raise_failures(annotation, counts, left)
+    if waiting := counts.get(Status.HUMAN, 0):
+        people = pluralize(waiting, "case waits", "cases wait")
+        log_line(f"{people} for a person: {config.command('review', run.name)}", waiting=waiting)
+    if unconfirmed := counts.get(UNCONFIRMED, 0):
+        decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
+        log_line(
+            f"{decisions} for the evaluator: repeat the annotation with resume=true",
+            unconfirmed=unconfirmed,
+        )
+    failures: list[str] = []
+    if failed := counts.get(Status.FAILED, 0):
+        first = next(annotation.archived.cases(Status.FAILED)).case
+        reason = read_outcome(first.body, annotation.codebook).reason
+        failures.append(
+            f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"
+            "to try them again, run the same configuration under another name=: answered calls are "
+            "not sent again"
+        )
+    if left:
+        failures.append(f"{left}\nresume=true tries again")
+    if failures:
+        raise LlmError("\n".join(failures))
 
 
 def figures_of(report: AnnotationReport) -> dict[str, float]:
@@ -89,6 +117,11 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         open_book=settings.prompts.open_book,
     )
     decisions = without_lone_judgements(archived.decisions())
+    archive = annotation.archive
+    rows = [row for row in archive.runs() if row.records and row.name != head.name]
+    earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
+    before = earlier[-MAX_EARLIER_RUNS:]
+    this = replace(archived_run(archive, head), read=lambda: tables)
     return annotation_report(
         tables,
         [read_decision(row.body, codebook) for row in decisions],
@@ -98,10 +131,10 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         warnings=(*settings.warnings, *([f"{left}."] if left else [])),
         seed=config.protocol.seed,
         run=annotation.run.name,
-        archive=annotation.archive.place,
+        archive=archive.place,
         records=head.records,
         score_tree=_write_scores(annotation, head, tables),
-        changes=_over_time(annotation, head, tables),
+        changes=compare_latest(this, [archived_run(archive, row) for row in before]),
         **_people(annotation, tables),
     )
 
@@ -162,55 +195,3 @@ def _full_cases(annotation: AnnotationRun, report: AnnotationReport) -> list[Ful
         outcome = read_outcome(current.case.body, codebook)
         cases[current.case.case] = FullCase(outcome, current.case.description, latest)
     return [cases[case] for case in ids]
-
-
-def _over_time(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[DriftChange]:
-    """Returns the changes since earlier runs."""
-    archive = annotation.archive
-    rows = [row for row in archive.runs() if row.records and row.name != head.name]
-    before = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
-    this = replace(archived_run(archive, head), read=lambda: tables)
-    return compare_latest(this, [archived_run(archive, row) for row in before[-MAX_EARLIER_RUNS:]])
-
-
-def _print(run: Run, report: AnnotationReport, page: Page) -> None:
-    print_tables(
-        *page.tables,
-        **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
-        usage=report.usage.total.model_dump(mode="json"),
-    )
-    for notice in report.notices:
-        log_line(f"note: {notice}")
-    for sentence in page.lead:
-        log_line(sentence)
-    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
-
-
-def _log_waiting(annotation: AnnotationRun, counts: Mapping[str, int]) -> None:
-    """Logs what waits for a person or the evaluator."""
-    if waiting := counts.get(Status.HUMAN, 0):
-        people = pluralize(waiting, "case waits", "cases wait")
-        command = annotation.config.command("review", annotation.run.name)
-        log_line(f"{people} for a person: {command}", waiting=waiting)
-    if unconfirmed := counts.get(UNCONFIRMED, 0):
-        decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
-        log_line(
-            f"{decisions} for the evaluator: repeat the annotation with resume=true",
-            unconfirmed=unconfirmed,
-        )
-
-
-def _raise_failures(annotation: AnnotationRun, counts: Mapping[str, int], left: str) -> None:
-    failures: list[str] = []
-    if failed := counts.get(Status.FAILED, 0):
-        first = next(annotation.archived.cases(Status.FAILED)).case
-        reason = read_outcome(first.body, annotation.codebook).reason
-        failures.append(
-            f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"
-            "to try them again, run the same configuration under another name=: answered calls are "
-            "not sent again"
-        )
-    if left:
-        failures.append(f"{left}\nresume=true tries again")
-    if failures:
-        raise LlmError("\n".join(failures))

@@ -23,12 +23,7 @@ class AnnotationProgress:
     """The progress of an annotation: a live bar on a terminal, else a line every ten seconds."""
 
     def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
-        """Starts the clock.
-
-        Args:
-            total: Cases of the run.
-            before: Cases that are in the archive already, by status.
-        """
+        """Starts the clock; `before` counts the cases that are archived already, by status."""
         self.total, self.before, self.tally = total, Counter(before or {}), Tally()
         self._start = time.monotonic()
 
