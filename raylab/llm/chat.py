@@ -25,8 +25,6 @@ class ChatRequest:
     Attributes:
         endpoint: name of the endpoint in the configuration.
         base_url: address of the endpoint; empty for the embedded model.
-        model: name of the model at the endpoint.
-        messages: the turns.
         parameters: sampling parameters and extra fields of the body, as JSON values.
         seed: seed of the call; None sends none.
         schema: JSON schema of the reply; None asks for free text.
@@ -58,7 +56,6 @@ class Reply:
     """The unread answer to a request.
 
     Attributes:
-        key: key of the request.
         text: the message as received.
         response_model: model and version as the server names them.
         finish_reason: stop, length or content_filter, as the server says.
@@ -97,7 +94,6 @@ class Chat(Protocol):
         """Answers a request, from the journal if an equal one was answered before.
 
         Args:
-            request: the call.
             description_hash: SHA-256 of the description that the call is about.
             role: purpose of the call, such as `classify-a`; kept in the journal.
 
@@ -115,9 +111,6 @@ class Cost:
     """The cost of attempts at calls, or the most that they may cost.
 
     Attributes:
-        attempts: their number.
-        prompt_tokens: tokens of the requests.
-        completion_tokens: tokens of the replies.
         money: price of the attempts that have one.
     """
 
@@ -149,8 +142,6 @@ class Claim:
     """The exclusive right to send one attempt at a call.
 
     Attributes:
-        id: unique name.
-        key: key of the request.
         most: the most that the attempt may cost.
     """
 

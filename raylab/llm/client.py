@@ -57,13 +57,9 @@ class Client:
     Args:
         llm: Endpoints and prices. The limiter enforces the per-minute limits, the journal the
             budget.
-        journal: Log of answered calls.
         limiter: Client of the limiter that all processes share, asked about the endpoints in
             `limited_endpoints(llm)` alone; None if there are none.
         embedded: The served embedded model; needed by an endpoint without base_url.
-        on_attempt: Called with the result of every attempt.
-        timing: Clocks.
-        share: The share of this client in the calls in flight.
 
     Raises:
         ConfigError: A key is not in the environment, or a budget in money lacks a price.
@@ -228,11 +224,7 @@ class Client:
         return reply
 
     def _pause_after(self, call: _Call, failure: Failure | None) -> float:
-        """Returns the pause before another attempt.
-
-        Raises:
-            LlmError: Another would fail too, or come too late.
-        """
+        """Returns the pause before another attempt; raises if that would be vain or too late."""
         if failure is None:
             return LOOK_SECONDS * self._timing.draw()
         longest = min(FIRST_PAUSE * 2 ** min(call.attempts - 1, 30), MAX_BACKOFF)

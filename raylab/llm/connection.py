@@ -91,11 +91,7 @@ class Transport:
         await self._http.aclose()
 
     async def post(self, content: bytes) -> HttpResponse:
-        """Sends a request; reads one byte more than the largest answer at most.
-
-        Raises:
-            httpx2.HTTPError, aiohttp.ClientError, OSError: The connection failed.
-        """
+        """Sends a request; reads one byte more than the largest answer at most."""
         request = httpx2.Request(
             "POST", self._url, headers=self._headers, content=content, extensions=self._extensions
         )

@@ -35,11 +35,7 @@ ERRORS = 1
 
 
 def find_weights() -> Path:
-    """Returns the file of the weights.
-
-    Raises:
-        ConfigError: It is missing.
-    """
+    """Returns the file of the weights."""
     # Importing the package would load another runner, which is not installed.
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
     folders = spec and spec.submodule_search_locations

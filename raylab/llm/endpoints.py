@@ -37,7 +37,6 @@ def require_endpoints(llm: Service, has_answered: Callable[[str], bool]) -> None
     It tries a connection and sends nothing. With a proxy in the environment it does not try.
 
     Args:
-        llm: The models and their endpoints.
         has_answered: Tells whether the archive has answers from an address. Such an address may be
             out of reach, because the archive may answer all calls.
 
@@ -68,11 +67,7 @@ def require_endpoints(llm: Service, has_answered: Callable[[str], bool]) -> None
 
 
 def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) -> EndpointAccess:
-    """Returns the address of an endpoint, or of the embedded model, and its key.
-
-    Raises:
-        ConfigError: The key is not in the environment.
-    """
+    """Returns the address of an endpoint, or of the embedded model, and its key."""
     if endpoint.base_url is not None:
         return EndpointAccess(endpoint.base_url, find_key(name, endpoint))
     assert embedded is not None, "the embedded model was not started"
@@ -80,11 +75,7 @@ def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) ->
 
 
 def find_key(name: str, endpoint: Endpoint) -> SecretStr:
-    """Returns the key of an endpoint, empty if it takes none.
-
-    Raises:
-        ConfigError: The key is not in the environment, or no header can hold it.
-    """
+    """Returns the key of an endpoint, empty if it takes none."""
     variable = endpoint.api_key_env
     if endpoint.base_url is None or variable is None:
         return SecretStr("")

@@ -147,10 +147,6 @@ class RateLimiter:
     An endpoint never exceeds its calls per minute; it may exceed its tokens per minute by at most
     one call. The limiter queues no refused attempt and remembers no granted one: a dead process
     holds no place, and a limiter that restarts grants at most one call too many.
-
-    Args:
-        limits: Limits by endpoint.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -163,8 +159,7 @@ class RateLimiter:
     def reserve(self, endpoint: str, tokens: int) -> float:
         """Grants an attempt of at most this many tokens, or refuses it for now.
 
-        Returns:
-            0 if the attempt may be sent now, else the seconds after which to ask again.
+        Returns 0 if the attempt may be sent now, else the seconds after which to ask again.
         """
         now = self._clock()
         calls, used = self._calls[endpoint], self._tokens[endpoint]

@@ -38,9 +38,7 @@ class PromptFile:
     """A prompt and the schema of its reply.
 
     Attributes:
-        name: name of its file.
         version: its version, raised with every change; a test checks it against the hash.
-        files: its file and the included files.
         schema: JSON schema of the reply; keys that hold reasons come before those they lead to.
             It only uses features that OpenAI's strict mode and llama.cpp's grammars share.
         longest: longest description in characters.
@@ -85,11 +83,7 @@ class PromptFile:
     def messages(self, **content: object) -> tuple[Message, ...]:
         """Returns the turns of a call.
 
-        Args:
-            **content: the variables of the file, besides `fenced` and `keys`.
-
-        Raises:
-            jinja2.UndefinedError: A variable is missing.
+        The content has the variables of the file, besides `fenced` and `keys`.
         """
         blocks = self._template.blocks
         context = self._template.new_context({"fenced": fence, "keys": self.keys, **content})
@@ -112,15 +106,7 @@ def read_prompt(
 
     Args:
         folder: The folder; files that it lacks come from the folder of all codebooks.
-        name: Name of its file.
-        schema: Schema of the reply.
-        longest: Longest description.
-        shown: Characters shown of another text.
         made: Texts that are included as files, by name.
-
-    Raises:
-        DataError: The file does not begin with its version.
-        OSError: There is no such file.
     """
     source = _source(folder, f"{name}.j2", made)
     version = VERSION.match(source)

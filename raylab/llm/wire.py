@@ -57,7 +57,6 @@ class Failure:
     """An attempt without an answer.
 
     Attributes:
-        outcome: the way in which it failed.
         message: the problem, in the server's words if it sent any.
         pause: seconds that the server asks to wait; None if it does not ask.
         was_sent: False if no connection was made.
@@ -175,9 +174,7 @@ def read_completion(content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
     """Returns the reply in the body of an answer with HTTP 200, without key, cost and time.
 
     Args:
-        content: The body.
         most: The most that the call may take; a usage beyond it is not believed.
-        lane: The lane in which the call was sent.
     """
     try:
         body = _BODY.decode(content)
@@ -227,10 +224,8 @@ def read_status(response: HttpResponse, has_answered: bool, lane: Lane = Lane.ST
     """Returns the failure that a status other than 2xx means.
 
     Args:
-        response: The answer.
         has_answered: True if the endpoint answered an earlier call: then a 403 comes from a
             firewall, and not from the key.
-        lane: The lane in which the call was sent.
     """
     status, headers, content = response
     words, code, param = read_error(content)

@@ -104,20 +104,6 @@ def access_of(config: ReviewConfig) -> Access:
         raise ConfigError(
             f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
         )
-    token = _read_token(config)
-    names = {config.host, *config.hosts} - EVERYWHERE
-    cookie = f"raylab-review-{config.name}"
-    return Access(
-        hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
-        token=SecretStr(token) if token else None,
-        # By this prefix a browser takes the cookie from this very host over TLS alone.
-        cookie=f"__Host-{cookie}" if config.proxies else cookie,
-        proxies=tuple(map(str, config.proxies)),
-    )
-
-
-def _read_token(config: ReviewConfig) -> str:
-    """Returns the token of the environment, empty without one; refuses a page that needs more."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token and (config.hosts or not _is_loopback(config.host)):
         raise ConfigError(
@@ -130,7 +116,15 @@ def _read_token(config: ReviewConfig) -> str:
             f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
             f"{MIN_TOKEN}: take the output of openssl rand -hex 32"
         )
-    return token
+    names = {config.host, *config.hosts} - EVERYWHERE
+    cookie = f"raylab-review-{config.name}"
+    return Access(
+        hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
+        token=SecretStr(token) if token else None,
+        # By this prefix a browser takes the cookie from this very host over TLS alone.
+        cookie=f"__Host-{cookie}" if config.proxies else cookie,
+        proxies=tuple(map(str, config.proxies)),
+    )
 
 
 async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:

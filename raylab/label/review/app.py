@@ -57,12 +57,7 @@ Text = Annotated[str, Form()]
 
 
 def create_app(reviews: Reviews, access: Access) -> FastAPI:
-    """Returns the page as an ASGI application.
-
-    Args:
-        reviews: The cases of the run that wait for people.
-        access: Its hosts, token and cookie.
-    """
+    """Returns the page as an ASGI application."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     page = _Page(reviews, access)
     for method, path, answer in (

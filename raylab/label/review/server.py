@@ -40,12 +40,6 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
 
     Review takes only the protocol and the location of the archive from the configuration of the
     run: it sends nothing to an endpoint and reads no key.
-
-    Raises:
-        RunError: There is no annotation run of this name, or its record cannot be used.
-        ArchiveError: Its archive cannot be opened, or does not have it.
-        ConfigError: The configuration does not tell where its archive is.
-        DataError: The file of distances cannot be used.
     """
     assert config.name is not None
     run, made = find_annotation_run(config.storage, config.name, config.archive)
