@@ -7,6 +7,7 @@ import pandas as pd
 
 from raylab.benchmark.checks.differences import Differences, compare_models
 from raylab.benchmark.checks.items import judge_items
+from raylab.benchmark.checks.models import ModelMean, Slice, measure_models
 from raylab.benchmark.checks.noise import Noise, measure_noise
 from raylab.benchmark.checks.stability import (
     PriorAgreement,
@@ -28,13 +29,17 @@ class Diagnosis(Record):
     """The diagnosis of a benchmark from the responses of models to its items."""
 
     file: ClassVar[str] = "diagnosis.json"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     models: int
     items: int
     responses: int
     left_out: Mapping[str, int]
     """Numbers of responses and files that do not count, by reason."""
+    means: tuple[ModelMean, ...]
+    """Of all models, the best first."""
+    slices: tuple[Slice, ...]
+    """By task if there are several, and by topic."""
     differences: Differences
     noise: Noise
     stability: Stability
@@ -67,11 +72,14 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
         for suspect in suspects
     }
+    means, slices = measure_models(responses)
     diagnosis = Diagnosis(
         models=len(matrix.models),
         items=len(matrix.items),
         responses=len(responses.table),
         left_out=responses.left_out,
+        means=means,
+        slices=slices,
         differences=compare_models(matrix),
         noise=measure_noise(responses),
         stability=measure_stability(matrix),

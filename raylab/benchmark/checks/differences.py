@@ -1,21 +1,24 @@
-"""Paired comparisons of all models: the differences that are real.
+"""Paired comparisons of all models: the differences that are real, and those that are small.
 
 Two models are compared on their common items, by the difference of their scores on each (Miller,
-arXiv 2411.00640). Items of one group vary together, so a group counts as one observation.
+arXiv 2411.00640).
 
-- If groups differ by one amount or not at all, as single items that are right or wrong do, the test
-  is McNemar's exact test and the interval is that of Bonett and Price (J. Educ. Behav. Stat. 37,
-  2012). A t-test would overrate few differing items.
-- Otherwise the standard error is the jackknife's over groups, and t has
-  (sum p^2)^2 / sum p^4 * (1 - 1/G) degrees of freedom, for G groups with shares p of the weight:
-  Satterthwaite's for groups whose items move as one, G - 1 for groups of equal size. No p-value is
-  below 2^(1 - n), the smallest that n differing items can give.
+- If all scores are right or wrong, on single items that weigh alike, the test is McNemar's exact
+  test and the interval is that of Bonett and Price (J. Educ. Behav. Stat. 37, 2012). A t-test would
+  overrate few differing items.
+- Otherwise the standard error and the degrees of freedom of t are those of `sampling`, with fixed
+  strata and clusters. No p-value is below 2^(1 - n), the smallest that n differing items can give.
 
-Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs: with equal models, at most 5 % of
-benchmarks show any difference.
+Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs, or all models that are compared with a
+baseline: with equal models, at most 5 % of benchmarks show any difference. Two models are
+equivalent if both one-sided tests exclude the smallest difference of interest (Schuirmann, J.
+Pharmacokinet. Biopharm. 15, 1987), which Holm's correction covers too.
+
+The power of McNemar's test is summed over the numbers of differing items, that of the t-test is the
+noncentral t's, both for the pair with the median share of differing items or standard error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,23 +27,32 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.benchmark.checks.items import center_items
+from raylab.benchmark.checks.models import fit_items
+from raylab.benchmark.checks.sampling import SamplingDesign, is_clustered
 from raylab.benchmark.responses import Matrix
+from raylab.core.errors import ConfigError
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array, holm
 
 POWER = 0.8
-LEAST_DIFFERING = 6
+MIN_DIFFERING = 6
 """Fewest differing items that can give a p-value of 5 %."""
 SHOWN_MODELS = 30
 """Number of the best models whose pairs a record holds."""
+CURVE = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Numbers of items on the curve of power, as multiples of the present one."""
+MAX_ITEMS = 10**7
+"""Number of items from which on more are no answer."""
+CACHED = 100_000
+"""Scores that a processor keeps at hand while it computes."""
+TAIL = 1e-9
 TINY = 1e-9
-REASONS = DISJOINT, ONE_GROUP, ALIKE, FEW, CONSTANT = (
+REASONS = DISJOINT, ONE_CLUSTER, ALIKE, FEW, CONSTANT = (
     "no item has a score of both models",
-    "all common items are in one group, so chance cannot be estimated",
+    "all common items are in one cluster, so chance cannot be estimated",
     "the models answer all common items alike",
-    f"the models differ on fewer than {LEAST_DIFFERING} items, which may be chance",
-    "the difference is the same in every group, so chance cannot be estimated",
+    f"the models differ on fewer than {MIN_DIFFERING} items, which may be chance",
+    "the difference is the same in every cluster, so chance cannot be estimated",
 )
 
 
@@ -53,12 +65,21 @@ class Difference(Part):
     """Weighted mean of the first model's scores minus the second's; None without common items."""
     error: float | None
     """Its standard error; None if it cannot be estimated."""
+    unclustered: float | None
+    """The standard error as if all items were independent; None if no cluster is declared."""
+    clusters: int
+    """Number of clusters of the common items; of the items if no cluster is declared."""
     interval: tuple[float, float] | None
     """Ends of the 95 % interval for this pair alone."""
+    p: float
+    """The pair's own p-value."""
     adjusted: float
-    """Its p-value adjusted for the number of pairs (Holm)."""
+    """Its p-value adjusted for the number of comparisons (Holm)."""
     apart: bool
-    """True if the difference is real at the 5 % level of all pairs together."""
+    """True if the difference is real at the 5 % level of all comparisons together."""
+    equivalent: bool | None
+    """True if it is certainly below the smallest difference of interest, at the same level; None
+    if none was named."""
     reason: str | None
     """Why the pair has no interval or cannot be told apart, if chance is not the reason."""
 
@@ -69,14 +90,26 @@ class Rank(Part):
     model: str
     mean: float
     """Weighted mean of its scores, in [0, 1]."""
+    adjusted: float
+    """The same for all items: scores are fitted as model plus item, so that a model without the
+    hard items gains nothing. It is `mean` where each model has each item."""
     rank: int
-    """By the mean of its scores minus those of all models on the same items; ties share the best
-    rank."""
+    """By `adjusted`; ties share the best rank."""
     low: int
     """One plus the number of models that are certainly better."""
     high: int
     """The number of models minus those that are certainly worse. For 95 % of benchmarks the ranges
     from `low` to `high` contain the true ranks of all models."""
+    below_lower: bool
+    """True if a model with a lower `mean` ranks above it, because they have other items."""
+
+
+class PowerPoint(Part):
+    """What a number of items can detect."""
+
+    items: int
+    difference: float | None
+    """Difference that is detected with a power of 80 %; None if even the largest is not."""
 
 
 class Differences(Part):
@@ -87,32 +120,69 @@ class Differences(Part):
     apart: int
     """Number of pairs whose difference is real."""
     share_apart: Figure
+    clusters: int | None
+    """Number of clusters of items; None if none is declared."""
     smallest: Figure
-    """The difference that is detected with a power of 80 % at `level`, at the median standard error
-    of the pairs: (t(1 - level / 2) + t(0.8)) * error."""
-    differ_too_little: bool
-    """True if `smallest` is larger than that, because too few items differ for a smaller difference
-    to be real at `level`."""
+    """The difference that a typical pair must have to be detected with a power of 80 % at `level`.
+    """
     level: float
     """0.05 over the number of pairs not told apart, where Holm's procedure stops."""
+    curve: tuple[PowerPoint, ...]
+    """`smallest` for other numbers of items; clusters grow in number, not in size."""
+    detect: float | None
+    """The difference that `needed` is for."""
+    needed: Figure
+    """Number of items that detect it with a power of 80 % at `level`."""
     ranks: tuple[Rank, ...]
     """Of all models, the best first."""
     shown: tuple[Difference, ...]
     """The pairs of the 30 best models; the first of a pair ranks above the second."""
+    margin: float | None
+    """The smallest difference of interest."""
+    baseline: str | None
+    against: tuple[Difference, ...]
+    """Every other model minus the baseline, with Holm's correction for these comparisons alone."""
 
 
-def compare_models(matrix: Matrix) -> Differences:
-    """Decides which differences between models are real, by their scores on items."""
-    weights = ~np.isnan(matrix.scores) * matrix.weights
-    skills = (center_items(matrix.scores) * weights).sum(axis=1) / weights.sum(axis=1)
+def compare_models(
+    matrix: Matrix,
+    baseline: str | None = None,
+    margin: float | None = None,
+    detect: float | None = None,
+) -> Differences:
+    """Decides which differences between models are real, by their scores on items.
+
+    Args:
+        matrix: Scores of models on items.
+        baseline: Model that every other one is compared with too.
+        margin: Smallest difference of interest, for equivalence.
+        detect: Difference whose number of items is wanted.
+
+    Raises:
+        ConfigError: The baseline has no scores.
+    """
+    if baseline is not None and baseline not in matrix.models:
+        raise ConfigError(
+            f"baseline={baseline} is no model of these scores; it is one of "
+            f"{', '.join(matrix.models)}"
+        )
+    skills, _ = fit_items(matrix)
     ranks = stats.rankdata(-np.round(skills, 12), method="min")
     order = np.argsort(ranks, kind="stable")
     models = tuple(matrix.models[model] for model in order)
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
-    table = compare_pairs(best_first)
+    table = compare_pairs(best_first, margin)
     pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
-    smallest, differ_too_little = _smallest(table, level)
+    power = _power(table, _is_exact(matrix), level)
+    size, curve = len(matrix.items), tuple[PowerPoint, ...]()
+    smallest = Figure(reason=power) if isinstance(power, str) else _smallest(power)
+    if not isinstance(power, str):
+        sizes = sorted({max(2, round(times * size)) for times in CURVE})
+        curve = tuple(
+            PowerPoint(items=items, difference=_smallest(power, items / size).value)
+            for items in sizes
+        )
     return Differences(
         pairs=pairs,
         apart=apart,
@@ -122,140 +192,209 @@ def compare_models(matrix: Matrix) -> Differences:
         )
         if pairs
         else Figure(reason="it needs two models"),
+        clusters=len(np.unique(matrix.clusters)) if is_clustered(matrix) else None,
         smallest=smallest,
-        differ_too_little=differ_too_little,
         level=level,
-        ranks=tuple(_rank(best_first, table, ranks[order])),
-        shown=tuple(_differences(models, table)),
+        curve=curve,
+        detect=detect,
+        needed=_needed(power, detect, size),
+        ranks=tuple(_rank(best_first, table, ranks[order], skills[order])),
+        shown=tuple(_differences(models, table[table["second"] < SHOWN_MODELS])),
+        margin=margin,
+        baseline=baseline,
+        against=() if baseline is None else _against(models, table, models.index(baseline)),
     )
 
 
-def compare_pairs(matrix: Matrix) -> pd.DataFrame:
+def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
     """Returns a row for each pair of models, those of the first model first.
 
-    Columns: `first` and `second` number the models; `difference`, `error`, `low`, `high` (NaN if
-    missing) are in [-1, 1]; `freedom` is the degrees of freedom of t; `groups` and `differing`
-    count common groups and items with different scores; `p` is the pair's own p-value, `adjusted`
-    Holm's; `apart` is the decision; `reason` says what prevents one, if it is not chance.
+    Columns: `first` and `second` number the models; `difference`, `error`, `unclustered`, `low`,
+    `high` (NaN if missing) are in [-1, 1]; `freedom` is the degrees of freedom of t, infinite for
+    McNemar's test; `clusters`, `items` and `differing` count common clusters and items, and items
+    with different scores; `p` is the pair's own p-value, `adjusted` Holm's; `apart` is the
+    decision. With a margin, `within` is the p-value of a difference of that size or more, and
+    `equivalent` the decision about it. `reason` says what prevents one, if it is not chance.
     """
     if len(matrix.models) < 2:
         # The columns of a pair, without a row.
         pair = replace(matrix, scores=matrix.scores[[0, 0]], models=matrix.models * 2)
-        return compare_pairs(pair).iloc[:0]
-    blocks = list(_compare(matrix))
-    table = pd.DataFrame({name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]})
+        return compare_pairs(pair, margin).iloc[:0]
+    columns = _exact(matrix) if _is_exact(matrix) else _student(matrix)
+    first, second = np.triu_indices(len(matrix.models), 1)
+    table = pd.DataFrame({"first": first, "second": second, **columns})
+    centre, error, freedom = (table[name].to_numpy() for name in ("centre", "error", "freedom"))
+    half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
+    table["low"], table["high"] = np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
     table["reason"] = pd.Categorical.from_codes(table["reason"].to_numpy(), list(REASONS))
-    table["adjusted"] = holm(table["p"].to_numpy())
-    return table.assign(apart=table["adjusted"] <= LEVEL)
+    if margin is not None:
+        steps = (margin - np.abs(centre)) / error
+        table["within"] = np.where(np.isnan(error), 1.0, stats.t.sf(steps, freedom))
+    return _decide(table)
 
 
-def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yields the pairs of each model with those after it."""
-    order = np.argsort(matrix.clusters, kind="stable")
-    starts = np.flatnonzero(np.diff(matrix.clusters[order], prepend=-1))
-    present, scores = ~np.isnan(matrix.scores[:, order]), np.nan_to_num(matrix.scores[:, order])
-    weights, complete = matrix.weights[order], bool(present.all())
-
-    def total(values: Array) -> Array:
-        return values if len(starts) == len(order) else np.add.reduceat(values, starts, axis=1)
-
-    whole = total(weights[None])
-    for first in range(len(scores) - 1):
-        others, own = np.arange(first + 1, len(scores)), whole
-        apart = scores[first] - scores[first + 1 :]
-        if not complete:
-            common = present[first] & present[first + 1 :]
-            apart *= common
-            own = total(weights * common)
-        sums = total(weights * apart)
-        sums[np.abs(sums) <= TINY * whole.max()] = 0.0
-        tests = _test(sums, own, np.count_nonzero(apart, axis=1))
-        yield {"first": np.full_like(others, first), "second": others, **tests}
+def _decide(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns rows of comparisons with the decisions about them together."""
+    adjusted = holm(table["p"].to_numpy())
+    table = table.assign(adjusted=adjusted, apart=adjusted <= LEVEL)
+    if "within" in table:
+        table["equivalent"] = holm(table["within"].to_numpy()) <= LEVEL
+    return table
 
 
-def _test(sums: Array, weights: Array, differing: Array) -> dict[str, NDArray[Any]]:
-    """Tests each pair of models on its own; returns columns of `compare_pairs`.
+def _is_exact(matrix: Matrix) -> bool:
+    scores, weights = matrix.scores, matrix.weights
+    right_or_wrong = bool(((scores == 0) | (scores == 1) | np.isnan(scores)).all())
+    return right_or_wrong and np.ptp(weights) <= TINY * weights.max() and not is_clustered(matrix)
 
-    Args:
-        sums: (pairs, groups) sums of weight times difference.
-        weights: (pairs or 1, groups) sums of the weights of common items.
-        differing: (pairs,) numbers of items with different scores.
-    """
-    total, groups = weights.sum(axis=1), (weights > 0).sum(axis=1) + 0 * differing
-    above, below = (sums > 0).sum(axis=1), (sums < 0).sum(axis=1)
-    largest, moved = np.abs(sums).max(axis=1), above + below
-    equal = np.abs(np.abs(sums).sum(axis=1) - moved * largest) <= TINY * moved * largest
+
+def _exact(matrix: Matrix) -> dict[str, NDArray[Any]]:
+    """Returns columns of `compare_pairs` by McNemar's test and the interval of Bonett and Price."""
+    right, wrong = (np.asarray(matrix.scores == score, float) for score in (1, 0))
+    pairs = np.triu_indices(len(right), 1)
+    above, both = (right @ wrong.T), (right + wrong) @ (right + wrong).T
+    up, down, items = above[pairs], above.T[pairs], both[pairs]
+    # One more item is added that differs in each direction.
+    centre = (up - down) / (items + 2)
+    error = np.sqrt(((up + down + 2) / (items + 2) - centre**2) / (items + 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums.sum(axis=1) / total
-        centre, error, freedom, quantile = _exact(sums, total / groups, groups, largest)
-        if not equal.all():
-            clustered = _cluster(sums, weights, mean, groups)
-            centre, error, freedom, quantile = np.where(
-                equal, (centre, error, freedom, quantile), clustered
-            )
-        student = 2 * stats.t.sf(np.abs(mean) / error, freedom)
-        mcnemar = np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(above, below), moved, 0.5))
-    constant = ~equal & (error <= TINY)
-    least = 2.0 ** (1 - np.where(constant, moved, differing))
-    p = np.where(equal, mcnemar, np.fmax(student, least))
-    few = differing < LEAST_DIFFERING
-    bare = constant | (~equal & few) | (groups < 2)
-    reasons = [groups == 0, groups == 1, differing == 0, few, constant]
+        difference = (up - down) / items
+    p = np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(up, down), up + down, 0.5))
+    alone, few = items < 1, up + down < MIN_DIFFERING
     return {
-        "difference": mean,
-        "error": np.where(bare, np.nan, error),
-        "low": np.where(bare, np.nan, np.maximum(centre - quantile * error, -1.0)),
-        "high": np.where(bare, np.nan, np.minimum(centre + quantile * error, 1.0)),
-        "freedom": freedom,
-        "groups": groups,
-        "differing": differing,
-        "p": np.where(groups < 2, 1.0, np.minimum(p, 1.0)),
+        "difference": difference,
+        "centre": centre,
+        "error": np.where(alone, np.nan, error),
+        "unclustered": np.full(len(p), np.nan),
+        "freedom": np.full(len(p), np.inf),
+        "clusters": items,
+        "items": items,
+        "differing": up + down,
+        "p": p,
+        "reason": np.select([alone, up + down == 0, few], [0, 2, 3], -1),
+    }
+
+
+def _student(matrix: Matrix) -> dict[str, NDArray[Any]]:
+    """Returns columns of `compare_pairs` by Student's t with the errors of `sampling`."""
+    present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
+    complete, clustered = bool(present.all()), is_clustered(matrix)
+    designs = [
+        SamplingDesign.of_matrix(matrix, own) for own in ((True, False) if clustered else (False,))
+    ]
+    blocks, at_once = list[dict[str, NDArray[Any]]](), max(1, CACHED // scores.shape[1])
+    starts = [
+        (first, start)
+        for first in range(len(scores) - 1)
+        for start in range(first + 1, len(scores), at_once)
+    ]
+    for first, start in starts:
+        others = slice(start, start + at_once)
+        apart, weights = scores[first] - scores[others], matrix.weights[None]
+        items = np.full(len(apart), scores.shape[1])
+        if not complete:
+            common = present[first] & present[others]
+            apart *= common
+            weights, items = weights * common, common.sum(axis=1)
+        means, *independent = (design.estimate(apart, weights) for design in designs)
+        blocks.append(
+            {
+                "difference": means.values,
+                "error": means.errors,
+                "unclustered": independent[0].errors if clustered else np.full(len(apart), np.nan),
+                "freedom": means.freedom,
+                "clusters": means.clusters,
+                "items": items,
+                "differing": (np.abs(apart) > TINY).sum(axis=1),
+            }
+        )
+    table = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    difference, error, clusters = table["difference"], table["error"], table["clusters"]
+    differing, few = table["differing"], table["differing"] < MIN_DIFFERING
+    alone, constant = np.isnan(error), error <= TINY
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = np.fmax(table["freedom"], TINY)
+        p = 2 * stats.t.sf(np.abs(difference) / error, freedom)
+    least = 2.0 ** (1 - np.where(constant, np.minimum(clusters, differing), differing))
+    reasons = [clusters == 0, alone, differing == 0, few, constant]
+    return table | {
+        "centre": difference,
+        "error": np.where(constant | few, np.nan, error),
+        "p": np.where(alone, 1.0, np.minimum(np.fmax(p, least), 1.0)),
         "reason": np.select(reasons, range(len(reasons)), -1),
     }
 
 
-def _exact(sums: Array, weight: Array, groups: Array, size: Array) -> tuple[Array, ...]:
-    """Returns centres, standard errors, degrees of freedom and quantiles of pairs (Bonett, Price).
-
-    Groups differ by one size or not at all; one more group is added in each direction.
-    """
-    size = np.where(size > 0, size, weight)
-    centre = sums.sum(axis=1) / (groups + 2)
-    squares = np.einsum("pg,pg->p", sums, sums) + 2 * size**2
-    error = np.sqrt((squares / (groups + 2) - centre**2) / (groups + 2)) / weight
-    return centre / weight, error, groups - 1.0, np.full(len(sums), stats.norm.ppf(1 - LEVEL / 2))
+Power = Callable[[float, float], float]
+"""Takes a multiple of the number of items and a difference > 0, returns the power."""
 
 
-def _cluster(sums: Array, weights: Array, mean: Array, groups: Array) -> tuple[Array, ...]:
-    """Returns the same for differences of any size, by the jackknife over groups."""
-    total = weights.sum(axis=1, keepdims=True)
-    shares, factor = weights / total, (groups - 1) / groups
-    left = (sums - mean[:, None] * weights) / (total * (1 - shares))
-    error = np.sqrt(factor * np.einsum("pg,pg->p", left, left))
-    squares = shares**2
-    freedom = np.maximum(1.0, squares.sum(axis=1) ** 2 / (squares**2).sum(axis=1) * factor)
-    return mean, error, freedom, stats.t.ppf(1 - LEVEL / 2, freedom)
-
-
-def _smallest(table: pd.DataFrame, level: float) -> tuple[Figure, bool]:
-    """Returns the smallest difference that is detected, and if too few differing items set it."""
+def _power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
+    """Returns the power for a typical pair, or the reason why it is unknown."""
     usable = table.dropna(subset=["error"])
     if usable.empty:
-        return Figure(reason="no pair has a standard error"), False
-    columns = ["error", "freedom", "groups", "differing"]
-    error, freedom, groups, differing = usable[columns].median().tolist()
-    value = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    # This many items must differ, each by 1 at most, for 2^(1 - n) to reach the level.
-    needed = 1 - np.log2(level)
-    if differ_too_little := differing < needed and value < needed / groups:
-        value = needed / groups
-    if value > 1:
-        return Figure(reason="these items cannot tell any two models apart"), differ_too_little
+        return "no pair has a standard error" if len(table) else "it needs two models"
+    columns = ["items", "differing", "error", "freedom"]
+    items, differing, error, freedom = usable[columns].median().tolist()
+    if exact:
+        share = float((usable["differing"] / usable["items"]).median())
+        return lambda times, gap: mcnemar_power(round(times * items), share, gap, level)
+    if differing < 1 - np.log2(level):
+        return "the models differ on too few items"
+
+    def student(times: float, gap: float) -> float:
+        own = freedom * times
+        return float(stats.nct.sf(stats.t.isf(level / 2, own), own, gap / error * times**0.5))
+
+    return student
+
+
+def mcnemar_power(items: int, differing: float, gap: float, level: float) -> float:
+    """Returns the probability that McNemar's test detects a difference.
+
+    Args:
+        items: Their number.
+        differing: Share of items that the models answer differently, at least `gap`.
+        gap: The true difference, > 0.
+        level: Level of the test.
+    """
+    differing = max(differing, gap)
+    ends = stats.binom.ppf((TAIL, 1 - TAIL), items, differing).astype(int)
+    numbers = np.arange(ends[0], ends[1] + 1)
+    critical = stats.binom.ppf(level / 2, numbers, 0.5)
+    critical -= stats.binom.cdf(critical, numbers, 0.5) > level / 2 * (1 + TINY)
+    detected = stats.binom.cdf(critical, numbers, (1 - gap / differing) / 2)
+    return float(stats.binom.pmf(numbers, items, differing) @ detected)
+
+
+def _smallest(power: Power, times: float = 1.0) -> Figure:
+    """Returns the difference that is detected with a multiple of the items."""
+    if power(times, 1.0) < POWER:
+        return Figure(reason="these items cannot tell any two models apart")
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(times, middle) >= POWER else (middle, high)
     reason = "it is a property of the items and the number of models, not an estimate"
-    return Figure(value=value, reason=reason), differ_too_little
+    return Figure(value=high, reason=reason)
 
 
-def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array) -> Iterator[Rank]:
+def _needed(power: Power | str, detect: float | None, size: int) -> Figure:
+    """Returns the number of items that detect a difference."""
+    if detect is None or isinstance(power, str):
+        return Figure(reason=power if isinstance(power, str) else "no difference was named")
+    low, high = 1, 2
+    while power(high / size, detect) < POWER:
+        low, high = high, 2 * high
+        if high > MAX_ITEMS:
+            return Figure(reason=f"it needs more than {MAX_ITEMS:,} items")
+    while high - low > max(1, low // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle / size, detect) >= POWER else (middle, high)
+    return Figure(value=high, reason="it is for a typical pair of these models, not an estimate")
+
+
+def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array, skills: Array) -> Iterator[Rank]:
     number, means = len(matrix.models), matrix.means
     wins = np.zeros((number, number))
     wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
@@ -267,23 +406,43 @@ def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array) -> Iterator[Rank]:
         yield Rank(
             model=model,
             mean=float(means[place]),
+            adjusted=float(skills[place]),
             rank=rank,
             low=min(low, rank),
             high=max(high, rank),
+            below_lower=bool((means[ranks < rank] < means[place] - TINY).any()),
         )
 
 
+def _against(models: tuple[str, ...], table: pd.DataFrame, baseline: int) -> tuple[Difference, ...]:
+    """Returns the comparisons of the models with the baseline."""
+    rows = table[(table["first"] == baseline) | (table["second"] == baseline)]
+    own = rows["first"] == baseline
+    turned = rows.assign(
+        first=rows["second"].where(own, rows["first"]),
+        second=baseline,
+        difference=rows["difference"].where(~own, -rows["difference"]),
+        low=rows["low"].where(~own, -rows["high"]),
+        high=rows["high"].where(~own, -rows["low"]),
+    )
+    return tuple(_differences(models, _decide(turned)))
+
+
 def _differences(models: tuple[str, ...], table: pd.DataFrame) -> Iterator[Difference]:
-    """Yields the pairs of the first models."""
-    chosen: Any = table[table["second"] < SHOWN_MODELS].astype(object).replace(np.nan, None)
+    """Yields the comparisons in the rows of a table."""
+    chosen: Any = table.astype(object).replace(np.nan, None)
     for row in chosen.itertuples():
         yield Difference(
             first=models[row.first],
             second=models[row.second],
             difference=row.difference,
             error=row.error,
+            unclustered=row.unclustered,
+            clusters=int(row.clusters),
             interval=None if row.low is None else (row.low, row.high),
+            p=row.p,
             adjusted=row.adjusted,
             apart=row.apart,
+            equivalent=getattr(row, "equivalent", None),
             reason=row.reason,
         )

@@ -68,12 +68,6 @@ def rest_scores(scores: Array) -> Array:
     return np.where(present & (others > 0), rests.round(DIGITS), np.nan)
 
 
-def agreement_with_rest(scores: Array) -> Array:
-    """Returns the (I,) sums of products of the scores on each item and on all others, centered."""
-    centered = center_items(scores)
-    return (centered * (centered.sum(axis=1, keepdims=True) - centered)).sum(axis=0)
-
-
 def center_items(values: Array) -> Array:
     """Returns the values minus the mean of their column; 0 for missing ones."""
     present = ~np.isnan(values)

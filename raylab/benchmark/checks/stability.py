@@ -1,17 +1,17 @@
-"""Stability: how well a benchmark ranks models, how few items suffice, and what headroom is left.
+"""Stability: how well a benchmark ranks models, and what headroom is left.
 
 Tau is the expected Kendall's tau between the rankings of these models by two halves of the items.
 Two models that measure z standard errors apart add 4 Phi(|z|) - 3 to it, without bias: given z,
 both halves agree if the difference between them, which is independent of z, is smaller. The
 interval contains the true differences under which the measured statistic is not unusual (Neyman's
 construction). True differences are the measured ones, shrunk as by Breiman's garrote (Technometrics
-37, 1995): small ones vanish first, because noise explains them. Noise is drawn by group, as items
-vary together. Two sets of items rank two models with a true difference of z standard errors alike
-with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
+37, 1995): small ones vanish first, because noise explains them. Their noise is that of `sampling`,
+for scores less the ease of the items. Two sets of items rank two models with a true difference of z
+standard errors alike with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
-from raylab.benchmark.checks.items import agreement_with_rest
-from raylab.benchmark.checks.noise import estimate_components
+from raylab.benchmark.checks.models import fit_items
+from raylab.benchmark.checks.sampling import SamplingDesign, present_weights
 from raylab.benchmark.figures.intervals import maximum, search_ends
 from raylab.benchmark.responses import Matrix
 from raylab.core.printable import pluralize
 from raylab.core.runs.records import Figure, Part
-from raylab.core.stats import LEVEL, Array, interval_of, share_of
+from raylab.core.stats import LEVEL, Array, share_of
 
 DRAWS = 400
 PAIRS = 1500
@@ -38,14 +38,10 @@ MULTIPLES = (0.01, 100.0, 100)
 MOST_TIES = 0.9
 NEARLY_ALL = 0.95
 """Mean score from which nearly all models get an item right."""
+MOST_ITEMS = 0.95
+"""Share of the items that a model needs to count as the best."""
 LEAST_WRONG = 5
 """Right and wrong items that the best model needs for an interval."""
-TAU = 0.95
-"""Agreement with the whole benchmark that a short form keeps."""
-FORM_MODELS = 12
-"""Fewest models for a short form: in a half of five models, one swap is tau 0.8."""
-SIZES = 40
-"""Number of sizes of a short form that are tried."""
 SUBSETS = 100
 """Random sets of items per figure."""
 TINY = 1e-9
@@ -61,21 +57,6 @@ class TauPoint(Part):
     interval: tuple[float, float]
 
 
-class ShortForm(Part):
-    """The fewest items that rank half of the models as all items do, tried on the other half."""
-
-    size: Figure
-    """Number of items, chosen for a Kendall's tau-b of at least 0.95 with the whole benchmark."""
-    tau: Figure
-    """Their tau on the other models."""
-    random_tau: Figure
-    """Mean tau of random subsets of the same size on the other models, and their 95 % range."""
-    items: tuple[str, ...]
-    """Names, the most discriminating first; none if there is no short form."""
-    chosen_on: tuple[str, ...]
-    """Models that the items were chosen on."""
-
-
 class Stability(Part):
     """The stability of the ranking, and the headroom of the benchmark."""
 
@@ -88,8 +69,7 @@ class Stability(Part):
     saturated: Figure
     """Share of items whose mean score over models is 0.95 or more."""
     headroom: Figure
-    """1 minus the mean of the best model."""
-    short_form: ShortForm
+    """1 minus the mean of the best model that has nearly all items."""
 
 
 class PriorAgreement(Part):
@@ -113,14 +93,16 @@ class _Sample:
     """(models,)."""
     covariance: Array
     """(models, models), of the means."""
-    groups: int
-    """Number of groups of items."""
+    freedom: float
+    """Degrees of freedom of the covariance."""
+    clusters: int
+    """Number of clusters of items."""
 
     @property
     def reason(self) -> str:
         """The reason why there are too few items for a covariance; empty if there is none."""
-        few = self.groups < LEAST_ITEMS
-        return f"there are {self.groups} groups of items, it needs {LEAST_ITEMS}" if few else ""
+        few = self.clusters < LEAST_ITEMS
+        return f"there are {self.clusters} clusters of items, it needs {LEAST_ITEMS}" if few else ""
 
     def noise(self, seed: int = 0) -> Array:
         """Returns (draws, models) normal errors of the means."""
@@ -135,28 +117,28 @@ def measure_stability(matrix: Matrix) -> Stability:
     Args:
         matrix: Scores of models on items.
     """
-    sample = _sample(matrix)
+    sample = _paired(matrix)
     tau, curve = _tau(matrix, sample)
     return Stability(
         tau=tau,
         curve=curve,
-        alpha=_alpha(matrix),
+        alpha=_alpha(sample),
         # Scores are sums of fractions.
         saturated=share_of(np.nanmean(matrix.scores, axis=0) >= NEARLY_ALL - TINY),
-        headroom=_headroom(matrix, sample),
-        short_form=_short_form(matrix),
+        headroom=_headroom(matrix),
     )
 
 
-def _sample(matrix: Matrix) -> _Sample:
-    weights = ~np.isnan(matrix.scores) * matrix.weights
-    means = matrix.means
-    errors = np.nan_to_num(matrix.scores - means[:, None]) * weights
-    order = np.argsort(matrix.clusters, kind="stable")
-    starts = np.flatnonzero(np.diff(matrix.clusters[order], prepend=-1))
-    sums = np.add.reduceat((errors / weights.sum(axis=1)[:, None])[:, order], starts, axis=1)
-    groups = len(starts)
-    return _Sample(means, sums @ sums.T * groups / max(groups - 1, 1), groups)
+def _paired(matrix: Matrix) -> _Sample:
+    """Returns the means of scores less the ease of the items, which models compare by."""
+    return _sample(matrix, fit_items(matrix)[1])
+
+
+def _sample(matrix: Matrix, ease: Array) -> _Sample:
+    values = np.nan_to_num(matrix.scores - ease)
+    means = SamplingDesign.of_matrix(matrix).estimate(values, present_weights(matrix))
+    freedom = float(np.median(means.freedom))
+    return _Sample(means.values, means.parts @ means.parts.T, freedom, int(means.clusters.min()))
 
 
 def _tau(matrix: Matrix, sample: _Sample) -> tuple[Figure, tuple[TauPoint, ...]]:
@@ -248,24 +230,28 @@ def _means(matrix: Matrix, sets: Array) -> Array:
     return sums / np.where(totals > 0, totals, np.inf)
 
 
-def _alpha(matrix: Matrix) -> Figure:
-    present = ~np.isnan(matrix.scores)
-    models, items = present.shape
-    if models < 2 or items < 2:
+def _alpha(sample: _Sample) -> Figure:
+    models = len(sample.means)
+    if models < 2 or sample.freedom < 1:
         return Figure(reason="it needs two models and two items")
-    filled = np.nan_to_num(matrix.scores)[None]
-    cells = present[None].astype(float), filled, filled**2
-    spread, _, residual = estimate_components(cells, ["models", "items"]).tolist()
-    noise = residual * float((1 / present.sum(axis=1)).mean())
-    freedom = int(present.sum()) - models - items + 1
-    if freedom < 1 or min(spread + noise, noise) < TINY**2:
+    spread = float(np.var(sample.means, ddof=1))
+    own, total = float(np.trace(sample.covariance)), float(sample.covariance.sum())
+    noise = (own - (total - own) / (models - 1)) / models
+    if min(spread, noise) < TINY**2:
         return Figure(reason="the models do not differ, or differ alike on every item")
-    ratio = noise / (spread + noise)
+    ratio, freedom = noise / spread, (models - 1) * sample.freedom
     low, high = 1 - ratio * stats.f.ppf((1 - LEVEL / 2, LEVEL / 2), models - 1, freedom)
     return Figure(value=1 - ratio, interval=(float(low), float(high)))
 
 
-def _headroom(matrix: Matrix, sample: _Sample) -> Figure:
+def _headroom(matrix: Matrix) -> Figure:
+    weights = np.broadcast_to(present_weights(matrix), matrix.scores.shape)
+    enough = np.flatnonzero(weights.sum(axis=1) >= MOST_ITEMS * matrix.weights.sum())
+    if not len(enough):
+        return Figure(reason=f"no model has {100 * MOST_ITEMS:.0f} % of the items")
+    models = tuple(matrix.models[model] for model in enough)
+    matrix = replace(matrix, scores=matrix.scores[enough], models=models)
+    sample = _sample(matrix, np.zeros(len(matrix.items)))
     best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
     few = items * min(best, 1 - best) < LEAST_WRONG
@@ -274,43 +260,6 @@ def _headroom(matrix: Matrix, sample: _Sample) -> Figure:
         return Figure(value=1 - best, reason=why)
     low, high = maximum(sample.means, sample.noise())
     return Figure(value=1 - best, interval=(max(1 - high, 0.0), min(1 - low, 1.0)))
-
-
-def _short_form(matrix: Matrix) -> ShortForm:
-    (models, items), random = matrix.scores.shape, np.random.default_rng(SEED)
-    if models < FORM_MODELS:
-        return _no_form(f"it needs {FORM_MODELS} models, chosen on one half and tried on the other")
-    mixed = random.permutation(models)
-    chosen, others = np.sort(mixed[: models // 2]), np.sort(mixed[models // 2 :])
-    order = np.argsort(-agreement_with_rest(matrix.scores[chosen]), kind="stable")
-    sizes = np.unique(np.geomspace(2, items, SIZES).round().astype(int))
-    forms = (np.argsort(order)[:, None] < sizes).astype(float)
-    taus = _taus(matrix, chosen, forms)
-    # All larger sizes must suffice too; the largest is the whole benchmark.
-    enough = np.minimum.accumulate(taus[::-1])[::-1][:-1] >= TAU
-    if not enough.any():
-        return _no_form("no subset ranks the models that it is chosen on as all items do")
-    size = int(sizes[enough.argmax()])
-    tau = float(_taus(matrix, others, forms)[enough.argmax()])
-    draws = _taus(matrix, others, _draw_sets(items, size))
-    return ShortForm(
-        size=Figure(value=size, reason="it is a choice, not an estimate"),
-        tau=Figure(value=tau, reason="random subsets show the effect of chance"),
-        random_tau=Figure(value=float(np.mean(draws)), interval=interval_of(draws)),
-        items=tuple(matrix.items[item] for item in order[:size]),
-        chosen_on=tuple(matrix.models[model] for model in chosen),
-    )
-
-
-def _no_form(reason: str) -> ShortForm:
-    figure = Figure(reason=reason)
-    return ShortForm(size=figure, tau=figure, random_tau=figure, items=(), chosen_on=())
-
-
-def _taus(matrix: Matrix, models: NDArray[np.int64], sets: Array) -> Array:
-    """Returns tau-b between models' means over sets of items and over all items."""
-    whole = matrix.means[models]
-    return np.array([kendall(form, whole) for form in _means(matrix, sets)[models].T])
 
 
 def kendall(first: Array, second: Array) -> float:
@@ -345,7 +294,7 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
 def _agreement(matrix: Matrix, prior: Matrix, models: list[str]) -> Figure:
     if len(models) < 2:
         return Figure(reason=f"{pluralize(len(models), 'model')} in common")
-    samples = [_sample(side) for side in (matrix, prior)]
+    samples = [_paired(side) for side in (matrix, prior)]
     places = [[side.models.index(model) for model in models] for side in (matrix, prior)]
     value = kendall(*(sample.means[place] for sample, place in zip(samples, places, strict=True)))
     few = len(models) < PRIOR_MODELS

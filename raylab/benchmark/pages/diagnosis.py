@@ -293,7 +293,7 @@ def _item_map(items: pd.DataFrame) -> Markup:
 
 def _stability(diagnosis: Diagnosis) -> Iterator[Block]:
     stability, says = diagnosis.stability, describe_stability(diagnosis)
-    yield " ".join(says[name] for name in ("tau of halves", "headroom", "size of the short form"))
+    yield " ".join(says[name] for name in ("tau of halves", "headroom"))
     if stability.curve:
         yield block(
             "charts",
@@ -305,13 +305,8 @@ def _stability(diagnosis: Diagnosis) -> Iterator[Block]:
         "alpha": stability.alpha,
         "saturated items": stability.saturated,
         "headroom": stability.headroom,
-        "tau of the short form": stability.short_form.tau,
-        "tau of random items": stability.short_form.random_tau,
     }
     yield _figures("Stability", [(name, figure, says[name]) for name, figure in figures.items()])
-    if stability.short_form.items:
-        listed = "\n".join(stability.short_form.items)
-        yield block("fold", "Items of the short form", [block("code", listed)])
 
 
 def _tau_curve(stability: Stability) -> Markup:

@@ -1,17 +1,20 @@
 """What the figures of a diagnosis say, for readers who do not know the statistics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Differences
 from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
-from raylab.benchmark.checks.stability import TAU, PriorAgreement
+from raylab.benchmark.checks.sampling import FEW_CLUSTERS
+from raylab.benchmark.checks.stability import PriorAgreement
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure
 
 SOURCES = {
     "models": "models",
+    "clusters": "clusters of items",
     "items": "items",
+    "model x cluster": "clusters that suit some models",
     "model x item": "items that suit some models",
     "generations": "generations",
     "model x generation": "generations that suit some models",
@@ -46,13 +49,23 @@ def describe_differences(differences: Differences) -> str:
     smallest = _say(
         "The smallest detectable difference",
         differences.smallest,
-        lambda value: (
-            f"No difference below {points(value)} can be detected."
-            if differences.differ_too_little
-            else f"A true difference of {points(value)} is detected 80 % of the time."
-        ),
+        lambda value: f"A true difference of {points(value)} is detected 80 % of the time.",
     )
-    return f"{apart} {smallest}"
+    return " ".join([apart, smallest, *_caution(differences)])
+
+
+def _caution(differences: Differences) -> Iterator[str]:
+    """Yields what a reader of the differences must know."""
+    if differences.clusters is not None and differences.clusters < FEW_CLUSTERS:
+        yield (
+            f"There are {differences.clusters} clusters of items; below {FEW_CLUSTERS}, errors are "
+            "uncertain."
+        )
+    if below := [rank.model for rank in differences.ranks if rank.below_lower]:
+        yield (
+            f"{join_names(below)} {'ranks' if len(below) == 1 else 'rank'} below a model with a "
+            "lower mean, which has harder items: ranks go by the items that models share."
+        )
 
 
 def describe_noise(noise: Noise) -> str:
@@ -92,9 +105,6 @@ def describe_signal(noise: Noise) -> str:
 def describe_stability(diagnosis: Diagnosis) -> dict[str, str]:
     """Returns what each figure of the stability says, by its label."""
     stability, items = diagnosis.stability, pluralize(diagnosis.items, "item")
-    form = stability.short_form
-    chosen = len(form.chosen_on)
-    tau, by_chance = form.tau.value or 0.0, form.random_tau.value or 0.0
     return {
         "tau of halves": _say(
             "The stability of the ranking",
@@ -114,29 +124,10 @@ def describe_stability(diagnosis: Diagnosis) -> dict[str, str]:
         ),
         "saturated items": f"{stability.saturated.cases:,} of {items} are answered right by nearly "
         "all models.",
-        "headroom": f"The best model is {points(stability.headroom.value or 0.0)} below a perfect "
-        "score.",
-        "size of the short form": _say(
-            "A short form",
-            form.size,
-            lambda size: (
-                f"{pluralize(int(size), 'item')}, chosen on {pluralize(chosen, 'model')}, "
-                f"{'rank' if tau >= TAU else 'do not rank'} the others as the whole benchmark does "
-                f"(tau {tau:.2f}; random items {by_chance:.2f})."
-            ),
-        ),
-        "tau of the short form": _say(
-            "A short form",
-            form.tau,
-            lambda value: (
-                f"On the other {pluralize(diagnosis.models - chosen, 'model')} their tau "
-                f"is {value:.2f}."
-            ),
-        ),
-        "tau of random items": _say(
-            "A short form",
-            form.random_tau,
-            lambda value: f"Random subsets of the same size have tau {value:.2f}.",
+        "headroom": _say(
+            "The headroom",
+            stability.headroom,
+            lambda value: f"The best model is {points(value)} below a perfect score.",
         ),
     }
 

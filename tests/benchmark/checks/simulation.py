@@ -13,21 +13,28 @@ NAMES = ("models", "items", "model x item", "generations", "model x generation",
 NODES = (24, 24, 8, 8)
 
 
-def as_matrix(scores: Array, clusters: object = None, weights: object = None) -> Matrix:
+def as_matrix(
+    scores: Array, clusters: object = None, weights: object = None, strata: object = None
+) -> Matrix:
     """A matrix of (models, items) scores; each item is a cluster and weighs 1 by default."""
     models, items = scores.shape
     return Matrix(
         scores=scores,
         models=tuple(f"m{n:04}" for n in range(models)),
         items=tuple(f"i{n:05}" for n in range(items)),
-        strata=np.zeros(items, np.int64),
+        strata=np.zeros(items, np.int64) if strata is None else np.asarray(strata, np.int64),
         clusters=np.arange(items) if clusters is None else np.asarray(clusters, np.int64),
         weights=np.ones(items) if weights is None else np.asarray(weights, float),
     )
 
 
-def as_responses(scores: Array) -> Responses:
+def as_responses(scores: Array, clusters: object = "", topics: object = "") -> Responses:
     """Responses of (models, items, generations, epochs) scores, without those that are NaN."""
+    items = scores.shape[1]
+    declared = {
+        name: np.broadcast_to(np.asarray(values).astype(str), items)[np.indices(scores.shape)[1]]
+        for name, values in {"cluster": clusters, "group": topics}.items()
+    }
     places = [axis.ravel() for axis in np.indices(scores.shape)]
     model, item, generation = (
         pd.Categorical.from_codes(codes, [f"{name}{n:05}" for n in range(size)])
@@ -40,6 +47,7 @@ def as_responses(scores: Array) -> Responses:
             "generation": generation,
             "epoch": places[3] + 1,
             "score": scores.ravel(),
+            **{name: values.ravel() for name, values in declared.items()},
         }
     )
     return make_responses(table[table["score"].notna()])

@@ -124,3 +124,32 @@ def test_items_of_each_generation_alone_are_no_fault() -> None:
     alone = logistic(draw, (6, 60, 1, 1), (1, 1, 0, 0))
     other = measure_noise(as_responses(alone)).signal_to_noise.value
     assert other is not None and 0.3 < noise.signal_to_noise.value / other < 3
+
+
+def test_clusters_are_a_source_of_noise_and_strata_are_none() -> None:
+    """Means of 12 passages of 10 items, whose standard error by simulation is three times that of
+    independent items; the difference of two topics is no noise."""
+    draw, errors, means = np.random.default_rng(4), list[float](), list[Array]()
+    passages = np.repeat(np.arange(12), 10)
+    for _ in range(40):
+        shared = draw.normal(0, 0.3, (1, 12)) + draw.normal(0, 0.05, (5, 12))
+        topics = 0.4 * (passages % 2) + np.linspace(-0.05, 0.05, 5)[:, None]
+        scores = 0.5 + topics + shared[:, passages] + draw.normal(0, 0.2, (5, 120))
+        responses = as_responses(scores[:, :, None, None], passages, passages % 2)
+        noise = measure_noise(responses)
+        errors.append(noise.designs[0].standard_error.value or 0.0)
+        means.append(scores.mean(axis=1))
+        assert noise.clusters == 12
+    truth = np.sqrt((0.3**2 + 0.05**2) / 12 + 0.2**2 / 120)
+    assert np.mean(errors) == pytest.approx(truth, rel=0.1)
+    assert np.std(means, axis=0).mean() == pytest.approx(truth, rel=0.3)
+
+
+@pytest.mark.parametrize("models", [2, 8])
+def test_models_that_answer_alike_have_no_signal_to_noise(models: int) -> None:
+    scores = np.random.default_rng(5).integers(0, 4, 90) / 3
+    noise = measure_noise(as_responses(np.tile(scores, (models, 1))[:, :, None, None]))
+    assert noise.signal_to_noise.reason == (
+        "the models answer all items alike, so the scores show no noise"
+    )
+    assert noise.designs == ()

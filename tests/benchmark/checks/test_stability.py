@@ -1,4 +1,4 @@
-"""Stability of the ranking, short forms, and what earlier benchmarks have in common."""
+"""Stability of the ranking, and what earlier benchmarks have in common."""
 
 from typing import Any
 
@@ -56,19 +56,6 @@ def test_alpha_hardly_changes_where_cells_are_missing() -> None:
     assert partial.alpha.value == pytest.approx(whole.alpha.value, abs=0.02)
 
 
-def test_a_short_form_is_tried_on_other_models_beside_random_items() -> None:
-    matrix = as_matrix(answers(5, 40, 300, 1.5))
-    form = measure_stability(matrix).short_form
-    assert form.size.value == len(form.items) < 300 and len(form.chosen_on) == 20
-    places = [matrix.items.index(item) for item in form.items]
-    own = np.isin(matrix.models, form.chosen_on)
-    for models, expected in ((own, pytest.approx(1, abs=0.05)), (~own, form.tau.value)):
-        means = matrix.scores[models][:, places].mean(axis=1)
-        assert kendall(means, matrix.means[models]) == pytest.approx(expected)
-    low, high = form.random_tau.interval or (1.0, 0.0)
-    assert low <= (form.random_tau.value or 0.0) <= high
-
-
 def test_saturation_and_headroom_are_counted() -> None:
     scores = answers(6, 20, 200)
     scores[:, :30] = 1.0
@@ -82,11 +69,31 @@ def test_saturation_and_headroom_are_counted() -> None:
     assert low <= 1 - scores.mean(axis=1).max() <= high
 
 
+def test_a_model_with_the_easy_items_alone_leaves_no_less_headroom() -> None:
+    scores = answers(6, 20, 200)
+    best = scores.mean(axis=1).max()
+    scores[0, :] = np.where(scores.mean(axis=0) > 0.8, 1.0, np.nan)
+    assert measure_stability(as_matrix(scores)).headroom.value == pytest.approx(1 - best)
+
+
+def test_models_that_answer_alike_have_no_alpha() -> None:
+    scores = np.tile(np.random.default_rng(0).integers(0, 4, 90) / 3, (6, 1))
+    assert measure_stability(as_matrix(scores)).alpha.value is None
+
+
+def test_alpha_in_clusters_is_that_of_their_means() -> None:
+    scores, passages = answers(8, 10, 120), np.repeat(np.arange(24), 5)
+    whole = measure_stability(as_matrix(scores, passages)).alpha
+    of_means = measure_stability(as_matrix(scores.reshape(10, 24, 5).mean(axis=2))).alpha
+    assert whole.value == pytest.approx(of_means.value)
+    assert whole.interval == pytest.approx(of_means.interval)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 2), (3, 30)])
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_figures_that_cannot_be_computed_have_reasons(shape: tuple[int, int], score: float) -> None:
     stability = measure_stability(as_matrix(np.full(shape, score)))
-    for figure in (stability.tau, stability.alpha, stability.short_form.size):
+    for figure in (stability.tau, stability.alpha):
         assert figure.value is None and figure.reason
     assert Stability.model_validate_json(stability.model_dump_json()) == stability
 

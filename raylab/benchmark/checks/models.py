@@ -1,0 +1,163 @@
+"""Each model's mean, over all items and by task and topic, with its 95 % interval.
+
+The interval is Wilson's score interval (J. Am. Stat. Assoc. 22, 1927), for as many items as would
+give the standard error of `sampling` if they were independent and right or wrong: it is never
+outside [0, 1] and holds near its ends. There, few items show how much clusters and strata matter,
+so the ratio of the two variances is drawn a little towards 1, or towards `PRIOR_CORRELATION` in
+clusters. The quantile is Student's unless single items are right or wrong.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from raylab.benchmark.checks.sampling import TINY, SamplingDesign, is_clustered, present_weights
+from raylab.benchmark.responses import Matrix, Responses
+from raylab.core.runs.records import Figure, Part
+from raylab.core.stats import LEVEL, Array
+
+PRIOR_CORRELATION = 0.1
+"""Correlation within clusters where too few items differ to show it."""
+SHOWN_MODELS = 30
+"""Number of the best models whose means by task and topic a record holds."""
+MIN_CLUSTERS = 3
+"""Fewest clusters, or items that are none, for an interval."""
+
+
+class ModelMean(Part):
+    """The mean score of a model."""
+
+    model: str
+    mean: Figure
+    """Weighted mean of its scores, in [0, 1]."""
+    error: float | None
+    """Its standard error; None if it cannot be estimated."""
+    unclustered: float | None
+    """The standard error as if all items were independent; None if no cluster is declared."""
+    items: int
+    """Number of items with a score."""
+    adjusted: float
+    """The mean that a fit of scores as model plus item expects for all items."""
+
+
+class Slice(Part):
+    """The results on the items of one task, or of one topic of a task."""
+
+    task: str
+    topic: str
+    """Empty for the whole task."""
+    items: int
+    means: dict[str, Figure]
+    """The means of the 30 best models."""
+
+
+def measure_models(responses: Responses) -> tuple[tuple[ModelMean, ...], tuple[Slice, ...]]:
+    """Returns the means of all models, the best first, and those by task and topic."""
+    matrix = responses.matrix
+    skills, _ = fit_items(matrix)
+    order = np.argsort(-np.round(skills, 12), kind="stable")
+    figures, errors = estimate_means(matrix)
+    clustered = is_clustered(matrix)
+    apart = estimate_means(matrix, clustered=False)[1] if clustered else errors
+    means = tuple(
+        ModelMean(
+            model=matrix.models[place],
+            mean=figures[place],
+            error=None if np.isnan(errors[place]) else float(errors[place]),
+            unclustered=float(apart[place]) if clustered else None,
+            items=int((~np.isnan(matrix.scores[place])).sum()),
+            adjusted=float(skills[place]),
+        )
+        for place in order
+    )
+    return means, tuple(_slices(responses, order[:SHOWN_MODELS]))
+
+
+def fit_items(matrix: Matrix) -> tuple[Array, Array]:
+    """Fits scores as model plus item, by least squares.
+
+    Returns:
+        The (models,) means that the fit expects for all items, which are the models' own where each
+        has each item, and the (items,) ease of the items, with mean 0. Models that share no item,
+        not even through others, compare only by chance.
+    """
+    weights, scores = present_weights(matrix), np.nan_to_num(matrix.scores)
+    skills = matrix.means
+    share = np.broadcast_to(weights, scores.shape)
+    share = share / np.maximum(share.sum(axis=0), TINY)
+    if len(weights) > 1:
+        left = np.diag(weights.sum(axis=1)) - share @ weights.T
+        right = (weights * (scores - (share * scores).sum(axis=0))).sum(axis=1)
+        skills = np.linalg.lstsq(left, right, rcond=1e-10)[0]
+    ease = (share * (scores - skills[:, None])).sum(axis=0)
+    level = np.average(ease, weights=matrix.weights)
+    return skills + level, ease - level
+
+
+def estimate_means(matrix: Matrix, clustered: bool = True) -> tuple[list[Figure], Array]:
+    """Returns the means of models with their intervals, and (models,) standard errors.
+
+    Args:
+        matrix: Scores of models on items.
+        clustered: False takes all items as independent.
+    """
+    weights, present = present_weights(matrix), ~np.isnan(matrix.scores)
+    scores = np.nan_to_num(matrix.scores)
+    means = SamplingDesign.of_matrix(matrix, clustered).estimate(scores, weights)
+    value = np.clip(means.values, 0.0, 1.0)
+    # Kish's number of items, which weighs them.
+    size = weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1)
+    highest, lowest = scores.max(axis=1), np.where(present, scores, np.inf).min(axis=1)
+    spread = np.where(highest > lowest, highest - lowest, 1.0) ** 2
+    single = ((scores == 0) | (scores == 1)).all(axis=1) & (means.clusters == present.sum(axis=1))
+    within = present.sum(axis=1) / np.maximum(means.clusters, 1)
+    prior = spread * (1 + PRIOR_CORRELATION * (within - 1))
+    seen = size**2 * means.errors**2
+    ratio = (seen + prior) / (size * value * (1 - value) + spread)
+    # The more of it is prior, the less it varies.
+    freedom = means.freedom * (1 + prior / np.fmax(seen, TINY))
+    freedom = np.where(single, np.inf, np.fmax(freedom, TINY))
+    squared = stats.t.ppf(1 - LEVEL / 2, freedom) ** 2
+    known = size / np.maximum(ratio, TINY)
+    centre = (known * value + squared / 2) / (known + squared)
+    half = np.sqrt(squared * (known * value * (1 - value) + squared / 4)) / (known + squared)
+    low = np.where(value > 0, centre - half, 0.0)
+    high = np.where(value < 1, centre + half, 1.0)
+    few = f"there are fewer than {MIN_CLUSTERS} items or clusters"
+    figures = [
+        Figure(value=float(value[n]), reason=few)
+        if means.clusters[n] < MIN_CLUSTERS or np.isnan(low[n])
+        else Figure(value=float(value[n]), interval=(float(low[n]), float(high[n])))
+        for n in range(len(value))
+    ]
+    return figures, means.errors
+
+
+def _slices(responses: Responses, models: NDArray[np.int64]) -> Iterator[Slice]:
+    """Yields the results by task if there are several, and by topic if a task has several."""
+    matrix = responses.matrix
+    rows = responses.table.drop_duplicates("item").set_index("item").loc[list(matrix.items)]
+    places = rows.reset_index().groupby(["task", "group"], observed=True).indices
+    by_task = dict[str, list[NDArray[np.int64]]]()
+    for (task, _), items in places.items():
+        by_task.setdefault(str(task), []).append(items)
+    topics = {task: len(parts) for task, parts in by_task.items()}
+    parts = [((task, ""), np.concatenate(own)) for task, own in by_task.items() if len(by_task) > 1]
+    parts += [((str(t), str(g)), items) for (t, g), items in places.items() if topics[str(t)] > 1]
+    for (task, topic), items in sorted(parts, key=lambda part: part[0]):
+        means = dict[str, Figure]()
+        for model in models:
+            own = items[~np.isnan(matrix.scores[model, items])]
+            if len(own):
+                sliced = Matrix(
+                    matrix.scores[[model]][:, own],
+                    (matrix.models[model],),
+                    tuple(matrix.items[item] for item in own),
+                    matrix.strata[own],
+                    matrix.clusters[own],
+                    matrix.weights[own],
+                )
+                means[matrix.models[model]] = estimate_means(sliced)[0][0]
+        yield Slice(task=task, topic=topic, items=len(items), means=means)
