@@ -74,9 +74,6 @@ TENSORS = TypeAdapter(dict[str, Tensor], config=ConfigDict(arbitrary_types_allow
 def read_checkpoint(location: str | Place) -> Checkpoint:
     """Reads model configuration and weights; nothing in the file is executed.
 
-    Args:
-        location: URI or place of the file.
-
     Raises:
         CheckpointError: The file is missing, truncated or corrupt, holds more than tensors and
             plain values, or was not written by raylab.
@@ -92,24 +89,12 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
 
 
 def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
-    """Reads a file of plain tensors by name; nothing in it is executed.
-
-    Args:
-        file: The file.
-        most: Largest size in bytes.
-
-    Raises:
-        CheckpointError: The file is missing, corrupt or too large, or holds anything else.
-    """
+    """Reads a file of plain tensors by name, of at most `most` bytes; nothing in it is executed."""
     return _validate(TENSORS, str(file), load_content(file, most))
 
 
 def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
-    """Returns the tensors and plain values of a file, after checking its checksums.
-
-    Raises:
-        CheckpointError: The file is missing or damaged, or holds anything else.
-    """
+    """Returns the tensors and plain values of a file, after checking its checksums."""
     try:
         stream = io.BytesIO(file.read(most))
         with open_zip(stream, str(file)) as archive:

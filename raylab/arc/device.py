@@ -12,12 +12,7 @@ from raylab.core.errors import ConfigError
 def use_share(cluster: ClusterConfig, threads: int | None = None) -> torch.device:
     """Sets the CPU threads of this process and returns the device for its work.
 
-    Args:
-        cluster: What the work may use.
-        threads: CPU threads; None takes `cluster.cpus_per_worker`, or all CPUs.
-
-    Raises:
-        ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
+    Without `threads`, these are `cluster.cpus_per_worker` or all CPUs.
     """
     gpu = torch.cuda.is_available()
     if cluster.use_gpu and not gpu:

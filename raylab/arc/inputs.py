@@ -49,22 +49,13 @@ def read_inputs(config: TrainConfig) -> Inputs:
 
 
 def read_sides(config: JobConfig, data: DataConfig) -> Sides:
-    """Loads and splits the tasks `data` of a job.
-
-    Raises:
-        DataError: The tasks or their split cannot be used.
-        RunError: The run of `config` cannot be started or resumed.
-    """
+    """Loads and splits the tasks `data` of a job."""
     Run.check(config)
     return load_sides(data)
 
 
 def check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> None:
-    """Builds a model of each custom class, and its optimiser.
-
-    Raises:
-        ConfigError: One cannot be built.
-    """
+    """Builds a model of each custom class, and its optimiser."""
     for model in models:
         if isinstance(model, CustomConfig):
             from raylab.arc.models.custom import build_custom
@@ -92,11 +83,7 @@ def _start_from(config: TrainConfig, model: str) -> TrainConfig:
 
 
 def read_start(config: TrainConfig) -> "Checkpoint | None":
-    """Reads the checkpoint file that a training starts from and checks that it fits the model.
-
-    Raises:
-        CheckpointError: It cannot be used, or is of another model.
-    """
+    """Reads the checkpoint file that a training starts from and checks that it fits the model."""
     if config.init_from is None:
         return None
     from raylab.arc.checkpoints import load_weights, read_checkpoint

@@ -56,17 +56,9 @@ class ArcModule(pl.LightningModule):
         epoch_steps: int,
         run_id: str | None = None,
     ) -> None:
-        """Builds the model from `training.seed`.
+        """Builds the model from `training.seed`, or with the weights of `start`.
 
-        Args:
-            config: Configuration of the training.
-            sides: Its pairs, whose tasks `Batch.tasks` points at.
-            start: The weights that it starts from; None for new ones.
-            epoch_steps: Optimiser steps of an epoch.
-            run_id: Id of the training run, stored in its checkpoints.
-
-        Raises:
-            CheckpointError: The weights of `start` do not fit the model.
+        `Batch.tasks` points at the tasks of `sides`. Checkpoints store the `run_id`.
         """
         super().__init__()
         self.training_config = training = config.training
@@ -168,11 +160,7 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = self.origin.model_dump(mode="json")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses the checkpoint of another training, before anything is restored.
-
-        Raises:
-            CheckpointError: It is of another run or set of training tasks.
-        """
+        """Refuses the checkpoint of another training, before anything is restored."""
         saved, own = ModelOrigin.model_validate(checkpoint["raylab"]), self.origin
         if (saved.run_id, saved.seen.trained_on) != (own.run_id, own.seen.trained_on):
             raise CheckpointError(
@@ -182,12 +170,7 @@ class ArcModule(pl.LightningModule):
             )
 
     def _check_losses(self) -> None:
-        """Checks the losses since the last check; not at every step, because a check stalls a GPU.
-
-        Raises:
-            NonFiniteLossError: A loss of any worker is not finite. All workers raise it, so that
-                none waits for the others.
-        """
+        """Checks the losses since the last check, because a check at every step stalls a GPU."""
         steps, self._unchecked = self._unchecked, []
         losses = torch.stack([loss for loss, _ in steps]).tolist() if steps else []
         described = zip(losses, steps, strict=True)
@@ -200,6 +183,7 @@ class ArcModule(pl.LightningModule):
         if dist.is_available() and dist.is_initialized():
             own, messages = messages[0], [None] * dist.get_world_size()
             dist.all_gather_object(messages, own)
+        # All workers raise it, so that none waits for the others.
         for message in filter(None, messages):
             raise NonFiniteLossError(message)
 

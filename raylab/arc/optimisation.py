@@ -27,11 +27,7 @@ LR_MIN = 1.68e-6
 
 
 def build_optimiser(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
-    """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel.
-
-    Raises:
-        ConfigError: The model has no weights for Muon.
-    """
+    """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel."""
     adam: dict[str, Any] = {
         "lr": training.lr,
         "betas": BETAS,

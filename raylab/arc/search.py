@@ -74,11 +74,7 @@ class Draws:
 
 
 def combination(space: SearchSpace, index: int) -> Drawn:
-    """Returns configuration `index`, from 0, of a finite space; the first keys vary fastest.
-
-    Raises:
-        IndexError: the space has fewer.
-    """
+    """Returns configuration `index`, from 0, of a finite space; the first keys vary fastest."""
     for architecture in space.model:
         count = space.count(architecture) or 0
         if index < count:
@@ -120,11 +116,7 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
 
 
 def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
-    """Returns the training run of a trial.
-
-    Raises:
-        pydantic.ValidationError: the drawn values are not valid together.
-    """
+    """Returns the training run of a trial, unless the drawn values are not valid together."""
     architecture = str(drawn[ARCHITECTURE])
     return TrainConfig.model_validate(
         {

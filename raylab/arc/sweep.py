@@ -130,10 +130,6 @@ def rank_trials(
     """Returns the trials by rank, failed ones last, and the metrics of those that were trained.
 
     Cell accuracy breaks ties, which are common in short sweeps.
-
-    Raises:
-        RunError: A file of a trial cannot be used.
-        DataError: A file cannot be read.
     """
     monitor, wanted = config.training.monitor, set(ids)
     trials: list[Trial] = []

@@ -287,11 +287,7 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`.
-
-        Raises:
-            ConfigError: There are fewer pairs than workers.
-        """
+        """Plans `pairs` for worker `rank` of `world`."""
         self.store, self.demonstrations = store, demonstrations
         self.pairs, _, runs = plan_runs(store, pairs, batch_size, world, world)
         self.runs = runs[rank::world]

@@ -97,11 +97,8 @@ def join_same_tasks(
     """Returns the first id, in the order of the alphabet, of the same task for each id.
 
     Two ids are the same task if `TWINS` or a class of `equal` ids joins them, or if they share half
-    of the distinct pairs of the smaller one. The relation is transitive.
-
-    Args:
-        contents: Fingerprints of the pairs of each task, by id.
-        equal: Classes of ids of the same task.
+    of the distinct pairs of the smaller one. The relation is transitive. `contents` are the
+    fingerprints of the pairs of each task.
     """
     distinct = {task: {*pairs} for task, pairs in contents.items()}
     owners: defaultdict[int, list[str]] = defaultdict(list)
@@ -137,12 +134,7 @@ def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
 
 @dataclass(frozen=True)
 class TaskSet:
-    """Tasks by id and by content.
-
-    Attributes:
-        ids: Their ids.
-        pairs: Fingerprints of their pairs, as in `raylab.arc.data.content`.
-    """
+    """Tasks by id, and by the fingerprints of their pairs."""
 
     ids: frozenset[str] = frozenset()
     pairs: frozenset[int] = frozenset()
@@ -160,11 +152,9 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class Seen:
-    """The tasks that a model has seen; figures on them say nothing about new tasks.
+    """The tasks that trained a model, and those that chose its epoch.
 
-    Attributes:
-        trained_on: The tasks that the weights were trained on.
-        chosen_on: The tasks that chose the epoch.
+    Figures on them say nothing about new tasks.
     """
 
     trained_on: TaskSet

@@ -33,22 +33,14 @@ def read_json(file: Place) -> object:
 
 
 def read_mapping(file: Place, form: str) -> dict[str, object]:
-    """Returns the object in a JSON file; `form` describes it in errors.
-
-    Raises:
-        DataError: As `read_json`, or the file holds no object.
-    """
+    """Returns the object in a JSON file; `form` describes it in errors."""
     content = read_json(file)
     with faults_in(str(file), form):
         return msgspec.convert(content, dict[str, object])
 
 
 def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[str]:
-    """Returns the ids that the configuration keeps, sorted.
-
-    Raises:
-        DataError: `data.tasks` names ids that are not available, or is an empty list.
-    """
+    """Returns the ids that the configuration keeps, sorted."""
     ids = sorted(available)
     if config.tasks is not None:
         require_names(config.tasks, ids, "data.tasks", f"{where} holds no task")
@@ -57,12 +49,7 @@ def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[s
 
 
 def require_names(names: Sequence[str], available: Sequence[str], key: str, fault: str) -> None:
-    """Checks the names that a key of the configuration lists.
-
-    Raises:
-        DataError: The list is empty or has unknown names; the message suggests the nearest
-            available ones.
-    """
+    """Checks the names that a key of the configuration lists."""
     if not names:
         raise DataError(f"{key} is an empty list: name some, or leave it out for all")
     if unknown := sorted({*names} - {*available}):
@@ -77,9 +64,7 @@ def require_names(names: Sequence[str], available: Sequence[str], key: str, faul
 def faults_in(where: str, form: str) -> Generator[None]:
     """Turns decoding errors into a `DataError` that names the place of the fault.
 
-    Args:
-        where: The file, and the task in it.
-        form: The expected form, in words.
+    `form` is the expected form in words.
     """
     try:
         yield

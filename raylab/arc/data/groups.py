@@ -24,9 +24,6 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
     get the group `unlisted`, and a logged warning counts them. Without a taxonomy, the group is
     the one that the source gives, or else `{shape_relation}/{palette_relation}`, such as
     `same/kept`.
-
-    Raises:
-        DataError: The taxonomy is missing or malformed.
     """
     tasks = tuple(tasks)
     if taxonomy is None:

@@ -26,7 +26,6 @@ class Sides:
     """The training, validation and test pairs of a task set.
 
     Attributes:
-        store: The pairs of all tasks.
         contents: (pairs,) int64 fingerprint of each pair of the store.
         groups: Sorted names of the groups of tasks.
         group_of_task: (tasks,) int64 position of each task's group.

@@ -167,9 +167,6 @@ def sides_by_task(
     pair, or a training pair that equals a validation pair, is left out, with a logged warning. A
     split file is followed as it is. Each class of `equal` ids is one task; the (pairs,)
     fingerprints `contents` identify further ones.
-
-    Raises:
-        DataError: As `split_tasks`, or all pairs of a side equal pairs of another side.
     """
     own: dict[str, list[int]] = {id_: [] for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), contents.tolist(), strict=True):
@@ -198,9 +195,6 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
     `config.select_on_test`. Pairs of a task with equal inputs, and pairs of any tasks with equal
     (pairs,) `contents`, count as one and stay on one side. The split does not depend on the order
     of tasks or pairs.
-
-    Raises:
-        DataError: A task has too few distinct pairs.
     """
     numbers, firsts = contents.tolist(), contents[store.input_of].tolist()
     joined = join(numbers, zip(numbers, firsts, strict=True))
@@ -221,9 +215,6 @@ def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> 
     validation; with `config.select_on_test` none does. Demonstrations that equal a question of any
     task, or a validation pair, are left out with a logged warning. `contents` are the (pairs,)
     fingerprints.
-
-    Raises:
-        DataError: A task has no question, or fewer than two demonstrations.
     """
     sides = np.full(len(contents), TEST)
     totals = np.bincount(store.task_of, minlength=len(store.task_ids)).tolist()

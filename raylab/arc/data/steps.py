@@ -120,11 +120,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         world: int = 1,
         most_workers: int | None = None,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`, which may grow to `most_workers`.
-
-        Raises:
-            ConfigError: There are fewer pairs than workers.
-        """
+        """Plans `pairs` for worker `rank` of `world`, which may grow to `most_workers`."""
         most_workers = most_workers or world
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
         self.augmentation = augmentation

@@ -41,11 +41,7 @@ class PairStore:
 
 
 def store_pairs(tasks: Sequence[Task]) -> PairStore:
-    """Copies the grids of `tasks` into contiguous arrays.
-
-    Raises:
-        DataError: there is no pair.
-    """
+    """Copies the grids of `tasks` into contiguous arrays."""
     pairs = [(number, pair) for number, task in enumerate(tasks) for pair in task.pairs]
     if not pairs:
         raise DataError("no task has a pair to train or validate on")

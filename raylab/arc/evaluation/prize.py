@@ -57,12 +57,7 @@ PairAnswers = Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]]
 
 
 def run_submission(config: EvaluateConfig) -> None:
-    """Scores the submission of `config` on the published tasks; its file names the model.
-
-    Raises:
-        DataError: The submission or the tasks cannot be used.
-        RunError: The run cannot be used, or is of another submission.
-    """
+    """Scores the submission of `config` on the published tasks; its file names the model."""
     assert config.submission is not None
     file, run = Place.at(config.submission), Run.check(config)
     answers = read_submission(file, load_tasks(config.data, unanswered=True))
@@ -75,11 +70,7 @@ def run_submission(config: EvaluateConfig) -> None:
 
 
 def run_prize(planned: Scoring, workers: Workers) -> None:
-    """Answers the tasks that have no answer yet, then scores all.
-
-    Raises:
-        RaylabError: The evaluation failed for a reason that the user can act on.
-    """
+    """Answers the tasks that have no answer yet, then scores all."""
     scoring, tree = planned.plan.scoring, planned.tree
 
     def keep(pair: ModelOnGeneration, solved: Sequence[Solved]) -> str:

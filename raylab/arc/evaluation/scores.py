@@ -30,15 +30,7 @@ Keep = Callable[[ModelOnGeneration, Any], str]
 
 
 def run_evaluate(planned: Scoring, workers: Workers) -> None:
-    """Computes the missing scores of a plan; writes and prints the metrics.
-
-    Args:
-        planned: As `plan_evaluation` plans it.
-        workers: Where models are scored.
-
-    Raises:
-        RaylabError: The evaluation failed for a reason that the user can act on.
-    """
+    """Computes the missing scores of a plan; writes and prints the metrics."""
     run, metrics = planned.tree, score_plan(planned, workers)
     run.write_record(metrics)
     print_tables(
@@ -58,9 +50,6 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
 
     The rules that learn nothing are scored once on the same pairs. Rules are no models, so their
     scores are stored beside the tree.
-
-    Raises:
-        RaylabError: The scoring failed for a reason that the user can act on.
     """
     plan, metric = planned.plan, planned.plan.scoring.metric
     missing = missing_units(planned, planned.subdir, plan.units)
@@ -102,9 +91,6 @@ def run_calls(
         keep: Writes the files of a result.
         size: Most tasks of a call, which then counts tasks. None gives a call all units of a pair,
             and counts pairs.
-
-    Raises:
-        RaylabError: A call failed for a reason that the user can act on.
     """
     total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
     left = sum(map(len, missing.values())) if size else len(missing)
@@ -153,11 +139,7 @@ def score_generation(
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> dict[str, UnitScore]:
-    """Scores a model on units of a generation in this process.
-
-    Raises:
-        RaylabError: The tasks or the checkpoint cannot be used.
-    """
+    """Scores a model on units of a generation in this process."""
     device = use_share(share)
     unit_of = {task: unit for task, unit in plan.unit_of_task.items() if unit in units}
     tasks = [task for task in plan.tasks_in(pair[1]) if task.id in unit_of]

@@ -19,11 +19,7 @@ from raylab.arc.models.recursive import Recursive
 
 
 def build_model(config: ModelConfig) -> GridModel:
-    """Returns the network of `config`, freshly initialised from PyTorch's random state.
-
-    Raises:
-        ConfigError: A custom class cannot be imported, or does not take the options.
-    """
+    """Returns the network of `config`, freshly initialised from PyTorch's random state."""
     match config:
         case ChampionConfig() | EncoderDecoderConfig():
             model = EncoderDecoder(config)

@@ -9,11 +9,7 @@ from raylab.core.errors import ConfigError
 
 
 def build_custom(config: CustomConfig) -> GridModel:
-    """Returns a model of the class that the configuration names, made with its options.
-
-    Raises:
-        ConfigError: There is no such class of models, or it does not take the options.
-    """
+    """Returns a model of the class that the configuration names, made with its options."""
     kind = model_class(config.target)
     try:
         return kind(**config.options)
@@ -25,21 +21,13 @@ def build_custom(config: CustomConfig) -> GridModel:
 
 
 def import_model_classes(targets: Iterable[str]) -> None:
-    """Imports the model classes that a configuration names, so that checkpoints may use them.
-
-    Raises:
-        ConfigError: One cannot be imported, or is no class of models.
-    """
+    """Imports the model classes that a configuration names, so that checkpoints may use them."""
     for target in targets:
         model_class(target)
 
 
 def model_class(target: str) -> type[GridModel]:
-    """Imports a class of models, `package.module:Class`.
-
-    Raises:
-        ConfigError: The module cannot be imported, or holds no such class of models.
-    """
+    """Imports a class of models, `package.module:Class`."""
     module, _, name = target.partition(":")
     try:
         kind = getattr(importlib.import_module(module), name, None)

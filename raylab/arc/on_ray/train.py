@@ -52,11 +52,7 @@ WORKER_MEETING_SECONDS = 600
 
 
 def train(inputs: Inputs) -> None:
-    """Trains on Ray, and prints the metrics.
-
-    Raises:
-        RaylabError: the training failed for a reason that the user can act on.
-    """
+    """Trains on Ray, and prints the metrics."""
     config = inputs.config
     with Run.open_alone(config) as run:
         with session(config.cluster, run):
@@ -78,17 +74,8 @@ def fit(
 
     A run without epochs left is not trained again. A run with a checkpoint continues from its
     latest. The run is not marked as finished, because its best checkpoint is still to be tested.
-
-    Args:
-        config: Configuration of the training.
-        run: Run of the training.
-        sides: Reference to its pairs, from `Workers.put`.
-        on_epoch: Function that is told of each epoch, as `reporting` takes it, on another thread.
-        here: True to train in this process, on the CPUs that Ray reserved for it; False to have
-            Ray Train place workers.
-
-    Raises:
-        RaylabError: the training failed for a reason that the user can act on.
+    `sides` is what `Workers.put` returned, and `on_epoch` is called on another thread. With `here`
+    this process trains, on the CPUs that Ray reserved for it; else Ray Train places workers.
     """
     if metrics := ended_metrics(run):
         return metrics

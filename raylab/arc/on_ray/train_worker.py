@@ -33,8 +33,6 @@ class WorkerSettings:
     """The settings of every worker.
 
     Attributes:
-        config: Configuration of the training.
-        run: Run of the training.
         sides: The `Sides` of the training.
         start: The `Checkpoint` whose weights the model starts from, or None.
         queue: Queue of messages to the driver: `Line`, `StoredEpoch`, and records of Python's
@@ -101,8 +99,8 @@ class ForwardFailures(ray.train.UserCallback):
 def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
     """Trains as one worker. Returns the error that no retry would fix, or None.
 
-    Raises:
-        RunError: The run cannot be written for the moment; Ray Train starts the workers again.
+    If the run cannot be written for the moment, the error is raised, and Ray Train starts the
+    workers again.
     """
     import torch
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment

@@ -73,15 +73,7 @@ FAILURE = "failure"
 
 
 def tune(config: TuneConfig, sides: Sides) -> None:
-    """Runs the sweep of `config`, or the rest of it, and prints its trials by rank.
-
-    Args:
-        config: Configuration of the sweep.
-        sides: Pairs of all its trainings.
-
-    Raises:
-        RaylabError: the sweep failed for a reason that the user can act on.
-    """
+    """Runs the sweep of `config`, or the rest of it, and prints its trials by rank."""
     with Run.open_alone(config) as run:
         if run.is_finished:
             log_line(f"run {run.name} is finished, nothing is left to do")
@@ -181,11 +173,7 @@ def _memory_of_first_trial() -> int:
 
 
 def _refuse_grown_process() -> None:
-    """Moves a trial to a new process if this one has kept too much memory of earlier trials.
-
-    Raises:
-        WorkersLostError: the process has grown too much.
-    """
+    """Moves a trial to a new process if this one has kept too much memory of earlier trials."""
     gc.collect()
     first = _memory_of_first_trial()
     if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:

@@ -13,12 +13,7 @@ MONITOR = f"{VALIDATION}{OBJECTIVE}"
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> Markup:
-    """Draws the main validation metrics and both losses; nothing without epochs.
-
-    Args:
-        histories: Rows of epochs by name.
-        monitor: The metric that selected the checkpoints.
-    """
+    """Draws the main validation metrics and both losses; nothing without epochs."""
     shares = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy")
     rows = [row for history in histories.values() for row in history]
     charts = [

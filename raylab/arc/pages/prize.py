@@ -38,13 +38,7 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
 
 
 def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Page:
-    """Returns the report of a run.
-
-    Args:
-        run: The run.
-        metrics: Its scores; at least one model has one.
-        attempts: The attempts at test inputs, in the order shown.
-    """
+    """Returns the report of a run in which a model or more has a score."""
     sections = [
         Section("scores", "Scores", [prize_table(metrics)]),
         *_votes(metrics),

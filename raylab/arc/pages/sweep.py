@@ -27,16 +27,7 @@ def sweep_page(
     monitor: str,
     best: str,
 ) -> Page:
-    """Returns the page.
-
-    Args:
-        uri: The run directory.
-        record: Of the run.
-        sweep: The trials, best first, and the rules.
-        histories: Rows of the epochs by trial.
-        monitor: Name of the score.
-        best: The best configuration as YAML.
-    """
+    """Returns the page of a sweep; `best` is the best configuration as YAML."""
     space = SearchSpace.model_validate(record.config["space"])
     shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
     # The table of trials has their values.

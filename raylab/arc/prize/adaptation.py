@@ -40,18 +40,8 @@ def train_on_task(
     """Trains a model on the demonstrations of a task, not its questions; returns the steps made.
 
     Afterwards the model is in evaluation mode. Random draws depend only on the task and
-    `votes.seed`.
-
-    Args:
-        model: a copy that may change, on the device.
-        task: a task with a demonstration or more.
-        training: steps or seconds, learning rate and views.
-        votes: how views are drawn.
-        demonstrations: demonstrations in the context of each query.
-        device: the device to train on.
-
-    Raises:
-        NonFiniteLossError: the loss became NaN or infinite.
+    `votes.seed`. `model` is a copy on `device`, and changes. Each query has `demonstrations` in its
+    context.
     """
     seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4]) ^ votes.seed
     with torch.random.fork_rng():
@@ -70,11 +60,7 @@ def specialist_file(model: GridModel) -> bytes:
 
 
 def become_specialist(model: GridModel, file: Place) -> None:
-    """Gives a model the weights of a specialist.
-
-    Raises:
-        CheckpointError: The file is broken, or of another model.
-    """
+    """Gives a model the weights of a specialist."""
     weights = load_tensors(file, SPECIALIST_BYTES)
     try:
         model.load_state_dict(weights)

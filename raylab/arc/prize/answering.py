@@ -58,19 +58,7 @@ def solve(
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> list[Solved]:
-    """Answers tasks of a generation in this process.
-
-    Args:
-        exam: the posed tasks.
-        pair: the names of the model and of the generation.
-        tasks: ids of the tasks.
-        checkpoint: the model.
-        share: the CPUs and the GPU to use.
-
-    Raises:
-        RaylabError: the checkpoint cannot be used.
-        NonFiniteLossError: training on a task failed.
-    """
+    """Answers tasks of a generation in this process."""
     device, scoring = use_share(share), exam.scoring
     import_model_classes(scoring.model_classes)
     posed = [exam.tasks[pair[1]][task] for task in tasks]
@@ -119,20 +107,12 @@ def answer_tasks(
     demonstrations: int,
     device: torch.device,
 ) -> list[TaskAnswers]:
-    """Answers the questions of tasks in every view, at least two of each.
+    """Answers the questions of tasks in every view, at least two of each; one result per task.
 
-    Views are decoded in batches of similar lengths. Reports the share of the input cells that is
-    done to `raylab.core.workers.advance`.
-
-    Args:
-        answer: the model, on the device.
-        posed: tasks with a demonstration or more; the outputs of their questions are not read.
-        scoring: the views and the size of batches.
-        demonstrations: demonstrations to show with a question.
-        device: the device of the batches.
-
-    Returns:
-        The answers of each task, in order.
+    `answer` is a model on `device`. Each task has a demonstration or more, of which
+    `demonstrations` are shown with a question; the outputs of questions are not read. Views are
+    decoded in batches of similar lengths. Reports the share of the input cells that is done to
+    `raylab.core.workers.advance`.
     """
     views = max(scoring.votes.views, ATTEMPTS)
     total = views * sum(pair.input.size for task in posed for pair in task.questions)

@@ -32,12 +32,8 @@ def picture_attempts(
 ) -> list[Example]:
     """Returns the attempts at each test input with a known output, the most solved ones first.
 
-    Args:
-        answers: by model and task.
-        tasks: the tasks, with the outputs of their questions.
-        views: the views that vote.
-        attempts: attempts of each model. Predictions are named by model and attempt, or by model if
-            there is one; equal attempts are one.
+    Predictions are named by model and attempt, or by model if there is one attempt each; equal
+    attempts are one.
     """
     examples: list[Example] = []
     for task in tasks:

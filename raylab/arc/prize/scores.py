@@ -56,10 +56,7 @@ def attempts_of(questions: Iterable[QuestionAnswers], views: int) -> Attempts:
 def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views: int) -> PrizeScore:
     """Returns the score of a model or a submission, with its curve and its costs.
 
-    Args:
-        answers: by task; all tasks of `solutions` and maybe others.
-        solutions: one or more.
-        views: the views that vote.
+    `answers` may hold more tasks than `solutions`, which holds one or more.
     """
     by_views = {count: score_answers(answers, solutions, count) for count in curve_views(views)}
     answered = [answers[task] for task in solutions]

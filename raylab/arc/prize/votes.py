@@ -74,8 +74,7 @@ class QuestionAnswers(Part):
     def of(cls, answers: Iterable[tuple[GridRows, float, bool | None]]) -> "QuestionAnswers":
         """Returns the answers in the order of their views.
 
-        Args:
-            answers: grid, log-likelihood and `ViewAnswer.by_rule` of each.
+        An answer is a grid, its log-likelihood and `ViewAnswer.by_rule`.
         """
         candidates: dict[GridRows, int] = {}
         views = tuple(

@@ -35,12 +35,7 @@ def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) 
 
     A model that writes cell by cell is teacher-forced, as in the published protocol; any other
     predicts the cells of the size that it answers in. Free-running answers decide which grids are
-    solved.
-
-    Args:
-        model: a model in evaluation mode, on the device of the batch.
-        batch: the queries.
-        losses: the loss to add to as well, on the device of the batch.
+    solved. Their loss is added to `losses`.
     """
     prediction = predict(model, batch)
     target = batch.target

@@ -52,27 +52,12 @@ def score_tasks(
     device: torch.device,
     seen: frozenset[int] = frozenset(),
 ) -> dict[str, UnitScore]:
-    """Scores every pair of `tasks` exactly as validation during training does.
+    """Scores every pair of `tasks` exactly as validation during training does; returns it by unit.
 
     Every demonstration and question is a query; its context is the first other demonstrations of
-    its task. Pairs in `seen` are not queries; a task that has some shows only them. A GPU uses the
-    precision that training would choose there, a CPU float32. The dense grid objective has its
-    default weights.
-
-    Args:
-        checkpoint: a checkpoint of any architecture.
-        tasks: tasks with distinct ids.
-        unit_of: the unit of each of them, by id.
-        scoring: batch size and classes of models.
-        device: the device to compute on.
-        seen: fingerprints of pairs that are not scored.
-
-    Returns:
-        The score of every unit, by its name.
-
-    Raises:
-        DataError: there is no pair to score.
-        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    its task. Pairs in `seen`, by fingerprint, are not queries; a task that has some shows only
+    them. A GPU uses the precision that training would choose there, a CPU float32. The dense grid
+    objective has its default weights. `unit_of` names the unit of each task, by id.
     """
     import_model_classes(scoring.model_classes)
     store, pairs = _queries(tasks, seen)
@@ -93,9 +78,6 @@ def count_pairs(
 
     Adds to `losses`, which are on the device, and reports the share of the cells that is done to
     `raylab.core.workers.advance`.
-
-    Raises:
-        CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
     model, shown = model_on(checkpoint, device), checkpoint.model.context_pairs
     counts = torch.zeros(len(store.task_of), len(Count), dtype=torch.int64, device=device)
@@ -119,9 +101,6 @@ def score_rules(
     """Returns the mean of a metric over the units, by rule that learns nothing.
 
     The arguments and the scored pairs are those of `score_tasks`.
-
-    Raises:
-        DataError: there is no pair to score.
     """
     store, pairs = _queries(tasks, seen)
     return {
@@ -141,11 +120,7 @@ def _queries(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[PairStore, In
 
 
 def model_on(checkpoint: Checkpoint, device: torch.device) -> GridModel:
-    """Returns the model of a checkpoint in evaluation mode, on a device.
-
-    Raises:
-        CheckpointError: the checkpoint does not hold the weights of the model it names.
-    """
+    """Returns the model of a checkpoint in evaluation mode, on a device."""
     return restore_model(checkpoint).eval().to(device)
 
 

@@ -24,11 +24,7 @@ def in_threads(function: Callable[..., R], *arguments: Iterable[Any]) -> list[R]
 
 
 def missing_units(scoring: Scoring, folder: str, units: Iterable[str]) -> Missing:
-    """Returns the units or tasks that have no file in a folder of the run.
-
-    Raises:
-        DataError: The folder cannot be listed.
-    """
+    """Returns the units or tasks that have no file in a folder of the run."""
     tree, units = scoring.tree, tuple(units)
     present = {file.path for file in (tree / folder).files("**/*.json")}
     missing = {
@@ -39,12 +35,7 @@ def missing_units(scoring: Scoring, folder: str, units: Iterable[str]) -> Missin
 
 
 def read_accuracy(scoring: Scoring, pair: ModelOnGeneration) -> float:
-    """Returns the mean accuracy of a pair over the files of all its units.
-
-    Raises:
-        RunError: A file holds no usable score.
-        DataError: A file cannot be read.
-    """
+    """Returns the mean accuracy of a pair over the files of all its units."""
 
     def read(unit: str) -> float:
         place = scoring.tree / unit_file(scoring.subdir, pair, unit)
@@ -62,11 +53,7 @@ def read_accuracy(scoring: Scoring, pair: ModelOnGeneration) -> float:
 def write_scores(
     scoring: Scoring, pair: ModelOnGeneration, scores: Mapping[str, UnitScore]
 ) -> None:
-    """Writes a file for each unit.
-
-    Raises:
-        RunError: A file cannot be written.
-    """
+    """Writes a file for each unit."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     plan, metric = scoring.plan, scoring.plan.scoring.metric
 

@@ -21,15 +21,6 @@ def measure_test(
     """Returns the figures of a checkpoint on the test side, computed exactly as in validation.
 
     A GPU uses the precision that training would choose there, a CPU float32.
-
-    Args:
-        config: configuration of the training.
-        sides: its pairs.
-        checkpoint: its best checkpoint.
-        device: the device to compute on.
-
-    Raises:
-        CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.store, config.training.objective.model_dump()

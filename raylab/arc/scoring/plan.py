@@ -66,9 +66,6 @@ class ScorePlan(Record):
 
         Pairs that were seen are demonstrations, and then all others are questions. Questions
         without an output are kept where tasks are posed as ARC Prize does.
-
-        Raises:
-            DataError: The tasks cannot be used.
         """
         # The tasks are already chosen, so none may be skipped.
         chosen = {"tasks": tuple(sorted(self.unit_of_task)), "every": 1}
@@ -102,11 +99,7 @@ class Scoring:
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])
 
     def written(self) -> Self:
-        """Returns the same, with the plan written beside the score tree unless it is there.
-
-        Raises:
-            RunError: It cannot be written.
-        """
+        """Returns the same, with the plan written beside the score tree unless it is there."""
         name = f"{self.subdir}.json"
         if not (self.tree / name).exists():
             self.tree.write_record(self.plan, name)
@@ -122,10 +115,6 @@ def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[
     """Reads the checkpoints at URIs by model, and builds each model once.
 
     A checkpoint that cannot be used is refused before any model is scored.
-
-    Raises:
-        CheckpointError: One cannot be used, or is of a class that `scoring` does not name.
-        ConfigError: A class that `scoring` names cannot be imported.
     """
     import_model_classes(scoring.model_classes)
     models = {name: read_checkpoint(uri) for name, uri in checkpoints.items()}
@@ -137,11 +126,7 @@ def read_models(checkpoints: Mapping[str, str], scoring: ScoringConfig) -> dict[
 def generation_configs(
     generations: Sequence[Generation], data: DataConfig
 ) -> dict[str, DataConfig]:
-    """Returns the data by generation: `published`, `seed-<n>` or the name of an archive.
-
-    Raises:
-        ConfigError: An archive is given for a source without files, or two have the same name.
-    """
+    """Returns the data by generation: `published`, `seed-<n>` or the name of an archive."""
     configs: dict[str, DataConfig] = {}
     for generation in generations:
         name, changes = str(generation), dict[str, Any]()
@@ -188,11 +173,7 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
 
 
 def open_run(scoring: Scoring, config: EvaluateConfig) -> Scoring:
-    """Opens the run of a plan and writes the plan into it.
-
-    Raises:
-        RunError: The run cannot be used.
-    """
+    """Opens the run of a plan and writes the plan into it."""
     return replace(scoring, tree=Run.open(config)).written()
 
 
@@ -236,16 +217,8 @@ def plan_scoring(
     All models are scored on the same tasks: those that none of them was trained on or chosen on
     (with `data.select_on_test` only trained on), or all with `scoring.include_seen`. With
     `data.split_by=pair` they are scored on all tasks, but only on the pairs that none of them has
-    seen. A tree that was begun keeps its units.
-
-    Args:
-        models: Checkpoint file of each model, a path or URI, by its name in the tree.
-        generations: As in `EvaluateConfig`.
-        data: The tasks.
-        scoring: The unit of a file and the metric that is its accuracy.
-        tree: The run that the scores belong to.
-        subdir: Directory of the tree within the run.
-        trained: False if the files are answers and no checkpoints.
+    seen. A tree that was begun keeps its units. Without `trained`, the files of `models` are
+    answers and no checkpoints.
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.

@@ -39,11 +39,7 @@ def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
 def choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
-    """Chooses the tasks of `data` that no model has seen, or all, and logs their number.
-
-    Raises:
-        DataError: The tasks cannot be used, or none is left to score.
-    """
+    """Chooses the tasks of `data` that no model has seen, or all, and logs their number."""
     tasks, seen = load_tasks(data), TaskSet()
     if not scoring.include_seen:
         seen = _seen_tasks(checkpoints, data)

@@ -29,11 +29,7 @@ class PlannedData(pl.LightningDataModule):
     """Loaders of the pairs that a worker trains and validates on."""
 
     def __init__(self, config: TrainConfig, sides: Sides, *, rank: int, world: int) -> None:
-        """Plans the share of worker `rank` of `world`.
-
-        Raises:
-            ConfigError: There are fewer pairs than workers.
-        """
+        """Plans the share of worker `rank` of `world`."""
         super().__init__()
         training, model = config.training, config.model
         batches: dict[str, Any] = {
@@ -75,8 +71,6 @@ class Experiment:
     """The module and the data that a trainer fits.
 
     Attributes:
-        module: The model with its optimiser and metrics.
-        data: Its training and validation pairs.
         rules: Metrics of the rules that learn nothing on the validation pairs; only for rank 0.
     """
 
@@ -94,20 +88,7 @@ def build_experiment(
     rank: int = 0,
     world: int = 1,
 ) -> Experiment:
-    """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
-
-    Args:
-        config: Configuration of the training.
-        sides: Its pairs.
-        start: The weights that it starts from; None for new ones.
-        run_id: Id of its run, which its checkpoints carry.
-        rank: Number of the worker, from 0.
-        world: Number of workers.
-
-    Raises:
-        ConfigError: There are fewer pairs than workers.
-        CheckpointError: The weights of `start` do not fit the model.
-    """
+    """Builds the module, with the weights of `start`, and the data of worker `rank` of `world`."""
     data = PlannedData(config, sides, rank=rank, world=world)
     module = ArcModule(config, sides, start, epoch_steps=len(data.train), run_id=run_id)
     weights = config.training.objective.model_dump()
@@ -149,11 +130,7 @@ class CheckpointFiles(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Writes a checkpoint.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Writes a checkpoint."""
         with Place.at(path).writer() as file:
             torch.save(checkpoint, file)
 

@@ -24,11 +24,7 @@ from raylab.core.workers import WorkersHere
 
 
 def train(inputs: Inputs) -> None:
-    """Trains in this process, and prints the metrics.
-
-    Raises:
-        RaylabError: The training failed for a reason that the user can act on.
-    """
+    """Trains in this process, and prints the metrics."""
     config = inputs.config
     with Run.open_alone(config) as run:
         metrics = fit(config, run, inputs.sides, inputs.start)
@@ -48,17 +44,6 @@ def fit(
 
     A run without epochs left is not trained again. A run with checkpoints continues from the latest
     one. The run is not finished yet, because its best checkpoint is not tested.
-
-    Args:
-        config: Configuration of the training, of one worker.
-        run: Run of the training.
-        sides: Its pairs.
-        start: The weights that it starts from; None for new ones.
-        on_epoch: Function that is told of each epoch, as `reporting` takes it.
-        threads: CPU threads, as `use_share` takes them.
-
-    Raises:
-        RaylabError: The training failed for a reason that the user can act on.
     """
     if metrics := ended_metrics(run):
         return metrics

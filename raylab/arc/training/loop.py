@@ -29,15 +29,7 @@ def train_epochs(
     """Trains as one worker, from the run's latest checkpoint to the end; returns the metrics.
 
     The first worker stores each epoch: its checkpoint, then the record. Then all report it.
-
-    Args:
-        run: The run.
-        experiment: The model and this worker's share of the data.
-        reporter: Receiver of lines and epochs.
-        placement: Lightning's accelerator, devices, strategy and plugins.
-
-    Raises:
-        RaylabError: The training failed for a reason that the user can act on.
+    `placement` is Lightning's accelerator, devices, strategy and plugins.
     """
     module, data = experiment.module, experiment.data
     recorded = run.read_record(TrainingMetrics)
@@ -162,9 +154,6 @@ class EpochStore(pl.Callback):
         """Refuses to store an epoch if another process has taken over the run.
 
         Workers of a lost cluster live on for a minute, in which another cluster may resume the run.
-
-        Raises:
-            RunError: The run was removed or started again, or its record is ahead of this epoch.
         """
         self.run.require_own()
         recorded = self.run.read_record(TrainingMetrics)

@@ -23,17 +23,8 @@ def with_test(
 ) -> TrainingMetrics:
     """Returns a training's metrics with those on the test side, measured and written once.
 
-    The checkpoint that the training started from, if any, is tested on the same pairs.
-
-    Args:
-        config: Configuration of the training.
-        run: Its run.
-        metrics: Its metrics; its best checkpoint is tested.
-        sides: Its `Sides`, or what `workers.put` returned for them.
-        workers: Where the checkpoints are tested.
-
-    Raises:
-        RaylabError: A checkpoint or the data cannot be used, or the run cannot be written.
+    The checkpoint that the training started from, if any, is tested on the same pairs. `sides` may
+    be what `workers.put` returned for them.
     """
     if metrics.test is not None:
         return metrics
@@ -51,12 +42,7 @@ def with_test(
 def measure_checkpoint(
     config: TrainConfig, sides: Sides, checkpoint: str, share: ClusterConfig
 ) -> HeldOut:
-    """Returns the figures of the checkpoint at a URI on the test side.
-
-    Raises:
-        CheckpointError: It cannot be used.
-        ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
-    """
+    """Returns the figures of the checkpoint at a URI on the test side."""
     return measure_test(config, sides, read_checkpoint(checkpoint), use_share(share))
 
 

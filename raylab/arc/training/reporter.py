@@ -30,9 +30,7 @@ class Reporter(Protocol):
     def epoch(self, figures: Figures, best: float) -> None:
         """Takes an epoch whose checkpoint and record are stored; every worker calls it.
 
-        Args:
-            figures: The figures of the epoch, as `Epoch.row` returns them.
-            best: The best value of the monitored metric so far.
+        `best` is the best value of the monitored metric so far.
         """
         ...
 
@@ -93,10 +91,7 @@ def reporting(
 ) -> Generator[Here]:
     """Yields the reporter of a training in the process of its job.
 
-    Args:
-        trackers: Where its figures are tracked.
-        run: Its run.
-        on_epoch: Function of the caller that is told of each epoch too.
+    `on_epoch` is told of each epoch too.
 
     Raises:
         ConfigError: The package of a tracker is not installed.

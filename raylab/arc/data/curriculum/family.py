@@ -144,9 +144,6 @@ class Family:
         """Returns the first `count` pairs of a task, of different inputs.
 
         The pair at an index depends only on seed, task and index. No output equals its input.
-
-        Raises:
-            DataError: The task has fewer pairs.
         """
         dice = Dice(task, seed)
         pairs: dict[tuple[tuple[int, ...], bytes], Pair] = {}
