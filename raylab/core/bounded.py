@@ -122,11 +122,7 @@ def parse_json(content: bytes | str, where: str) -> object:
 def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: str = "") -> T:
     """Parses JSON, with NaN and infinities as Python writes them.
 
-    Args:
-        decoder: The decoder of the type.
-        content: The JSON.
-        what: The type in words.
-        where: The place, such as a line.
+    `what` is the expected type in words.
 
     Raises:
         DataError: It is not valid, not of the decoder's type, or too deep.

@@ -57,13 +57,8 @@ def run_job(
     The exit status is 0 after success, 2 for a configuration that cannot be used, 1 for any other
     `RaylabError` and 130 after an interrupt. These print only their message; any other error is a
     fault of raylab and keeps its traceback. If the reader of the output has gone, as with `head`,
-    the status is 1 without a message.
-
-    Args:
-        kind: Configuration class of the job.
-        doc: Module docstring of the job, for `--help`.
-        run: Function that takes the validated configuration; heavy imports belong inside it.
-        argv: Arguments; None takes those of the process.
+    the status is 1 without a message. `doc` is the job's text for `--help`. Heavy imports belong
+    inside `run`.
     """
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
@@ -96,9 +91,7 @@ def main() -> NoReturn:
 def start(job: str, *overrides: str) -> None:
     """Runs a job in this process, such as that of a notebook, as its command does.
 
-    Args:
-        job: Name of the job, such as `train`.
-        *overrides: Settings as on the command line, `key=value`.
+    The overrides are as on the command line, `key=value`.
 
     Raises:
         ConfigError: There is no such job, or the settings cannot be used.
@@ -152,10 +145,7 @@ def _load(job: str) -> tuple[type[JobConfig], Any]:
 def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> str:
     """Returns the text of `--help`: the job, its flags, config groups and keys.
 
-    Args:
-        kind: Configuration class of the job.
-        doc: Module docstring of the job.
-        every: True for all keys, as `--help=all` prints them; else those that matter most.
+    Without `every`, as `--help=all` asks for, only the keys that matter most are listed.
     """
     keys, values = list_keys(kind), compose_values(kind)
     summary, _, rest = (doc or "").strip().partition("\n\n")

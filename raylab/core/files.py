@@ -138,14 +138,7 @@ class Place:
         return [self / name for name in names if not posixpath.basename(name).startswith(".")]
 
     def read(self, most: int | None = None) -> bytes:
-        """Returns the content of the file.
-
-        Args:
-            most: Most bytes to read; None for any number.
-
-        Raises:
-            DataError: It has more than `most` bytes.
-        """
+        """Returns the content of the file; a `DataError` if it has more than `most` bytes."""
         with self._errors_as("read", DataError), self.filesystem.open_input_file(self.path) as file:
             return file.readall() if most is None else read_all(file, str(self), most)
 
@@ -305,11 +298,7 @@ def require_writable(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Creates a local directory and those above it durably, unless they exist.
-
-    Raises:
-        OSError: It cannot be created.
-    """
+    """Creates a local directory and those above it durably, unless they exist."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for place in missing:

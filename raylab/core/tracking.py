@@ -57,13 +57,9 @@ def tracking(
     """Opens the trackers of a run by name, and closes them at the end.
 
     Threads send the figures to MLflow and Weights & Biases. At the end the run waits for their
-    servers `SERVER_SECONDS` at most; a warning names the figures that a server has not taken.
-
-    Args:
-        names: The trackers.
-        run: The run.
-        has_trainings: True for a sweep or a pipeline, which waits as long for its tracked runs,
-            because those of its trainings are placed below them.
+    servers `SERVER_SECONDS` at most; a warning names the figures that a server has not taken. With
+    `has_trainings`, that of a sweep or a pipeline, it waits as long for its tracked runs, because
+    those of its trainings are placed below them.
 
     Raises:
         ConfigError: The package of one is not installed.
@@ -127,11 +123,7 @@ class TensorBoard:
         self._append(file_version=FILE_VERSION)
 
     def log(self, step: int, figures: Figures) -> None:
-        """Writes the scalars of a step after those before it.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Writes the scalars of a step after those before it."""
         from tensorboard.compat.proto import summary_pb2
 
         if (step, figures) != self._last:

@@ -119,9 +119,7 @@ def report_runs(config: ReportConfig) -> None:
 def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
     """Returns the named runs by distinct labels.
 
-    Args:
-        names: Names under `storage`, directories or URIs.
-        storage: The directory of runs.
+    A name is one under `storage`, a directory or a URI.
 
     Raises:
         RunError: There is no such run, or a run is named twice.
@@ -149,22 +147,14 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
 
 def _read(run: Run, kind: type[R], absent: str = "") -> R:
-    """Reads a record.
-
-    Raises:
-        RunError: It is absent, for the reason `absent`, or cannot be used.
-    """
+    """Reads a record; `absent` is the reason that an error gives for its absence."""
     if (record := run.read_record(kind)) is not None:
         return record
     raise RunError(absent or f"it has no {kind.file} yet")
 
 
 def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> None:
-    """Reads the results of a run of a job.
-
-    Raises:
-        RunError: There are none.
-    """
+    """Reads the results of a run of a job."""
     match job:
         case "train":
             comparison.models[label] = _read(run, TrainingMetrics, "no epoch is finished yet")

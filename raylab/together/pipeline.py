@@ -61,15 +61,7 @@ R = TypeVar("R", bound=Record)
 
 
 def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
-    """Trains and scores every model, measures the benchmark and writes `report.html`.
-
-    Args:
-        config: configuration of the pipeline.
-        sides: pairs of its trainings.
-
-    Raises:
-        RaylabError: the pipeline failed for a reason that the user can act on.
-    """
+    """Trains and scores every model, measures the benchmark and writes `report.html`."""
     taken = find_models(config.take, config.storage)
     clash = taken.keys() & _name_models(config.models).keys()
     if clash:

@@ -32,16 +32,8 @@ def pipeline_page(
 ) -> Page:
     """Returns the page of a pipeline.
 
-    Args:
-        uri: The run directory.
-        record: Its record.
-        config: Its configuration.
-        models: Metrics by model.
-        tree: Name of its score tree.
-        quality: Quality of the score tree.
-        examples: Tasks to picture.
-        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
-        diagnosis: Sections on the diagnosis of the score tree.
+    `tree` is the name of its score tree, which `quality` and `diagnosis` are about. `rules` are the
+    accuracies of the rules that learn nothing, by score tree or prior and rule.
     """
     metric = config.scoring.metric
     labels = {

@@ -103,13 +103,7 @@ def compose_values(
 ) -> dict[str, Any]:
     """Returns the values of `configs/<job>.yaml` and its groups, before validation.
 
-    Args:
-        kind: Configuration class of the job.
-        overrides: Choices of groups, deletions and values of keys.
-        sections: Sections that replace those of the YAML, unless their group is chosen.
-
-    Raises:
-        ConfigError: A file is absent or broken, or the overrides do not fit; it may repeat them.
+    `sections` replace those of the YAML, unless their group is chosen.
     """
     groups = config_groups(kind)
     choices = [o for o in overrides if o.is_delete() or _chosen_option(groups, o) is not None]
@@ -138,11 +132,7 @@ def _chosen_option(groups: Groups, override: Override) -> object:
 
 
 def config_groups(kind: type[JobConfig]) -> Groups:
-    """Returns the config groups that the job's YAML names, each with its options.
-
-    Raises:
-        ConfigError: The YAML file is absent or broken.
-    """
+    """Returns the config groups that the job's YAML names, each with its options."""
     path = CONFIGS / f"{kind.job}.yaml"
     if not path.is_file():
         raise ConfigError(

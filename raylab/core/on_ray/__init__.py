@@ -10,11 +10,7 @@ from raylab.core.workers import Workers, WorkersHere
 
 @contextmanager
 def workers_for(cluster: ClusterConfig, run: Run) -> Generator[Workers]:
-    """Yields the workers of a configuration: this process, or tasks of a Ray session.
-
-    Raises:
-        ConfigError, RunError: As `raylab.core.on_ray.session.session`.
-    """
+    """Yields the workers of a configuration: this process, or tasks of a Ray session."""
     if cluster.is_this_process:
         yield WorkersHere(cluster)
         return

@@ -49,11 +49,8 @@ def placement_options(config: ClusterConfig) -> dict[str, Any]:
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Joins the cluster of `config.address` or RAY_ADDRESS, or starts a local one, while in use.
 
-    A local one listens on loopback alone, and asks for a token that this process draws.
-
-    Args:
-        config: the cluster to join.
-        run: the run that tasks of the session read or write on any node.
+    A local one listens on loopback alone, and asks for a token that this process draws. Every node
+    of the cluster must see the directory of `run`.
 
     Raises:
         ConfigError: the `lightning` package is installed, no Ray can be joined or started, or other
@@ -213,9 +210,7 @@ def _init(address: str, **options: Any) -> None:
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
     """Returns the result of a Ray task or of an actor's call, or raises its original error.
 
-    Args:
-        task: the task, or the call of an actor.
-        what: description of the task, for error messages.
+    Errors name the task as `what`.
 
     Raises:
         RaylabError, OSError: the task raised it.

@@ -27,11 +27,7 @@ class RayWorkers:
     """
 
     def __init__(self, cluster: ClusterConfig) -> None:
-        """Takes the share of a task of the cluster.
-
-        Raises:
-            ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
-        """
+        """Takes the share of a task of the cluster."""
         alone = {"workers": 1, "cpus_per_worker": cluster.cpus_per_worker or 1}
         share = cluster.model_copy(update=alone)
         self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})

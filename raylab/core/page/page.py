@@ -32,9 +32,6 @@ class Section:
     """A section of a page.
 
     Attributes:
-        id: Its anchor.
-        title: Its heading.
-        blocks: Its content.
         page_only: True if the terminal does not print its tables.
     """
 
@@ -50,8 +47,6 @@ class Page:
 
     Attributes:
         kind: The kind of run, in words.
-        name: Name of the run.
-        uri: Its directory.
         lead: Sentences that sum it up, at least one.
         sections: In the order shown.
         notes: Caveats.

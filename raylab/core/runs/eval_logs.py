@@ -113,10 +113,7 @@ class EvalLog(Record):
     Equal logs have equal contents: all other identifiers are hashes of the fields.
 
     Attributes:
-        model: Model name.
-        task: Task name.
         dataset: Name of what was scored.
-        samples: Number of samples.
         metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
         created: Time in ISO 8601 with its zone.
         run_id: Id of the run; None derives one from model and time.

@@ -83,10 +83,8 @@ class Run(Place):
         """Starts the run of `config`, or continues it with `config.resume`.
 
         If several processes start the same name at once on a local disk, one of them succeeds.
-        Other storage has no such guarantee between the check and the write.
-
-        Args:
-            config: Resolved configuration; its name, or one derived from it, names the directory.
+        Other storage has no such guarantee between the check and the write. The name of `config`,
+        or one derived from it, names the directory.
 
         Raises:
             RunError: The name is taken, the run to resume is of another configuration, or the
@@ -123,11 +121,7 @@ class Run(Place):
 
     @classmethod
     def check(cls, config: JobConfig) -> "Run":
-        """Checks that `open` would succeed and returns its directory; writes nothing.
-
-        Raises:
-            RunError, DataError, ConfigError: As `open`.
-        """
+        """Checks that `open` would succeed and returns its directory; writes nothing."""
         run = cls.locate(config)
         if run._read_resumable(config) is None and run.is_local:
             require_writable(Path(run.path))
@@ -183,9 +177,7 @@ class Run(Place):
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
         """Reads the record of a kind; None if there is no such file.
 
-        Args:
-            kind: Class of the record.
-            name: Relative name of its file; None takes that of the kind.
+        `name` is the relative name of its file; None takes that of the kind.
 
         Raises:
             RunError: The file holds no valid record of this version.
@@ -208,10 +200,7 @@ class Run(Place):
     def write_record(self, record: Record, name: str | None = None) -> None:
         """Writes a record whole or not at all; NaN and infinity become null.
 
-        Args:
-            record: Record to write.
-            name: Relative name, with `/` between directories, which are created; None takes that of
-                the kind.
+        A relative `name` may have directories, which are created; None takes that of the kind.
 
         Raises:
             RunError: The file cannot be written, or the run is not the one that was opened.
@@ -289,9 +278,6 @@ class Run(Place):
 
 def read_run(run: str) -> RunRecord:
     """Returns the record of a run: its job, configuration, versions and times.
-
-    Args:
-        run: Directory or URI, such as `runs/one`.
 
     Raises:
         RunError: There is no run, or its record is not of this version of raylab.

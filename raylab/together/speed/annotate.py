@@ -46,9 +46,6 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
 
     Both call a chat server in its own process on this machine. Ray's actors run a few cases before
     the clock starts. Each round has new cases, so that the archive answers none.
-
-    Raises:
-        RaylabError: The run's name is taken.
     """
     conditions = (
         f"Annotation with {config.concurrency} calls in flight, {1000 * config.latency:g} ms a "

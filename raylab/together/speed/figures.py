@@ -66,11 +66,7 @@ def rate(work: Callable[[], float]) -> float:
 
 @contextmanager
 def benchmark(config: BenchmarkConfig, unit: str, conditions: str) -> Generator[Compare]:
-    """Yields a function that compares rates over rounds; prints a table of them at the end.
-
-    Raises:
-        RaylabError: The run's name is taken, or it cannot be written.
-    """
+    """Yields a function that compares rates over rounds; prints a table of them at the end."""
     run = Run.open(config)
     record = BenchmarkRates(unit=unit, conditions=conditions, rates={})
     log_line(conditions)

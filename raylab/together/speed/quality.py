@@ -32,9 +32,6 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
 
     Before the clock starts, the files are in the page cache, and Ray's workers have done their
     imports. On Ray it times a whole measurement with intervals; the plain loop only averages.
-
-    Raises:
-        RaylabError: The run's name is taken.
     """
     conditions = (
         f"Reading scores of {MODELS * GENERATIONS} directories on Ray, {os.cpu_count()} CPUs, "
@@ -76,10 +73,8 @@ def _measure(root: Path) -> None:
 def write_tree(root: Path, files: int, size: int) -> int:
     """Writes the score logs of every model and generation; returns the number of files.
 
-    Args:
-        root: directory of the tree, which must not exist.
-        files: files per generation.
-        size: approximate bytes of a file; samples fill what the header leaves.
+    `files` is their number per generation, and `size` their approximate bytes: samples fill what
+    the header leaves.
     """
     created = datetime.now(UTC).isoformat()
     for model in range(MODELS):

@@ -32,11 +32,7 @@ DTYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
 
 def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
-    """Times every architecture against its baseline; prints the rates and writes `metrics.json`.
-
-    Raises:
-        RaylabError: There is no pair, or the run's name is taken.
-    """
+    """Times every architecture against its baseline; prints the rates and writes `metrics.json`."""
     store, size = store_pairs(tasks), config.batch_size
     torch.set_num_threads(config.threads)
     precision = hardware_precision(Precision.AUTO)
