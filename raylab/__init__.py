@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from raylab.arc.data.batching import Batch
     from raylab.arc.metrics import compute_grid_metrics
     from raylab.arc.models.autoregressive import AutoregressiveModel
-    from raylab.arc.models.base import GridModel
-    from raylab.arc.models.parallel import ParallelModel
+    from raylab.arc.models.base import GridModel, ParallelModel
     from raylab.core.entrypoint import start
     from raylab.core.errors import ConfigError, RaylabError
     from raylab.core.runs.run import read_run
@@ -36,7 +35,7 @@ _MODULES = {
     "Batch": "raylab.arc.data.batching",
     "ConfigError": "raylab.core.errors",
     "GridModel": "raylab.arc.models.base",
-    "ParallelModel": "raylab.arc.models.parallel",
+    "ParallelModel": "raylab.arc.models.base",
     "RaylabError": "raylab.core.errors",
     "compute_grid_metrics": "raylab.arc.metrics",
     "frames": "raylab.together.frames",

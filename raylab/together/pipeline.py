@@ -29,8 +29,7 @@ from raylab.arc.records import (
     TrainingMetrics,
     rule_scores_file,
 )
-from raylab.arc.scoring.plan import ScorePlan, plan_scoring
-from raylab.arc.scoring.units import part_seen, seen_pairs
+from raylab.arc.scoring.plan import ScorePlan, part_seen, plan_scoring, seen_pairs
 from raylab.arc.trained_models import find_models
 from raylab.arc.training.outcome import with_test
 from raylab.benchmark.config import QualityConfig

@@ -23,9 +23,8 @@ from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
 from raylab.arc.inputs import read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
 from raylab.arc.models import build_model
-from raylab.arc.models.base import exact_matches
+from raylab.arc.models.base import ParallelModel, exact_matches
 from raylab.arc.models.custom import model_class
-from raylab.arc.models.parallel import ParallelModel
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.search import Draws, trial_config

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from raylab.arc.config.models import RecursiveConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
-from raylab.arc.models.base import SizeCode, SizeHead, inside
+from raylab.arc.models.base import ParallelModel, SizeCode, SizeHead, inside
 from raylab.arc.models.context import D_CONTEXT, ContextEncoder
 from raylab.arc.models.layers import Dropout, EdgePositions, SelfAttention, masked_mean
-from raylab.arc.models.parallel import ParallelModel
 
 
 class SwiGLU(nn.Module):

@@ -55,12 +55,16 @@ def count_batch(model: GridModel, batch: Batch, losses: MeanLoss | None = None) 
 
 def predict(model: GridModel, batch: Batch) -> Prediction:
     """Returns the predictions of a model for a batch on its device."""
-    return _predict_forced(model, batch) if model.teacher_forced else _predict_free(model, batch)
-
-
-def _predict_forced(model: GridModel, batch: Batch) -> Prediction:
-    """Predicts cells teacher-forced, and decodes the queries that can be solved."""
-    logits, target = model(batch), batch.target
+    target = batch.target
+    if not model.teacher_forced:
+        answers = model.answers(batch.without_outputs)
+        return Prediction(
+            overlay(answers.grids, target),
+            (answers.grids.sizes == target.sizes).all(dim=1),
+            answers.by_rule,
+            exact_matches(answers.grids, target),
+        )
+    logits = model(batch)
     cells = logits.cells.argmax(dim=-1)
     sizes = model.choose_sizes(batch.without_outputs, logits.sizes)
     right_size = (sizes.sides == target.sizes).all(dim=1)
@@ -82,14 +86,3 @@ def find_solved(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
         queries = batch.select(chosen)
         right[chosen] = exact_matches(model.answers(queries.without_outputs).grids, queries.target)
     return right
-
-
-def _predict_free(model: GridModel, batch: Batch) -> Prediction:
-    """Returns the free-running answers, with `PAD` in target cells that they lack."""
-    answers, target = model.answers(batch.without_outputs), batch.target
-    return Prediction(
-        overlay(answers.grids, target),
-        (answers.grids.sizes == target.sizes).all(dim=1),
-        answers.by_rule,
-        exact_matches(answers.grids, target),
-    )

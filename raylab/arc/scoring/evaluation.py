@@ -23,7 +23,7 @@ from raylab.arc.models.base import GridModel
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.rules import count_rules
 from raylab.arc.scoring.batch import count_batch
-from raylab.arc.scoring.units import part_seen
+from raylab.arc.scoring.plan import part_seen
 from raylab.core.runs.eval_logs import is_estimated
 from raylab.core.workers import advance
 
@@ -136,19 +136,11 @@ def _unit_scores(
 ) -> dict[str, UnitScore]:
     """Returns the score of every unit from the (pairs, counts) counts of pairs of a store."""
     unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of[pairs]]
-    return {
-        str(unit): _unit_score(counts[torch.from_numpy(unit_of_pair == unit)])
-        for unit in np.unique(unit_of_pair)
-    }
-
-
-def _unit_score(counts: Tensor) -> UnitScore:
-    values = as_floats(metric_values(counts.sum(0), OBJECTIVE_WEIGHTS))
-    errors = standard_errors(counts, OBJECTIVE_WEIGHTS)
-    return UnitScore(
-        grids=len(counts),
-        metrics=values,
-        standard_errors={
-            name: error for name, error in errors.items() if is_estimated(values[name], len(counts))
-        },
-    )
+    scores: dict[str, UnitScore] = {}
+    for unit in np.unique(unit_of_pair):
+        own = counts[torch.from_numpy(unit_of_pair == unit)]
+        metrics = as_floats(metric_values(own.sum(0), OBJECTIVE_WEIGHTS))
+        errors = standard_errors(own, OBJECTIVE_WEIGHTS)
+        kept = {name: e for name, e in errors.items() if is_estimated(metrics[name], len(own))}
+        scores[str(unit)] = UnitScore(len(own), metrics, kept)
+    return scores

@@ -58,12 +58,16 @@ def write_scores(
     plan, metric = scoring.plan, scoring.plan.scoring.metric
 
     def write(unit: str, score: UnitScore) -> None:
+        errors = {f"{name}_stderr": error for name, error in score.standard_errors.items()}
+        metrics = {"accuracy": score.metrics[metric], **score.metrics, **errors}
+        if metric in score.standard_errors:
+            metrics["stderr"] = score.standard_errors[metric]
         log = EvalLog(
             model=pair[0],
             task=unit,
             dataset=pair[1],
             samples=score.grids,
-            metrics=_logged_metrics(score, metric),
+            metrics=metrics,
             created=created,
             run_id=scoring.tree.id,
             metadata={
@@ -76,12 +80,3 @@ def write_scores(
         scoring.tree.write_record(log, unit_file(scoring.subdir, pair, unit))
 
     in_threads(write, scores.keys(), scores.values())
-
-
-def _logged_metrics(score: UnitScore, chosen: str) -> dict[str, float]:
-    """Returns all metrics by name, and the `chosen` one as `accuracy` and `stderr` too."""
-    errors = {f"{name}_stderr": error for name, error in score.standard_errors.items()}
-    logged = {"accuracy": score.metrics[chosen], **score.metrics, **errors}
-    if chosen in score.standard_errors:
-        logged["stderr"] = score.standard_errors[chosen]
-    return logged

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: the tasks and checkpoints to score, and the checks on them.
+"""The plan of an evaluation: the checkpoints to score, the tasks that none has seen, and checks.
 
 The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<unit>.json`;
 `<subdir>.json` beside it is the plan.
@@ -7,6 +7,7 @@ The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<u
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import compress
 from typing import Any, ClassVar, Self
 
 from pyarrow import fs
@@ -15,19 +16,23 @@ from pydantic import Field
 from raylab.arc.checkpoints import Checkpoint, read_checkpoint, restore_model
 from raylab.arc.config.jobs import EvaluateConfig
 from raylab.arc.config.sections import WITHOUT_PATH, DataConfig, ScoringConfig
+from raylab.arc.data.content import TaskSet, fingerprint_tasks
+from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.scoring.units import Units, choose_units, part_seen, scores_by_pair, seen_pairs
 from raylab.arc.trained_models import file_name, find_models
 from raylab.core.config.base import AS_PUBLISHED, Generation
 from raylab.core.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.core.files import Place
+from raylab.core.log import log_line
 from raylab.core.runs.records import Record
 from raylab.core.runs.run import SCORES, Run
 
 ModelOnGeneration = tuple[str, str]
 """The names of a model and of a generation."""
+Units = Mapping[str, tuple[str, ...]]
+"""Ids of the tasks of each unit."""
 SPECIALISTS = "specialists"
 """Directory of a run that holds `<model>/<generation>/<task>.pt`."""
 
@@ -78,6 +83,25 @@ class ScorePlan(Record):
 def _load_tasks(data: str, unanswered: bool, seen: frozenset[int]) -> tuple[Task, ...]:
     config = DataConfig.model_validate_json(data)
     return part_seen(load_tasks(config, unanswered=unanswered), seen)
+
+
+def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
+    """Returns tasks with their seen pairs as demonstrations and the others as questions.
+
+    Tasks without a seen pair stay as they are; tasks with only seen pairs are left out.
+    """
+    if not seen:
+        return tuple(tasks)
+    parted: list[Task] = []
+    contents = fingerprint_tasks(tasks)
+    for task in tasks:
+        old = [fingerprint in seen for fingerprint in contents[task.id]]
+        if any(old):
+            new = tuple(compress(task.pairs, [not flag for flag in old]))
+            task = replace(task, demonstrations=tuple(compress(task.pairs, old)), questions=new)
+        if not all(old):
+            parted.append(task)
+    return tuple(parted)
 
 
 @dataclass(frozen=True)
@@ -133,7 +157,15 @@ def generation_configs(
         if isinstance(generation, int):
             name, changes = f"seed-{generation}", {"generation": generation}
         elif generation != AS_PUBLISHED:
-            name, changes = _archive_name(generation, data), {"path": generation}
+            if data.source in WITHOUT_PATH:
+                raise ConfigError(
+                    f"generations: {generation} is the path of an archive, but "
+                    f"data.source={data.source} reads no files: give seeds and {AS_PUBLISHED}, or "
+                    "choose data=re_arc or data=arc_json"
+                )
+            archive = Place.at(generation)
+            name = file_name(archive.name if archive.is_directory() else archive.stem)
+            changes = {"path": generation}
         if name in configs:
             raise ConfigError(
                 f"generations: {generation} and another are both called {name}: give it once, or "
@@ -141,16 +173,6 @@ def generation_configs(
             )
         configs[name] = data.model_copy(update={"generation": None, **changes})
     return configs
-
-
-def _archive_name(generation: str, data: DataConfig) -> str:
-    if data.source in WITHOUT_PATH:
-        raise ConfigError(
-            f"generations: {generation} is the path of an archive, but data.source={data.source} "
-            f"reads no files: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
-        )
-    archive = Place.at(generation)
-    return file_name(archive.name if archive.is_directory() else archive.stem)
 
 
 def plan_evaluation(config: EvaluateConfig) -> Scoring:
@@ -166,7 +188,13 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
     run = Run.check(config)
     models = find_models(config.models, config.storage)
     if config.scoring.protocol == "arc":
-        _require_questions(config)
+        if not scores_by_pair(config.data, config.scoring) and not any(
+            task.questions for task in load_tasks(config.data, unanswered=True)
+        ):
+            raise DataError(
+                f"no task of data.source={config.data.source} has a test input: score its pairs "
+                "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
+            )
         _require_specialists(config, models)
     scoring = plan_scoring(models, config.generations, config.data, config.scoring, run)
     return open_run(scoring, config)
@@ -175,17 +203,6 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
 def open_run(scoring: Scoring, config: EvaluateConfig) -> Scoring:
     """Opens the run of a plan and writes the plan into it."""
     return replace(scoring, tree=Run.open(config)).written()
-
-
-def _require_questions(config: EvaluateConfig) -> None:
-    if scores_by_pair(config.data, config.scoring):
-        return
-    tasks = load_tasks(config.data, unanswered=True)
-    if not any(task.questions for task in tasks):
-        raise DataError(
-            f"no task of data.source={config.data.source} has a test input: score its pairs "
-            "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
-        )
 
 
 def _require_specialists(config: EvaluateConfig, models: Mapping[str, str]) -> None:
@@ -227,10 +244,22 @@ def plan_scoring(
         ConfigError: The generations cannot be used.
     """
     datasets = generation_configs(generations, data)
-    files = {model: _identify(uri) for model, uri in models.items()}
+    files: dict[str, str] = {}
+    for model, uri in models.items():
+        info = Place.at(uri).info()
+        if info.type != fs.FileType.File:
+            raise CheckpointError(f"no checkpoint at {uri}")
+        # Size and age recognise a file that is not read.
+        files[model] = f"{uri} of {info.size} bytes, changed {info.mtime}"
     before = tree.read_record(ScorePlan, f"{subdir}.json")
-    if before is not None:
-        _refuse_other_models(tree, before.models, files)
+    begun = before.models if before else files
+    for model in sorted({**begun, **files}):
+        had, has = (own.get(model, "not among the models") for own in (begun, files))
+        if had != has:
+            raise RunError(
+                f"{tree} was begun when {model} was {had}, and now it is {has}. Scores would mix, "
+                "and a further model may have seen the scored tasks: choose another name="
+            )
     read = trained and (before is None or scores_by_pair(data, scoring))
     checkpoints = read_models(models, scoring) if read else {}
     plan = ScorePlan(
@@ -243,19 +272,57 @@ def plan_scoring(
     return Scoring(plan, models, tree, subdir, checkpoints)
 
 
-def _identify(uri: str) -> str:
-    """Returns a checkpoint file with its size and age, to recognise it without reading it."""
-    info = Place.at(uri).info()
-    if info.type != fs.FileType.File:
-        raise CheckpointError(f"no checkpoint at {uri}")
-    return f"{uri} of {info.size} bytes, changed {info.mtime}"
+def choose_units(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> Units:
+    """Chooses the tasks of `data` that no model has seen, or all, and logs their number."""
+    tasks, seen = load_tasks(data), TaskSet()
+    if not scoring.include_seen:
+        seen = _seen_tasks(checkpoints, data)
+    if by_pair := scores_by_pair(data, scoring):
+        new = part_seen(tasks, seen.pairs)
+    else:
+        contents = fingerprint_tasks(tasks)
+        new = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
+    if not new:
+        raise DataError(
+            f"one of the models {', '.join(checkpoints)} was trained on or chosen on "
+            f"{'each pair' if by_pair else 'each'} of the {len(tasks)} tasks of "
+            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
+            "others by data=, data.subset, data.path or data.tasks"
+        )
+    left_out = (
+        "on the pairs that no model was trained on or chosen on; the tasks may have been seen"
+        if by_pair
+        else f"{len(tasks) - len(new)} that a model was trained on or chosen on are left out"
+    )
+    message = f"{len(new)} of {len(tasks)} tasks are scored, {left_out}"
+    log_line(message, scored=len(new), tasks=len(tasks))
+    others = sorted({task.id for task in tasks} - {task.id for task in new} - seen.ids)
+    if others and not by_pair:
+        log_line(f"seen under another id: {', '.join(others)}", seen=others)
+    units: dict[str, list[str]] = {}
+    for task, group in group_tasks(new, data.taxonomy).items():
+        units.setdefault(task if scoring.unit == "task" else group, []).append(task)
+    return {unit: tuple(units[unit]) for unit in sorted(units)}
 
 
-def _refuse_other_models(tree: Run, before: Mapping[str, str], files: Mapping[str, str]) -> None:
-    for model in sorted({**before, **files}):
-        had, has = (own.get(model, "not among the models") for own in (before, files))
-        if had != has:
-            raise RunError(
-                f"{tree} was begun when {model} was {had}, and now it is {has}. Scores would mix, "
-                "and a further model may have seen the scored tasks: choose another name="
-            )
+def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
+    """Returns True if seen pairs are left out instead of seen tasks."""
+    return data.split_by == "pair" and not scoring.include_seen
+
+
+def _seen_tasks(checkpoints: Mapping[str, Checkpoint], data: DataConfig) -> TaskSet:
+    """Returns the tasks on which models trained and, unless `data.select_on_test`, were chosen."""
+    seen = TaskSet()
+    for checkpoint in checkpoints.values():
+        seen |= checkpoint.seen.tasks(chosen=not data.select_on_test)
+    return seen
+
+
+def seen_pairs(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> frozenset[int]:
+    """Returns the fingerprints of the pairs to leave out, if seen pairs are left out."""
+    by_pair = scores_by_pair(data, scoring)
+    return _seen_tasks(checkpoints, data).pairs if by_pair else frozenset()

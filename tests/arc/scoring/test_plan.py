@@ -11,8 +11,7 @@ from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.scoring.evaluation import score_tasks
-from raylab.arc.scoring.plan import generation_configs, plan_scoring
-from raylab.arc.scoring.units import part_seen
+from raylab.arc.scoring.plan import generation_configs, part_seen, plan_scoring
 from raylab.core.errors import ConfigError, DataError, RunError
 from raylab.core.runs.run import Run
 from tests.arc.conftest import fingerprint

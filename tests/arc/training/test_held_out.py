@@ -12,7 +12,7 @@ from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
-from raylab.arc.scoring.held_out import measure_test
+from raylab.arc.training.outcome import measure_test
 from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
 
 CPU = torch.device("cpu")
