@@ -23,7 +23,7 @@ CHECKPOINTS = "checkpoints"
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 CHECKPOINT_BYTES = 1 << 32
-LONGEST_REASON = 300
+MAX_REASON = 300
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
         ) from error
     # What torch and zipfile raise for a damaged file has no common type.
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_REASON]
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:MAX_REASON]
         raise CheckpointError(
             f"{file} cannot be read, it is truncated or no checkpoint ({reason}): "
             "take another checkpoint of the run"
@@ -126,7 +126,7 @@ def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
         place = ".".join(map(str, first["loc"]))
         raise CheckpointError(
             f"{uri} was not written by this version of raylab: {place[:60]}: "
-            f"{first['msg'][:LONGEST_REASON]}"
+            f"{first['msg'][:MAX_REASON]}"
         ) from error
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import optuna
@@ -28,7 +28,10 @@ class Draws:
     def __init__(self, config: TuneConfig) -> None:
         self._config, self._space = config, config.space
         direction = "maximize" if mode_of(config.training.monitor) == "max" else "minimize"
-        self._study = optuna.create_study(sampler=_sampler(config), direction=direction)
+        # TPE learns which keys go with which architecture.
+        samplers = optuna.samplers
+        kind = samplers.TPESampler if config.search is Search.TPE else samplers.RandomSampler
+        self._study = optuna.create_study(sampler=kind(seed=config.seed), direction=direction)
         self._random = random.Random(config.seed)
         self._trials: dict[str, optuna.Trial] = {}
         self._drawn: set[str] = set()
@@ -39,7 +42,10 @@ class Draws:
     def draw(self, name: str) -> Drawn | None:
         """Returns a configuration for the trial `name`; None if all have been drawn."""
         for trial in self._ask():
-            drawn = _draw(self._space, trial)
+            architecture = trial.suggest_categorical(ARCHITECTURE, list(self._space.model))
+            drawn: Drawn = {ARCHITECTURE: architecture}
+            for key, domain in self._space.domains(architecture).items():
+                drawn[key] = _suggest(trial, key, domain)
             if (key := json.dumps(drawn)) not in self._drawn:
                 self._drawn.add(key)
                 self._trials[name] = trial
@@ -58,19 +64,18 @@ class Draws:
         if self._config.search is not Search.GRID:
             for _ in range(REDRAWS):
                 yield self._study.ask()
-        for fixed in self._others():
-            self._study.enqueue_trial(fixed)
-            yield self._study.ask()
-
-    def _others(self) -> Iterator[Drawn]:
         size, done = self._space.size, len(self._drawn)
+        rest: Iterable[Drawn] = ()
         if size is None:
-            for architecture in self._space.model:
-                if self._space.count(architecture) is None:
-                    yield {ARCHITECTURE: architecture}
+            # What is left to draw is continuous: any draw of such an architecture is new.
+            endless = [name for name in self._space.model if self._space.count(name) is None]
+            rest = ({ARCHITECTURE: architecture} for architecture in endless)
         elif done < size:
             start = done if self._config.search is Search.GRID else self._random.randrange(size)
-            yield from (combination(self._space, (start + at) % size) for at in range(size))
+            rest = (combination(self._space, (start + at) % size) for at in range(size))
+        for fixed in rest:
+            self._study.enqueue_trial(fixed)
+            yield self._study.ask()
 
 
 def combination(space: SearchSpace, index: int) -> Drawn:
@@ -136,19 +141,6 @@ def _values(config: TuneConfig, key: str) -> Sequence[Any]:
     """Returns all values that a trial may have of a discrete `training` key."""
     domain = config.space.training.get(key)
     return [getattr(config.training, key)] if domain is None else domain.values or ()
-
-
-def _sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
-    """Returns the sampler of `search`; TPE learns which keys go with which architecture."""
-    if config.search is Search.TPE:
-        return optuna.samplers.TPESampler(seed=config.seed)
-    return optuna.samplers.RandomSampler(seed=config.seed)
-
-
-def _draw(space: SearchSpace, trial: optuna.Trial) -> Drawn:
-    architecture = trial.suggest_categorical(ARCHITECTURE, list(space.model))
-    domains = space.domains(architecture).items()
-    return {ARCHITECTURE: architecture, **{key: _suggest(trial, key, d) for key, d in domains}}
 
 
 def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Scalar:

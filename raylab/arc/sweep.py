@@ -139,15 +139,26 @@ def rank_trials(
             continue
         record, failure = own.read_record(RunRecord), own.read_record(TrialFailure)
         metrics = own.read_record(TrainingMetrics) if failure is None else None
-        trial = Trial(
-            trial=own.name,
-            drawn=record and _read_drawn(config.space, record),
-            trained=metrics and _summarize(own, metrics, monitor),
-            failure=failure and failure.message,
-        )
-        trials.append(trial)
+        result = None
         if metrics:
-            trained[own.name] = metrics
+            trained[own.name], best = metrics, metrics.best
+            result = Trained(
+                score=best.validation[monitor.removeprefix(VALIDATION)],
+                epoch=best.epoch,
+                cell_accuracy=best.validation["cell_accuracy"],
+                solve_rate=best.validation["solve_rate"],
+                epochs=metrics.last.epoch,
+                parameters=metrics.parameters,
+                checkpoint=str(own / best.checkpoint),
+            )
+        trials.append(
+            Trial(
+                trial=own.name,
+                drawn=record and _read_drawn(config.space, record),
+                trained=result,
+                failure=failure and failure.message,
+            )
+        )
 
     def rank(trial: Trial) -> tuple[float, ...]:
         best = trial.trained
@@ -167,19 +178,6 @@ def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
     if metrics.test is not None:
         figures |= {f"test_{name}": value for name, value in metrics.test.metrics.items()}
     return figures
-
-
-def _summarize(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
-    best = metrics.best
-    return Trained(
-        score=best.validation[monitor.removeprefix(VALIDATION)],
-        epoch=best.epoch,
-        cell_accuracy=best.validation["cell_accuracy"],
-        solve_rate=best.validation["solve_rate"],
-        epochs=metrics.last.epoch,
-        parameters=metrics.parameters,
-        checkpoint=str(run / best.checkpoint),
-    )
 
 
 def _read_drawn(space: SearchSpace, record: RunRecord) -> Drawn:

@@ -9,7 +9,6 @@ from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.core.errors import RunError
-from raylab.core.files import Place
 from raylab.core.runs.run import Run, find_named
 
 LOGGER = logging.getLogger(__name__)
@@ -23,17 +22,25 @@ def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
     A model has the name of its run; in a pipeline or a sweep that of the run and its own.
 
     Args:
-        names: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
+        names: Checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
             its trials with a checkpoint), each a URI, a name under `storage` or a path.
-        storage: the directory of runs.
+        storage: The directory of runs.
 
     Raises:
-        RunError: there is no such run or file, it holds no trained model, or two models have the
+        RunError: There is no such run or file, it holds no trained model, or two models have the
             same name.
     """
     models: dict[str, str] = {}
     for text in names:
-        for name, uri in _models_at(find_named(text, storage, SUFFIX)).items():
+        place = find_named(text, storage, SUFFIX)
+        folder = place.parent
+        if not place.name.endswith(SUFFIX):
+            named = _models_of(Run.at(place))
+        elif folder.parent.name == CHECKPOINTS:
+            named = {f"{folder.parent.parent.name}-{folder.name}": str(place)}
+        else:
+            named = {file_name(place.stem): str(place)}
+        for name, uri in named.items():
             for other in models:
                 if other.casefold() == name.casefold():
                     raise RunError(
@@ -44,19 +51,21 @@ def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
     return models
 
 
-def _models_at(place: Place) -> dict[str, str]:
-    if not place.name.endswith(SUFFIX):
-        return _models_of(Run.at(place))
-    directory = place.parent
-    if directory.parent.name == CHECKPOINTS:
-        return {f"{directory.parent.parent.name}-{directory.name}": str(place)}
-    return {file_name(place.stem): str(place)}
-
-
 def _models_of(run: Run) -> dict[str, str]:
+    match run.record.job:
+        case "train":
+            trainings = {run.name: run}
+        case "pipeline":
+            metrics = run.read_record(PipelineMetrics)
+            names = metrics.models if metrics else ()
+            trainings = {f"{run.name}-{name}": Run.at(run / name) for name in names}
+        case "tune":
+            trainings = {f"{run.name}-{trial.name}": trial for trial in trial_runs(run)}
+        case job:
+            raise RunError(f"{run} is a run of {job}, which trains no model")
     models: dict[str, str] = {}
     skipped: list[str] = []
-    for name, training in _trainings_of(run).items():
+    for name, training in trainings.items():
         metrics = training.read_record(TrainingMetrics)
         if metrics is None or (training / TrialFailure.file).exists():
             skipped.append(training.name)
@@ -73,21 +82,6 @@ def _models_of(run: Run) -> dict[str, str]:
             ", ".join(skipped),
         )
     return models
-
-
-def _trainings_of(run: Run) -> dict[str, Run]:
-    """Returns the training runs of a run, by the names of their models."""
-    match run.record.job:
-        case "train":
-            return {run.name: run}
-        case "pipeline":
-            metrics = run.read_record(PipelineMetrics)
-            names = metrics.models if metrics else ()
-            return {f"{run.name}-{name}": Run.at(run / name) for name in names}
-        case "tune":
-            return {f"{run.name}-{trial.name}": trial for trial in trial_runs(run)}
-        case job:
-            raise RunError(f"{run} is a run of {job}, which trains no model")
 
 
 def file_name(name: str) -> str:

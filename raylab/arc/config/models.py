@@ -19,7 +19,7 @@ from raylab.core.config.base import OneOf, Probability, Scalar, Strict, Text
 
 TRAINING_ONLY = "training only"
 """Mark of a key on which the weights of a model do not depend."""
-MOST_DEMONSTRATIONS = 100
+MAX_DEMONSTRATIONS = 100
 
 Size = Annotated[PositiveInt, Field(le=1 << 14)]
 Layers = Annotated[PositiveInt, Field(le=1 << 10)]
@@ -88,7 +88,7 @@ class DemonstratedConfig(TransformerConfig):
     """The keys of a transformer with 2-D positions and a vector as context of demonstrations."""
 
     encoder_dropout: Dropout = 0.1
-    demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
+    demonstrations: Annotated[PositiveInt, Field(le=MAX_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
 
     @model_validator(mode="after")
@@ -141,7 +141,7 @@ class DecoderOnlyConfig(TransformerConfig):
     layers: Layers = 4
     """Layers over the whole sequence."""
     dropout: Dropout = 0.167
-    demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 0
+    demonstrations: Annotated[NonNegativeInt, Field(le=MAX_DEMONSTRATIONS), TRAINING_ONLY] = 0
     """Demonstration pairs prefixed to the source; the published model has 0."""
     colour_relabelling: ColourRelabelling = False
 
@@ -177,7 +177,7 @@ class CustomConfig(AnyModelConfig):
     """The class, as `package.module:Class`; Python must find the module."""
     options: Mapping[Text, Scalar] = Field(default={})
     """Keyword arguments of the class."""
-    demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
+    demonstrations: Annotated[NonNegativeInt, Field(le=MAX_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in a batch for each query."""
     colour_relabelling: ColourRelabelling = False
 

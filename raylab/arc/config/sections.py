@@ -224,13 +224,13 @@ class TrainingConfig(Strict):
 
 ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]
 """A metric that a score tree can record as accuracy."""
-MOST_VIEWS = 4096
+MAX_VIEWS = 4096
 
 
 class VotesConfig(Strict):
     """The views of a task that a model answers, and that vote on its attempts."""
 
-    views: Annotated[PositiveInt, Field(le=MOST_VIEWS)] = 1
+    views: Annotated[PositiveInt, Field(le=MAX_VIEWS)] = 1
     """Views of each test input that vote; the first is the task as it is."""
     symmetries: bool = True
     """Views differ in the symmetry of the square."""
@@ -251,7 +251,7 @@ class TaskTrainingConfig(Strict):
     """Most seconds of training on each task."""
     lr: PositiveFloat = 0.0003
     """Learning rate of Adam."""
-    augmentations: Annotated[PositiveInt, Field(le=MOST_VIEWS)] = 16
+    augmentations: Annotated[PositiveInt, Field(le=MAX_VIEWS)] = 16
     """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
     batch_size: PositiveInt = 16
     """Mean demonstrations of a step."""

@@ -1,6 +1,6 @@
 """The pairs of each side of a split, in one store. Importing this module does not import torch."""
 
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,7 +69,12 @@ def load_sides(config: DataConfig) -> Sides:
     groups, store = group_tasks(tasks, config.taxonomy), store_pairs(tasks)
     contents = fingerprints(store)
     if config.split_by == "task":
-        same = _same_rules(store.task_ids) if config.source is TaskSource.CURRICULUM else ()
+        # A rule of the curriculum is one task at all of its levels.
+        levels: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        for id_ in store.task_ids if config.source is TaskSource.CURRICULUM else ():
+            family, _, *variant = id_.split("-")
+            levels[family, *variant].add(id_)
+        same = map(frozenset, levels.values())
         sides = sides_by_task(tasks, groups, store, contents, config, same)
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
@@ -86,12 +91,3 @@ def load_sides(config: DataConfig) -> Sides:
         test if config.select_on_test else val,
         test,
     )
-
-
-def _same_rules(ids: Iterable[str]) -> list[frozenset[str]]:
-    """Returns classes of curriculum ids, each of one rule at several levels."""
-    classes: dict[tuple[str, ...], set[str]] = {}
-    for id_ in ids:
-        family, _, *variant = id_.split("-")
-        classes.setdefault((family, *variant), set()).add(id_)
-    return [frozenset(ids) for ids in classes.values()]

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.config.sections import CurriculumConfig, DataConfig, Subset, TaskSource
+from raylab.arc.config.sections import DataConfig, Subset, TaskSource
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
 RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
-LEAST_SMALL_PAIRS = 3
+MIN_SMALL_PAIRS = 3
 """Least pairs within `data.max_side` of a re-arc task; a split by pair needs as many."""
 CURRICULUM_PAIRS = 600
 """Pairs of a curriculum task where `data.pairs_per_task` is null."""
@@ -119,8 +119,12 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
         tasks = _limit_sides(tasks, config.max_side)
         if not tasks:
             raise DataError(f"data.max_side={config.max_side} leaves no task: raise it")
-    if config.pairs_per_task is not None:
-        tasks = [_limit_pairs(task, config.pairs_per_task) for task in tasks]
+    if (limit := config.pairs_per_task) is not None:
+        for at, task in enumerate(tasks):
+            left = max(0, limit - len(task.demonstrations))
+            answered = tuple(pair for pair in task.questions if pair.is_answered)[:left]
+            shown = task.demonstrations[:limit]
+            tasks[at] = replace(task, demonstrations=shown, questions=answered)
     return tuple(tasks) if config.generation is None else redraw(tasks, config.generation)
 
 
@@ -133,13 +137,6 @@ def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
         return all(max(grid.shape) <= longest for grid in (*inputs, *outputs))
 
     return [*filter(fits, tasks)]
-
-
-def _limit_pairs(task: Task, limit: int) -> Task:
-    """Returns the task with its first `limit` answered pairs, demonstrations first."""
-    left = max(0, limit - len(task.demonstrations))
-    questions = tuple(pair for pair in task.questions if pair.is_answered)[:left]
-    return replace(task, demonstrations=task.demonstrations[:limit], questions=questions)
 
 
 def _load_packaged(config: DataConfig) -> list[Task]:
@@ -174,7 +171,18 @@ def _load_curriculum(config: DataConfig) -> list[Task]:
     depend only on `curriculum.seed` and the id, and asking for more pairs keeps the first ones; the
     rule depends only on the id. The group of a task is its family and level.
     """
-    rules = _rules_by_id(config.curriculum)
+    names = list(FAMILIES)
+    if (chosen := config.curriculum.families) is not None:
+        require_names(chosen, names, "data.curriculum.families", "there is no family")
+        names = chosen
+    rules: dict[str, Rule] = {}
+    for name in names:
+        family = FAMILIES[name]
+        for level in config.curriculum.levels:
+            drawn = family.rules(LEVELS[level], config.curriculum.variants)
+            for variant, rule in enumerate(drawn, 1):
+                suffix = f"-{variant:02}" if family.draw_rule else ""
+                rules[f"{name}-{level}{suffix}"] = rule
     count, seed = config.pairs_per_task or CURRICULUM_PAIRS, config.curriculum.seed
     tasks: list[Task] = []
     for id_ in kept_ids(rules, config, "the curriculum (data.curriculum)"):
@@ -182,22 +190,6 @@ def _load_curriculum(config: DataConfig) -> list[Task]:
         pairs = FAMILIES[family].pairs(id_, LEVELS[int(level)], rules[id_], count, seed)
         tasks.append(Task(id_, pairs, group=f"{family}-{level}"))
     return tasks
-
-
-def _rules_by_id(config: CurriculumConfig) -> dict[str, Rule]:
-    names = list(FAMILIES)
-    if config.families is not None:
-        key = "data.curriculum.families"
-        require_names(config.families, names, key, "there is no family")
-        names = config.families
-    rules: dict[str, Rule] = {}
-    for name in names:
-        family = FAMILIES[name]
-        for level in config.levels:
-            for variant, rule in enumerate(family.rules(LEVELS[level], config.variants), 1):
-                suffix = f"-{variant:02}" if family.draw_rule else ""
-                rules[f"{name}-{level}{suffix}"] = rule
-    return rules
 
 
 # ARC JSON: `{train, test}` tasks, one per file or all in one file as on Kaggle.
@@ -308,7 +300,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
             raise DataError(f"{place}: holds no {pattern}")
         tasks = _read_documents(documents, config, str(place), read)
     if config.max_side is not None:
-        tasks = [task for task in tasks if len(task.pairs) >= LEAST_SMALL_PAIRS]
+        tasks = [task for task in tasks if len(task.pairs) >= MIN_SMALL_PAIRS]
     if too_large:
         logger.warning(
             "%s: %d pairs with a side over %d are left out (tasks: %s)",

@@ -102,7 +102,11 @@ def _draw_tasks(
     fraction, start = config.test_fraction, "start"
     if side == VAL:
         fraction, start = config.val_fraction, "validation"
-    by_size = sorted(first.values(), key=_size_and_id)
+    mean_size = {
+        task.id: float(np.mean([pair.output.size for pair in task.pairs]))
+        for task in first.values()
+    }
+    by_size = sorted(first.values(), key=lambda task: (mean_size[task.id], task.id))
     strata = [
         (
             groups[task.id],
@@ -115,10 +119,6 @@ def _draw_tasks(
     names = [leader[id_] for *_, id_ in sorted(strata)]
     chosen = draw(names, share(len(names), fraction, others), config.split_seed, start)
     return {task.id for task in tasks if leader[task.id] in chosen}
-
-
-def _size_and_id(task: Task) -> tuple[float, str]:
-    return float(np.mean([pair.output.size for pair in task.pairs])), task.id
 
 
 def _read_split(path: str, loaded: set[str], config: DataConfig) -> dict[str, int]:

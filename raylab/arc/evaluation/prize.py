@@ -83,7 +83,8 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
         in_threads(write, *zip(*solved, strict=True))
         return f"{pluralize(len(solved), 'task')} answered"
 
-    missing = missing_units(planned, ANSWERS, sorted(planned.plan.unit_of_task))
+    tasks = sorted(planned.plan.unit_of_task)
+    missing = missing_units(planned, ANSWERS, tasks)
     exam = Exam(
         scoring,
         {
@@ -96,11 +97,6 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
     together = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
     size = 1 if scoring.test_time_training else together
     run_calls(planned, workers, missing, solve, exam, keep, size)
-    _conclude(planned, _read_answers(planned), workers)
-
-
-def _read_answers(planned: Scoring) -> PairAnswers:
-    tree, tasks = planned.tree, sorted(planned.plan.unit_of_task)
 
     def read(pair: ModelOnGeneration, task: str) -> TaskAnswers:
         name = unit_file(ANSWERS, pair, task)
@@ -109,10 +105,11 @@ def _read_answers(planned: Scoring) -> PairAnswers:
             raise RunError(f"{tree / name} is missing: resume=true answers the task again")
         return answers
 
-    return {
+    answered = {
         pair: dict(zip(tasks, in_threads(partial(read, pair), tasks), strict=True))
         for pair in planned.plan.pairs
     }
+    _conclude(planned, answered, workers)
 
 
 def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = None) -> None:

@@ -100,36 +100,23 @@ def run_calls(
     if not missing:
         return
     log_line(f"{verb}ing {left} {noun} -> {planned.tree}", total=left, uri=str(planned.tree))
-    calls = _calls(planned, workers, missing, common, size)
+    # Planning may have read the checkpoints already.
+    uris = {model: planned.models[model] for model, _ in missing}
+    checkpoints = planned.checkpoints or read_models(uris, planned.plan.scoring)
+    models = {model: workers.put(checkpoints[model]) for model in uris}
+    shared = workers.put(common)
+    calls = {
+        (pair, chunk): (shared, pair, chunk, models[pair[0]], workers.share)
+        for pair, units in missing.items()
+        for step in (size or len(units),)
+        for chunk in (units[start : start + step] for start in range(0, len(units), step))
+    }
     ends = workers.run(function, calls)
     with watch(left, noun, parts=len(calls)) as progress, closing(ends):
         for ((model, generation), units), result in ends:
             message = f"{model} on {generation}: {keep((model, generation), result)}"
             done = len(units) if size else 1
             progress.end(done, message, model=model, generation=generation)
-
-
-def _calls(
-    planned: Scoring, workers: Workers, missing: Missing, common: Any, size: int | None
-) -> dict[tuple[ModelOnGeneration, tuple[str, ...]], tuple[Any, ...]]:
-    """Returns the arguments of the calls; reads the checkpoints that planning did not."""
-    plan = planned.plan
-    uris = {model: planned.models[model] for model, _ in missing}
-    checkpoints = planned.checkpoints or read_models(uris, plan.scoring)
-    shared = {model: workers.put(checkpoints[model]) for model in uris}
-    common = workers.put(common)
-    return {
-        (pair, units[start : start + step]): (
-            common,
-            pair,
-            units[start : start + step],
-            shared[pair[0]],
-            workers.share,
-        )
-        for pair, units in missing.items()
-        for step in (size or len(units),)
-        for start in range(0, len(units), step)
-    }
 
 
 def score_generation(

@@ -60,7 +60,10 @@ class EncoderDecoder(AutoregressiveModel):
         self.positions = EdgePositions(width) if champion else Positions(width)
         self.dropout = Dropout(config.embedding_dropout)
         self.context = ContextEncoder(champion) if champion else None
-        rates = _dropout_rates(config)
+        if isinstance(config, ChampionConfig):
+            rates = config.encoder_dropout, config.decoder_dropout
+        else:
+            rates = config.dropout, config.dropout
         self.encoder = Stack(
             Layer(width, heads, d_ff, rates[0]) for _ in range(config.encoder_layers)
         )
@@ -113,10 +116,3 @@ class EncoderDecoder(AutoregressiveModel):
             if decoding.context is not None:
                 x = self.bridges[index](x, decoding.context)
         return self.output(self.decoder_norm(x))
-
-
-def _dropout_rates(config: EncoderDecoderConfig | ChampionConfig) -> tuple[float, float]:
-    """Returns the rates in encoder and decoder."""
-    if isinstance(config, ChampionConfig):
-        return config.encoder_dropout, config.decoder_dropout
-    return config.dropout, config.dropout

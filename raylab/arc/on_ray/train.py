@@ -94,7 +94,13 @@ def fit(
             # On the main thread Ray Train would handle Ctrl-C, and end the job with status 0.
             result = beside(trainer.fit).result()
     except ray.train.TrainingFailedError as error:
-        kind = WorkersLostError if _is_loss(error) else TrainingError
+        # Other errors than a group's mean that the workers were lost or could not be placed. Ray
+        # Train wraps the death of a worker in an error that has no public name.
+        lost = not isinstance(error, ray.train.WorkerGroupError) or any(
+            isinstance(getattr(failure, "health_check_failure", failure), RayActorError)
+            for failure in error.worker_failures.values()
+        )
+        kind = WorkersLostError if lost else TrainingError
         raise kind(
             f"training of {run} failed: {error}\nfix the cause and continue with resume=true"
         ) from error
@@ -130,15 +136,6 @@ def _trainer(settings: WorkerSettings) -> TorchTrainer:
             logging_config=LoggingConfig(log_level="INFO" if prints_details() else "CRITICAL"),
         ),
     )
-
-
-def _is_loss(error: ray.train.TrainingFailedError) -> bool:
-    """Returns True if the workers were lost or not placed, and did not fail themselves."""
-    if not isinstance(error, ray.train.WorkerGroupError):
-        return True
-    # Ray Train wraps the death of a worker in an error that has no public name.
-    causes = (getattr(e, "health_check_failure", e) for e in error.worker_failures.values())
-    return any(isinstance(cause, RayActorError) for cause in causes)
 
 
 def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> None:

@@ -5,23 +5,27 @@ import logging
 import pickle
 from collections.abc import Mapping
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, cast
 
+import optuna
 import psutil
 import ray
 import ray.tune
 from pydantic import ValidationError
+from ray.tune.experiment import Trial
 from ray.tune.logger import JsonLoggerCallback
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.data.sides import Sides
 from raylab.arc.grid_metrics import label_of, mode_of, worst
-from raylab.arc.on_ray.schedulers import DRAWN, SCORE, TuneSearcher, build_scheduler
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import epoch_line, summary_table
 from raylab.arc.pages.sweep import sweep_page, sweep_table
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.search import trial_config
+from raylab.arc.search import REDUCTION_FACTOR, Draws, rungs, trial_config
 from raylab.arc.sweep import (
     Drawn,
     SweepMetrics,
@@ -33,7 +37,6 @@ from raylab.arc.sweep import (
     sweep_figures,
 )
 from raylab.arc.training.outcome import with_test
-from raylab.core.config.base import ClusterConfig
 from raylab.core.environment import set_variables
 from raylab.core.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.core.files import Place
@@ -68,6 +71,10 @@ SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }
 """Variables that Tune reads in the job's process, and passes on to those of the trials."""
+DRAWN = "drawn"
+"""Key of the drawn values in Tune's configuration of a trial."""
+SCORE = "score"
+"""Key of the best monitored value so far, by which trials are stopped, drawn and ranked."""
 FAILURE = "failure"
 """Key of the reason, in the result of a failed trial."""
 
@@ -101,7 +108,13 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
         uri=run.uri,
     )
     trial = partial(_trial, config=config, uri=run.uri, sides=sides)
-    trainable = ray.tune.with_resources(trial, _resources(config.cluster))
+    cluster = config.cluster
+    if cluster.most_workers > 1:
+        # The trial waits for its workers, so a CPU for it would be missing for them.
+        resources = {"node:__internal_head__": 0.001}
+    else:
+        resources = {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
+    trainable = ray.tune.with_resources(trial, resources)
     state = str(run / TUNE_STATE)
     if ray.tune.Tuner.can_restore(state):
         try:
@@ -136,14 +149,6 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
     )
 
 
-def _resources(cluster: ClusterConfig) -> dict[str, float]:
-    """Returns the resources that the process of a trial reserves."""
-    if cluster.most_workers > 1:
-        # It waits for its workers, so a CPU for it would be missing for them.
-        return {"node:__internal_head__": 0.001}
-    return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
-
-
 def _trial(
     values: dict[str, Any], *, config: TuneConfig, uri: str, sides: "ray.ObjectRef[Sides]"
 ) -> None:
@@ -152,7 +157,13 @@ def _trial(
     A trial that cannot be trained reports the reason as its result and is not retried. A trial that
     lost its workers or could not write its run is retried, and continues from its last checkpoint.
     """
-    _refuse_grown_process()
+    gc.collect()
+    first = _memory_of_first_trial()
+    if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
+        # Retried in a new process, because this one has kept too much of earlier trials.
+        raise WorkersLostError(
+            f"its process grew to {memory >> 20:,} MiB in earlier trials: it starts in a new one"
+        )
     drawn = cast("Drawn", values[DRAWN])
     name = name_trial(ray.tune.get_context().get_trial_id(), drawn, config.space)
     try:
@@ -170,16 +181,6 @@ def _trial(
 @cache
 def _memory_of_first_trial() -> int:
     return psutil.Process().memory_info().rss
-
-
-def _refuse_grown_process() -> None:
-    """Moves a trial to a new process if this one has kept too much memory of earlier trials."""
-    gc.collect()
-    first = _memory_of_first_trial()
-    if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
-        raise WorkersLostError(
-            f"its process grew to {memory >> 20:,} MiB in earlier trials: it starts in a new one"
-        )
 
 
 def _train_trial(
@@ -313,3 +314,82 @@ def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -
         uri=run.uri,
         checkpoint=best.checkpoint,
     )
+
+
+class TuneSearcher(Searcher):
+    """The draws of a sweep as a searcher of Ray Tune."""
+
+    def __init__(self, config: TuneConfig) -> None:
+        super().__init__(SCORE, mode_of(config.training.monitor))
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._draws = Draws(config)
+
+    def suggest(self, trial_id: str) -> Any:
+        """Returns the values of a trial; `FINISHED` if there are no more."""
+        drawn = self._draws.draw(trial_id)
+        return Searcher.FINISHED if drawn is None else {DRAWN: drawn}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Records the score of a trial."""
+        self._draws.tell(trial_id, None if error or result is None else result[SCORE])
+
+    def save(self, checkpoint_path: str) -> None:
+        """Writes the draws so far."""
+        Path(checkpoint_path).write_bytes(pickle.dumps(self._draws))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Reads the draws that `save` wrote."""
+        self._draws = pickle.loads(Path(checkpoint_path).read_bytes())
+
+
+def build_scheduler(config: TuneConfig) -> TrialScheduler:
+    """Returns the scheduler that the search of `config` needs."""
+    epochs = config.training.epochs
+    stops = rungs(config) if config.stop_early else ()
+    if epochs is None or not stops:
+        if config.stop_early and config.training.max_minutes is None:
+            log_line(
+                f"no trial is stopped early: the first rung would come after the {epochs} epochs; "
+                "lower grace_epochs, or judge within cosines (training.judge_at_restarts=false)"
+            )
+        return _ToTheEnd()
+    log_line(f"trials that fall behind end after {' or '.join(map(str, stops))} epochs")
+    return _ByRungs(
+        time_attr="epoch",
+        # Never reached: a trial ends by itself after its last epoch, and notes that it did.
+        max_t=epochs + 1,
+        grace_period=stops[0],
+        reduction_factor=REDUCTION_FACTOR,
+    )
+
+
+class _NotedFirst(TrialScheduler):
+    """Scheduler that stores the state of the sweep before a new trial starts.
+
+    Tune stores it from time to time, and a trial starts within milliseconds. A trial missing from
+    the stored state of a killed sweep would be drawn again on resume, and leave an orphaned run.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._noted: frozenset[str] = frozenset()
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        trials = tune_controller.get_trials()
+        waiting = {trial.trial_id for trial in trials if trial.status == Trial.PENDING}
+        if not waiting <= self._noted:
+            # Ray 2.60 has no public way to store a sweep at a given moment:
+            # TUNE_GLOBAL_CHECKPOINT_S is a period.
+            tune_controller.checkpoint(force=True, wait=True)
+            self._noted |= waiting
+        return super().choose_trial_to_run(tune_controller)
+
+
+class _ToTheEnd(_NotedFirst, FIFOScheduler):
+    pass
+
+
+class _ByRungs(_NotedFirst, ASHAScheduler):
+    pass

@@ -54,7 +54,7 @@ SUMMARY = {
     LOSS: "loss",
 }
 """Labels of the metrics in the terminal."""
-LONGEST_NAME = 17
+MAX_NAME = 17
 """Most characters of a model's name in the terminal."""
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
@@ -98,14 +98,14 @@ def summary_table(models: Models) -> Table:
     """
     rows: list[Row] = []
     for name, model in models.items():
-        label = shorten(_label(name, model), LONGEST_NAME)
+        label = shorten(_label(name, model), MAX_NAME)
         rows.append([label, *_summary_cells(model.result.metrics)])
         if model.before is not None:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
     rows.append(RULE)
     for name, rules in _distinct_rules(models).items():
         best = _best_values(rules, SUMMARY)
-        rows.append([shorten(f"best rule{name}", LONGEST_NAME), *_summary_cells(best)])
+        rows.append([shorten(f"best rule{name}", MAX_NAME), *_summary_cells(best)])
     return Table(
         f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
         f"{_explain_mark(models)}",

@@ -16,7 +16,7 @@ from torch import nn
 from raylab.arc.checkpoints import load_tensors
 from raylab.arc.config.sections import TaskTrainingConfig, TrainingConfig, VotesConfig
 from raylab.arc.data.batching import Draw
-from raylab.arc.data.steps import StepPlan, TrainingStep
+from raylab.arc.data.steps import StepPlan
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
 from raylab.arc.loss import step_loss
@@ -44,12 +44,49 @@ def train_on_task(
     context.
     """
     seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4]) ^ votes.seed
+    shown = Task(task.id, task.demonstrations)
+    views = draw_views(shown, training.augmentations, votes)
+    store = store_pairs([view.task(shown) for view in views])
+    plan = StepPlan(
+        store,
+        store.pairs,
+        batch_size=training.batch_size,
+        demonstrations=demonstrations,
+        seed=votes.seed,
+    )
+
+    def draw_epochs() -> Iterator[tuple[Draw, ...]]:
+        for epoch in count():
+            plan.set_epoch(epoch)
+            yield from plan
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.lr)
+    defaults = TrainingConfig()
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    total = torch.zeros((), device=device)
+    model.train()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        drawn = _steps(task, training, votes, demonstrations)
-        steps = _fit(model, drawn, training, task.id, device)
+        start, done = time.monotonic(), 0
+        for done, draws in enumerate(draw_epochs(), 1):
+            step = plan[draws].to(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                loss = step_loss(model, step, defaults.shape_loss_weight)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), defaults.gradient_clip)
+            optimizer.step()
+            total += loss.detach()
+            is_late = training.seconds and time.monotonic() - start > training.seconds
+            if done == training.steps or is_late:
+                break
+    if not bool(total.isfinite()):
+        raise NonFiniteLossError(
+            f"training on task {task.id} gave a loss of {float(total)}: lower "
+            f"scoring.test_time_training.lr, which is {training.lr}"
+        )
     model.eval()
-    return steps
+    return done
 
 
 def specialist_file(model: GridModel) -> bytes:
@@ -69,61 +106,3 @@ def become_specialist(model: GridModel, file: Place) -> None:
             f"{file} is a specialist of another model than the one that answers: name the run "
             "that kept those of this model, or leave scoring.test_time_training.specialists out"
         ) from error
-
-
-def _steps(
-    task: Task, training: TaskTrainingConfig, votes: VotesConfig, demonstrations: int
-) -> Iterator[TrainingStep]:
-    """Yields the steps of endless passes over all demonstrations in all views."""
-    shown = Task(task.id, task.demonstrations)
-    store = store_pairs(
-        [view.task(shown) for view in draw_views(shown, training.augmentations, votes)]
-    )
-    plan = StepPlan(
-        store,
-        store.pairs,
-        batch_size=training.batch_size,
-        demonstrations=demonstrations,
-        seed=votes.seed,
-    )
-
-    def draw_epochs() -> Iterator[tuple[Draw, ...]]:
-        for epoch in count():
-            plan.set_epoch(epoch)
-            yield from plan
-
-    return map(plan.__getitem__, draw_epochs())
-
-
-def _fit(
-    model: GridModel,
-    steps: Iterator[TrainingStep],
-    training: TaskTrainingConfig,
-    task: str,
-    device: torch.device,
-) -> int:
-    """Trains for the configured steps or seconds, at least one step; returns the steps made."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.lr)
-    defaults = TrainingConfig()
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    total = torch.zeros((), device=device)
-    model.train()
-    start, done = time.monotonic(), 0
-    for done, step in enumerate(steps, 1):
-        moved = step.to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            loss = step_loss(model, moved, defaults.shape_loss_weight)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), defaults.gradient_clip)
-        optimizer.step()
-        total += loss.detach()
-        is_late = training.seconds and time.monotonic() - start > training.seconds
-        if done == training.steps or is_late:
-            break
-    if not bool(total.isfinite()):
-        raise NonFiniteLossError(
-            f"training on task {task} gave a loss of {float(total)}: lower "
-            f"scoring.test_time_training.lr, which is {training.lr}"
-        )
-    return done

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.config.sections import ScoringConfig, VotesConfig
+from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.data.batching import Batch, BatchPlan
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.store import store_pairs
@@ -152,7 +152,15 @@ def _answer_chunk(
     answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
     start, answered = time.monotonic(), dict[int, tuple[GridRows, float, bool]]()
-    views, queries = _pose_views(posed, scoring.votes)
+    views: list[Task] = []
+    queries: dict[int, tuple[str, int, Redrawing]] = {}
+    pairs = 0
+    for task in posed:
+        for view in draw_views(task, max(scoring.votes.views, ATTEMPTS), scoring.votes):
+            views.append(view.task(task))
+            first = pairs + len(task.demonstrations)
+            queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
+            pairs += len(task.pairs)
     store = store_pairs(views)
     sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
     for batch in BatchPlan(store, np.array([*queries]), **sizes).batches() if queries else ():
@@ -176,19 +184,3 @@ def _answer_chunk(
         )
         for id_, count in ((task.id, len(task.questions)) for task in posed)
     ]
-
-
-def _pose_views(
-    posed: Sequence[Task], votes: VotesConfig
-) -> tuple[list[Task], dict[int, tuple[str, int, Redrawing]]]:
-    """Returns all views of tasks, and the task, number and view of each question by its pair."""
-    views: list[Task] = []
-    queries: dict[int, tuple[str, int, Redrawing]] = {}
-    pairs = 0
-    for task in posed:
-        for view in draw_views(task, max(votes.views, ATTEMPTS), votes):
-            views.append(view.task(task))
-            first = pairs + len(task.demonstrations)
-            queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
-            pairs += len(task.pairs)
-    return views, queries

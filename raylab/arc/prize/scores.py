@@ -60,6 +60,10 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
     """
     by_views = {count: score_answers(answers, solutions, count) for count in curve_views(views)}
     answered = [answers[task] for task in solutions]
+    questions = [question for own in answered for question in own.questions]
+    flags = [view.by_rule for question in questions for view in question.views[:views]]
+    # A submission does not tell which sizes are those of the rule.
+    by_rule = None if None in flags else statistics.fmean(flag is True for flag in flags)
     return _total(by_views[views].values()).model_copy(
         update={
             "curve": tuple(
@@ -67,7 +71,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
                 for count, scores in by_views.items()
             ),
             "seconds": statistics.fmean(own.seconds for own in answered),
-            "sizes_by_rule": _sizes_by_rule(answered, views),
+            "sizes_by_rule": by_rule,
             "trained": _summarize_training(answered, solutions, views),
         }
     )
@@ -91,19 +95,14 @@ def unit_scores(
     units: dict[str, list[TaskScore]] = {}
     for task, score in scores.items():
         units.setdefault(unit_of_task[task], []).append(score)
-    return {unit: _unit_score(_total(shares)) for unit, shares in units.items()}
-
-
-def _unit_score(total: PrizeScore) -> UnitScore:
-    values = total.model_dump(include={*AttemptScore.model_fields})
-    errors = total.errors.model_dump() if total.errors else {}
-    return UnitScore(
-        grids=total.outputs,
-        metrics=values,
-        standard_errors={
-            name: error for name, error in errors.items() if is_estimated(values[name], total.tasks)
-        },
-    )
+    totals: dict[str, UnitScore] = {}
+    for unit, shares in units.items():
+        total = _total(shares)
+        values = total.model_dump(include={*AttemptScore.model_fields})
+        errors = total.errors.model_dump() if total.errors else {}
+        kept = {name: e for name, e in errors.items() if is_estimated(values[name], total.tasks)}
+        totals[unit] = UnitScore(total.outputs, values, kept)
+    return totals
 
 
 def _total(scores: Collection[TaskScore]) -> PrizeScore:
@@ -132,13 +131,6 @@ def _of_both(
         first_attempt=figure(score.first_attempt for score in scores),
         two_attempts=figure(score.two_attempts for score in scores),
     )
-
-
-def _sizes_by_rule(answered: Sequence[TaskAnswers], views: int) -> float | None:
-    """Returns the share of the views' answers in the size of the size rule; None if not known."""
-    questions = [question for answers in answered for question in answers.questions]
-    flags = [view.by_rule for question in questions for view in question.views[:views]]
-    return None if None in flags else statistics.fmean(flag is True for flag in flags)
 
 
 def _summarize_training(

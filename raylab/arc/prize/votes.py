@@ -5,7 +5,7 @@ A view is the task under another symmetry, in other colours, and in another orde
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
@@ -97,7 +97,15 @@ class QuestionAnswers(Part):
         if views == 1:
             chosen = [view.candidate for view in self.views[:ATTEMPTS]]
         else:
-            chosen = _rank(self.views[:views])[:ATTEMPTS]
+            votes: dict[int, list[float]] = {}
+            for view in self.views[:views]:
+                votes.setdefault(view.candidate, []).append(view.log_likelihood)
+
+            def rank(at: int) -> tuple[int, float]:
+                return -len(votes[at]), -math.fsum(votes[at]) / len(votes[at])
+
+            # The sort is stable, so that of equal candidates the first leads.
+            chosen = sorted(votes, key=rank)[:ATTEMPTS]
         return self.candidates[chosen[0]], self.candidates[chosen[-1]]
 
 
@@ -127,12 +135,3 @@ class TaskAnswers(Record):
 def curve_views(views: int) -> list[int]:
     """Returns 1, 2, 4, 8, ... below `views`, and `views`."""
     return [1 << power for power in range((views - 1).bit_length())] + [views]
-
-
-def _rank(views: Sequence[ViewAnswer]) -> list[int]:
-    """Returns the candidates of some views, best first."""
-    votes: dict[int, list[float]] = {}
-    for view in views:
-        votes.setdefault(view.candidate, []).append(view.log_likelihood)
-    # The sort is stable, so that of equal candidates the first leads.
-    return sorted(votes, key=lambda at: (-len(votes[at]), -math.fsum(votes[at]) / len(votes[at])))

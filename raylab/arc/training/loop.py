@@ -112,7 +112,22 @@ class EpochStore(pl.Callback):
 
     def _add_epoch(self, trainer: pl.Trainer) -> TrainingMetrics:
         """Returns the record with the epoch; the last of equally good epochs is the best."""
-        before, epoch, module = self.metrics, self._epoch(trainer), self.experiment.module
+        before, module = self.metrics, self.experiment.module
+        start, trained, validated = self._clock
+        steps = trainer.global_step - (before.last.step if before else 0)
+        pairs = len(self.experiment.data.train.pairs) * steps / module.epoch_steps
+        epoch = Epoch.of_row(
+            {name: float(value) for name, value in trainer.callback_metrics.items()}
+            | {
+                "epoch": trainer.current_epoch + 1,
+                "step": trainer.global_step,
+                "planned_steps": module.course.steps,
+                "learning_rate": self._learning_rate,
+                "samples_per_second": pairs / (trained - start),
+                "train_seconds": trained - start,
+                "validation_seconds": validated - trained,
+            }
+        )
         if before is None or self._merit(epoch) >= self._merit(before.best):
             groups, path = module.group_table, checkpoint_path(epoch.epoch)
             best = BestEpoch(**dict(epoch), groups=groups, checkpoint=path)
@@ -125,23 +140,6 @@ class EpochStore(pl.Callback):
             last=epoch,
             history=(*(before.history if before else ()), epoch),
             rules=self.experiment.rules,
-        )
-
-    def _epoch(self, trainer: pl.Trainer) -> Epoch:
-        start, trained, validated = self._clock
-        module, pairs = self.experiment.module, len(self.experiment.data.train.pairs)
-        steps = trainer.global_step - (self.metrics.last.step if self.metrics else 0)
-        return Epoch.of_row(
-            {name: float(value) for name, value in trainer.callback_metrics.items()}
-            | {
-                "epoch": trainer.current_epoch + 1,
-                "step": trainer.global_step,
-                "planned_steps": module.course.steps,
-                "learning_rate": self._learning_rate,
-                "samples_per_second": pairs * steps / module.epoch_steps / (trained - start),
-                "train_seconds": trained - start,
-                "validation_seconds": validated - trained,
-            }
         )
 
     def _monitored(self, epoch: Epoch) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.on_ray import tune as tune_module
-from raylab.arc.on_ray.schedulers import TuneSearcher
+from raylab.arc.on_ray.tune import TuneSearcher
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.arc.training.reporter import EpochListener
