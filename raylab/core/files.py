@@ -228,9 +228,6 @@ def places_of(text: str, storage: str) -> list[Place]:
     """Returns the places that a text may name: below the storage first, then the path itself.
 
     A URI or an absolute path has one place only.
-
-    Raises:
-        ConfigError: No filesystem opens the URI, or the storage.
     """
     place = Place.at(text)
     if "://" in text or os.path.isabs(os.path.expanduser(text)):

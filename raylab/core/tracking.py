@@ -65,7 +65,15 @@ def tracking(
         ConfigError: The package of one is not installed.
     """
     require_trackers(names)
-    trackers: dict[str, Tracker] = {name: _open(name, run) for name in names}
+    trackers: dict[str, Tracker] = {}
+    for name in names:
+        match name:
+            case "tensorboard":
+                trackers[name] = TensorBoard(run)
+            case "mlflow":
+                trackers[name] = _Sender(name, run, _Mlflow(run))
+            case "wandb":
+                trackers[name] = _Sender(name, run, _WeightsAndBiases(run))
     senders = [tracker for tracker in trackers.values() if isinstance(tracker, _Sender)]
     if has_trainings:
         deadline = time.monotonic() + SERVER_SECONDS
@@ -82,25 +90,10 @@ def tracking(
 
 
 def track(names: Sequence[Tracking], run: Run, step: int, figures: Figures) -> None:
-    """Sends the figures of a run without epochs to trackers.
-
-    Raises:
-        ConfigError: The package of one is not installed.
-        RunError: TensorBoard's file cannot be written.
-    """
+    """Sends the figures of a run without epochs to trackers."""
     with tracking(names, run) as trackers:
         for tracker in trackers.values():
             tracker.log(step, figures)
-
-
-def _open(name: Tracking, run: Run) -> Tracker:
-    match name:
-        case "tensorboard":
-            return TensorBoard(run)
-        case "mlflow":
-            return _Sender(name, run, _Mlflow(run))
-        case "wandb":
-            return _Sender(name, run, _WeightsAndBiases(run))
 
 
 class TensorBoard:

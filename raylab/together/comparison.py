@@ -41,7 +41,7 @@ from raylab.together.config import ReportConfig
 
 COLUMNS = 6
 """Most columns of a table beside the first; the rest continue in further tables."""
-LONGEST = 40
+MAX_SHOWN = 40
 """Most characters shown of a configuration value or a fact."""
 SHELL_KEYS = {"storage", "name", "resume", "log"}
 """Configuration keys that do not change what a run does."""
@@ -163,7 +163,18 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
             own = Run.at(run / TRIALS / best)
             _read_results(comparison, f"{label} (best trial)", own, "train")
         case "pipeline":
-            _read_pipeline(comparison, label, run)
+            quality = run.read_record(Quality)
+            if quality is None or (run / PipelineMetrics.file).exists():
+                pipeline = _read(run, PipelineMetrics, "no model is trained yet")
+                comparison.models |= {
+                    f"{label}/{name}": metrics for name, metrics in pipeline.models.items()
+                }
+            if quality is not None:
+                comparison.benchmarks[label] = quality
+                metric, rules = run.record.config["scoring"]["metric"], run.read_record(RuleScores)
+                _add_scores(
+                    comparison, label, metric, quality.generations, rules.rules if rules else {}
+                )
         case "evaluate":
             metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
             _add_scores(comparison, label, metrics.metric, metrics.models, metrics.rules)
@@ -173,19 +184,6 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
             comparison.annotations[label] = _read(run, AnnotationReport)
         case _:
             raise RunError(f"a run of {job} has nothing to compare")
-
-
-def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
-    quality = run.read_record(Quality)
-    if quality is None or (run / PipelineMetrics.file).exists():
-        pipeline = _read(run, PipelineMetrics, "no model is trained yet")
-        comparison.models |= {
-            f"{label}/{name}": metrics for name, metrics in pipeline.models.items()
-        }
-    if quality is not None:
-        comparison.benchmarks[label] = quality
-        metric, rules = run.record.config["scoring"]["metric"], run.read_record(RuleScores)
-        _add_scores(comparison, label, metric, quality.generations, rules.rules if rules else {})
 
 
 def _add_scores(
@@ -279,22 +277,18 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         monitor = next(iter(monitors), MONITOR)
         yield Section("curves", "Learning curves", [curves(histories, monitor)])
     if comparison.differences:
-        yield _configurations(comparison.differences)
+        blocks: list[Block] = []
+        for job, keys in comparison.differences.items():
+            title = f"Configurations of {job}"
+            same = [f"{title}: the same in every key."]
+            blocks += _tables(title, keys, _as_json, text=True) if keys else same
+        yield Section("configurations", "Configurations that differ", blocks)
     facts = {
         label: {"job": record.job, **facts_of(record)}
         for label, record in comparison.records.items()
     }
     tables = _tables("Provenance of the runs", _by_key(facts), _as_json, text=True)
     yield Section("provenance", "Provenance", tables)
-
-
-def _configurations(differences: Mapping[str, Values]) -> Section:
-    blocks: list[Block] = []
-    for job, keys in differences.items():
-        title = f"Configurations of {job}"
-        same = [f"{title}: the same in every key."]
-        blocks += _tables(title, keys, _as_json, text=True) if keys else same
-    return Section("configurations", "Configurations that differ", blocks)
 
 
 def _tables(
@@ -316,4 +310,4 @@ def _as_json(value: Any) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shorten(text, LONGEST)
+    return shorten(text, MAX_SHOWN)

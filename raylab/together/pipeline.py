@@ -66,33 +66,33 @@ def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
     if clash:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     with Run.open_alone(config) as run:
-        _run(config, sides, run, taken)
-
-
-def _run(config: PipelineConfig, sides: Sides, run: Run, taken: dict[str, str]) -> None:
-    if run.is_finished:
-        log_line(f"run {run.name} is finished, nothing is left to do")
+        if run.is_finished:
+            log_line(f"run {run.name} is finished, nothing is left to do")
+            _print_outcome(run)
+            return
+        # Begun before its trainings, which are tracked below it.
+        with (
+            tracking(config.tracking, run, has_trainings=True) as trackers,
+            session(config.cluster, run),
+        ):
+            trained = _train(config, run, sides)
+            best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
+            models, workers = best | taken, RayWorkers(config.cluster)
+            _score(config, run, models, workers)
+            if run.read_record(Examples) is None:
+                run.write_record(_picture_examples(config, run, models, workers))
+            log_line("\nquality")
+            settings = QualityConfig(storage=config.storage)
+            priors = [] if config.prior is None else [str(run / PRIOR)]
+            trees = find_trees(str(run / SCORES), priors, settings.layout)
+            quality = measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu))
+            run.write_record(quality)
+            diagnose_scores(run, SCORES, workers)
+            for tracker in trackers.values():
+                tracker.log(0, quality_figures(quality))
+        write_page(run, _page(config, run))
+        run.finish()
         _print_outcome(run)
-        return
-    # Begun before its trainings, which are tracked below it.
-    with (
-        tracking(config.tracking, run, has_trainings=True) as trackers,
-        session(config.cluster, run),
-    ):
-        trained = _train(config, run, sides)
-        best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
-        models, workers = best | taken, RayWorkers(config.cluster)
-        _score(config, run, models, workers)
-        if run.read_record(Examples) is None:
-            run.write_record(_picture_examples(config, run, models, workers))
-        quality = _measure(config, run)
-        run.write_record(quality)
-        diagnose_scores(run, SCORES, workers)
-        for tracker in trackers.values():
-            tracker.log(0, quality_figures(quality))
-    write_page(run, _page(config, run))
-    run.finish()
-    _print_outcome(run)
 
 
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
@@ -131,14 +131,6 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str], workers:
         log_line("\nscores on the prior benchmark")
         planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
         score_plan(planned.written(), workers)
-
-
-def _measure(config: PipelineConfig, run: Run) -> Quality:
-    log_line("\nquality")
-    settings = QualityConfig(storage=config.storage)
-    priors = [] if config.prior is None else [str(run / PRIOR)]
-    trees = find_trees(str(run / SCORES), priors, settings.layout)
-    return measure_trees(trees, settings, RayWorkers(config.cluster.without_gpu))
 
 
 def _picture_examples(

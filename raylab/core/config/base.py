@@ -239,11 +239,7 @@ class JobConfig(Strict):
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
-        """Returns the configuration in a run's record.
-
-        Args:
-            recorded: The configuration as JSON values.
-            **changed: Values that replace recorded ones, such as the location of the run.
+        """Returns the configuration in a run's record, with some values `changed`.
 
         Raises:
             pydantic.ValidationError: The values are not valid for this job.

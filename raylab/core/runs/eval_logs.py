@@ -83,9 +83,6 @@ def read_score(
         name: File name; its suffix determines the format.
         metric: Name of the metric to read.
         scorer: Name of the score to read, or of its scorer; None reads the first score.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     try:
         if name.endswith(".eval"):

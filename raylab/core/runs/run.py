@@ -114,7 +114,6 @@ class Run(Place):
 
         Raises:
             OwnerError: Another process holds the lock.
-            RunError, DataError, ConfigError: As `open`.
         """
         with cls.locate(config)._lock():
             yield cls.open(config)
@@ -209,11 +208,7 @@ class Run(Place):
         (self / (name or record.file)).write(_json(record))
 
     def require_own(self) -> None:
-        """Refuses a local run that is not the one this process opened.
-
-        Raises:
-            RunError: The run was removed, or removed and started again.
-        """
+        """Refuses a local run that is not the one this process opened."""
         opened = self.__dict__.get("id")
         if opened is None or not self.is_local:
             return

@@ -72,7 +72,24 @@ def benchmark(config: BenchmarkConfig, unit: str, conditions: str) -> Generator[
     log_line(conditions)
 
     def compare(name: str, raylab: Rate, baseline: Rate) -> None:
-        record.rates[name] = _compare(name, unit, config.rounds, raylab, baseline)
+        pairs: list[tuple[float, float]] = []
+        for number in range(config.rounds):
+            fast, plain = raylab(number), baseline(number)
+            pairs.append((fast, plain))
+            log_line(
+                f"{name} round {number + 1}/{config.rounds}: {_shorten(fast)} {unit}, baseline "
+                f"{_shorten(plain)}, {_shorten(fast / plain)} times",
+                benchmark=name,
+                done=number + 1,
+                total=config.rounds,
+                raylab=fast,
+                baseline=plain,
+            )
+        record.rates[name] = Rates(
+            raylab=Spread.over([fast for fast, _ in pairs]),
+            baseline=Spread.over([plain for _, plain in pairs]),
+            ratio=Spread.over([fast / plain for fast, plain in pairs]),
+        )
         run.write_record(record)
 
     yield compare
@@ -83,27 +100,6 @@ def benchmark(config: BenchmarkConfig, unit: str, conditions: str) -> Generator[
     )
     print_tables(table, **record.model_dump())
     run.finish()
-
-
-def _compare(name: str, unit: str, rounds: int, raylab: Rate, baseline: Rate) -> Rates:
-    pairs: list[tuple[float, float]] = []
-    for number in range(rounds):
-        fast, plain = raylab(number), baseline(number)
-        pairs.append((fast, plain))
-        log_line(
-            f"{name} round {number + 1}/{rounds}: {_shorten(fast)} {unit}, baseline "
-            f"{_shorten(plain)}, {_shorten(fast / plain)} times",
-            benchmark=name,
-            done=number + 1,
-            total=rounds,
-            raylab=fast,
-            baseline=plain,
-        )
-    return Rates(
-        raylab=Spread.over([fast for fast, _ in pairs]),
-        baseline=Spread.over([plain for _, plain in pairs]),
-        ratio=Spread.over([fast / plain for fast, plain in pairs]),
-    )
 
 
 def _shorten(value: float) -> str:

@@ -77,18 +77,16 @@ class Learner:
         losses, samples = [], 0
         for step in islice(self._steps, steps):
             samples += sum(len(batch.pairs) for batch in step.batches)
-            losses.append(self._update(step.to(self._device)))
+            moved = step.to(self._device)
+            with torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None):
+                loss = step_loss(self._network, moved, RECIPE.shape_loss_weight)
+            self._optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self._network.parameters(), RECIPE.gradient_clip)
+            self._optimiser.step()
+            losses.append(loss.detach())
         torch.stack(losses).sum().item()  # waits for a GPU
         return samples
-
-    def _update(self, step: TrainingStep) -> torch.Tensor:
-        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None):
-            loss = step_loss(self._network, step, RECIPE.shape_loss_weight)
-        self._optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self._network.parameters(), RECIPE.gradient_clip)
-        self._optimiser.step()
-        return loss.detach()
 
 
 def training_steps(model: ModelConfig, store: PairStore, batch_size: int) -> Iterator[TrainingStep]:
