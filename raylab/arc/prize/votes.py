@@ -100,12 +100,11 @@ class QuestionAnswers(Part):
             votes: dict[int, list[float]] = {}
             for view in self.views[:views]:
                 votes.setdefault(view.candidate, []).append(view.log_likelihood)
-
-            def rank(at: int) -> tuple[int, float]:
-                return -len(votes[at]), -math.fsum(votes[at]) / len(votes[at])
-
             # The sort is stable, so that of equal candidates the first leads.
-            chosen = sorted(votes, key=rank)[:ATTEMPTS]
+            ranked = sorted(
+                votes, key=lambda at: (-len(votes[at]), -math.fsum(votes[at]) / len(votes[at]))
+            )
+            chosen = ranked[:ATTEMPTS]
         return self.candidates[chosen[0]], self.candidates[chosen[-1]]
 
 
