@@ -113,7 +113,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
         # The trial waits for its workers, so a CPU for it would be missing for them.
         resources = {"node:__internal_head__": 0.001}
     else:
-        resources = {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
+        resources = {"cpu": float(cpus_per_worker(cluster)), "gpu": float(uses_gpu(cluster))}
     trainable = ray.tune.with_resources(trial, resources)
     state = str(run / TUNE_STATE)
     if ray.tune.Tuner.can_restore(state):

@@ -1,7 +1,6 @@
 """Training on a task's demonstrations: what it reads, what it changes, and what is kept."""
 
-from collections.abc import Iterator
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from raylab.arc.data.batching import Grids
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.loss import step_loss
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize import adaptation
 from raylab.arc.prize.adaptation import become_specialist, specialist_file, train_on_task
@@ -71,12 +71,12 @@ def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
     (task,) = make_tasks(1, longest_side=4, questions=2)
     drawn: list[TrainingStep] = []
 
-    def take(model: GridModel, steps: Iterator[TrainingStep], *_: object) -> int:
-        drawn.extend(islice(steps, 12))
-        return len(drawn)
+    def record(model: GridModel, step: TrainingStep, shape_weight: float) -> torch.Tensor:
+        drawn.append(step)
+        return step_loss(model, step, shape_weight)
 
-    monkeypatch.setattr(adaptation, "_fit", take)
-    training, votes = BRIEF.model_copy(update={"augmentations": 8}), VotesConfig()
+    monkeypatch.setattr(adaptation, "step_loss", record)
+    training, votes = BRIEF.model_copy(update={"augmentations": 8, "steps": 12}), VotesConfig()
     train_on_task(small_model(CONFIG), task, training, votes, demonstrations=2, device=CPU)
     shown = task.demonstrations
     views = [
