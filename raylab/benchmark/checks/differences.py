@@ -18,7 +18,7 @@ The power of McNemar's test is summed over the numbers of differing items, that 
 noncentral t's, both for the pair with the median share of differing items or standard error.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -174,7 +174,7 @@ def compare_models(
     table = compare_pairs(best_first, margin)
     pairs, apart = len(table), int(table["apart"].to_numpy(bool).sum())
     level = LEVEL / max(1, pairs - apart)
-    power = _power(table, _is_exact(matrix), level)
+    power = _power(table, is_exact(matrix), level)
     size, curve = len(matrix.items), tuple[PowerPoint, ...]()
     smallest = Figure(reason=power) if isinstance(power, str) else _smallest(power)
     if not isinstance(power, str):
@@ -220,15 +220,17 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
         # The columns of a pair, without a row.
         pair = replace(matrix, scores=matrix.scores[[0, 0]], models=matrix.models * 2)
         return compare_pairs(pair, margin).iloc[:0]
-    columns = _exact(matrix) if _is_exact(matrix) else _student(matrix)
-    first, second = np.triu_indices(len(matrix.models), 1)
-    table = pd.DataFrame({"first": first, "second": second, **columns})
-    centre, error, freedom = (table[name].to_numpy() for name in ("centre", "error", "freedom"))
-    half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
-    table["low"], table["high"] = np.maximum(centre - half, -1.0), np.minimum(centre + half, 1.0)
-    table["reason"] = pd.Categorical.from_codes(table["reason"].to_numpy(), list(REASONS))
+    first, second = pairs = np.triu_indices(len(matrix.models), 1)
+    if is_exact(matrix):
+        right, wrong = (np.asarray(matrix.scores == score, float) for score in (1, 0))
+        above, both = right @ wrong.T, (right + wrong) @ (right + wrong).T
+        table = _by_mcnemar(above[pairs], above.T[pairs], both[pairs])
+    else:
+        table = pd.concat(list(_compare(matrix)), ignore_index=True)
+    table = table.assign(first=first, second=second)
     if margin is not None:
-        steps = (margin - np.abs(centre)) / error
+        error, freedom = table["error"].to_numpy(), table["freedom"].to_numpy()
+        steps = (margin - np.abs(table["centre"].to_numpy())) / error
         table["within"] = np.where(np.isnan(error), 1.0, stats.t.sf(steps, freedom))
     return _decide(table)
 
@@ -242,87 +244,101 @@ def _decide(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _is_exact(matrix: Matrix) -> bool:
+def is_exact(matrix: Matrix) -> bool:
+    """Returns whether all scores are right or wrong, on single items that weigh alike."""
     scores, weights = matrix.scores, matrix.weights
     right_or_wrong = bool(((scores == 0) | (scores == 1) | np.isnan(scores)).all())
     return right_or_wrong and np.ptp(weights) <= TINY * weights.max() and not is_clustered(matrix)
 
 
-def _exact(matrix: Matrix) -> dict[str, NDArray[Any]]:
-    """Returns columns of `compare_pairs` by McNemar's test and the interval of Bonett and Price."""
-    right, wrong = (np.asarray(matrix.scores == score, float) for score in (1, 0))
-    pairs = np.triu_indices(len(right), 1)
-    above, both = (right @ wrong.T), (right + wrong) @ (right + wrong).T
-    up, down, items = above[pairs], above.T[pairs], both[pairs]
+def compare_values(
+    designs: Sequence[SamplingDesign], values: Array, weights: Array, exact: bool
+) -> pd.DataFrame:
+    """Tests whether means of differences are 0; returns columns of `compare_pairs`.
+
+    Args:
+        designs: Their strata and clusters, and the same without clusters if some are declared.
+        values: (rows, items), 0 where missing.
+        weights: (rows or 1, items), 0 where missing.
+        exact: Whether all values are -1, 0 or 1, on single items that weigh alike.
+    """
+    items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
+    if exact:
+        return _by_mcnemar((values > 0).sum(axis=1), (values < 0).sum(axis=1), items)
+    means, *others = (design.estimate(values, weights) for design in designs)
+    differing, error = (np.abs(values) > TINY).sum(axis=1), means.errors
+    alone, few, constant = np.isnan(error), differing < MIN_DIFFERING, error <= TINY
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = 2 * stats.t.sf(np.abs(means.values) / error, np.fmax(means.freedom, TINY))
+    least = 2.0 ** (1 - np.where(constant, np.minimum(means.clusters, differing), differing))
+    reasons = [means.clusters == 0, alone, differing == 0, few, constant]
+    columns = {
+        "difference": means.values,
+        "centre": means.values,
+        "error": np.where(constant | few, np.nan, error),
+        "unclustered": others[0].errors if others else np.nan,
+        "freedom": means.freedom,
+        "clusters": means.clusters,
+        "items": items,
+        "differing": differing,
+        "p": np.where(alone, 1.0, np.minimum(np.fmax(p, least), 1.0)),
+    }
+    return _with_intervals(columns, reasons)
+
+
+def _by_mcnemar(up: Array, down: Array, items: Array) -> pd.DataFrame:
+    """Returns the same for items on which the first model is better or worse."""
+    differing = up + down
     # One more item is added that differs in each direction.
     centre = (up - down) / (items + 2)
-    error = np.sqrt(((up + down + 2) / (items + 2) - centre**2) / (items + 2))
     with np.errstate(invalid="ignore", divide="ignore"):
         difference = (up - down) / items
-    p = np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(up, down), up + down, 0.5))
-    alone, few = items < 1, up + down < MIN_DIFFERING
-    return {
+    columns = {
         "difference": difference,
         "centre": centre,
-        "error": np.where(alone, np.nan, error),
-        "unclustered": np.full(len(p), np.nan),
-        "freedom": np.full(len(p), np.inf),
+        "error": np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2)),
+        "unclustered": np.nan,
+        "freedom": np.inf,
         "clusters": items,
         "items": items,
-        "differing": up + down,
-        "p": p,
-        "reason": np.select([alone, up + down == 0, few], [0, 2, 3], -1),
+        "differing": differing,
+        "p": np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(up, down), differing, 0.5)),
     }
+    never = np.zeros(len(difference), bool)
+    return _with_intervals(
+        columns, [items == 0, never, differing == 0, differing < MIN_DIFFERING, never]
+    )
 
 
-def _student(matrix: Matrix) -> dict[str, NDArray[Any]]:
-    """Returns columns of `compare_pairs` by Student's t with the errors of `sampling`."""
+def _with_intervals(columns: dict[str, Any], reasons: list[NDArray[np.bool_]]) -> pd.DataFrame:
+    table = pd.DataFrame(columns)
+    table.loc[reasons[0], "error"] = np.nan
+    centre, error, freedom = (table[name].to_numpy() for name in ("centre", "error", "freedom"))
+    half = stats.t.ppf(1 - LEVEL / 2, freedom) * error
+    codes = np.select(reasons, range(len(reasons)), -1)
+    return table.assign(
+        low=np.maximum(centre - half, -1.0),
+        high=np.minimum(centre + half, 1.0),
+        reason=pd.Categorical.from_codes(codes, list(REASONS)),
+    )
+
+
+def _compare(matrix: Matrix) -> Iterator[pd.DataFrame]:
+    """Yields the pairs of each model with those after it, as many as fit the processor's cache."""
     present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
-    complete, clustered = bool(present.all()), is_clustered(matrix)
-    designs = [
-        SamplingDesign.of_matrix(matrix, own) for own in ((True, False) if clustered else (False,))
-    ]
-    blocks, at_once = list[dict[str, NDArray[Any]]](), max(1, CACHED // scores.shape[1])
-    starts = [
-        (first, start)
-        for first in range(len(scores) - 1)
-        for start in range(first + 1, len(scores), at_once)
-    ]
-    for first, start in starts:
-        others = slice(start, start + at_once)
-        apart, weights = scores[first] - scores[others], matrix.weights[None]
-        items = np.full(len(apart), scores.shape[1])
-        if not complete:
-            common = present[first] & present[others]
-            apart *= common
-            weights, items = weights * common, common.sum(axis=1)
-        means, *independent = (design.estimate(apart, weights) for design in designs)
-        blocks.append(
-            {
-                "difference": means.values,
-                "error": means.errors,
-                "unclustered": independent[0].errors if clustered else np.full(len(apart), np.nan),
-                "freedom": means.freedom,
-                "clusters": means.clusters,
-                "items": items,
-                "differing": (np.abs(apart) > TINY).sum(axis=1),
-            }
-        )
-    table = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    difference, error, clusters = table["difference"], table["error"], table["clusters"]
-    differing, few = table["differing"], table["differing"] < MIN_DIFFERING
-    alone, constant = np.isnan(error), error <= TINY
-    with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = np.fmax(table["freedom"], TINY)
-        p = 2 * stats.t.sf(np.abs(difference) / error, freedom)
-    least = 2.0 ** (1 - np.where(constant, np.minimum(clusters, differing), differing))
-    reasons = [clusters == 0, alone, differing == 0, few, constant]
-    return table | {
-        "centre": difference,
-        "error": np.where(constant | few, np.nan, error),
-        "p": np.where(alone, 1.0, np.minimum(np.fmax(p, least), 1.0)),
-        "reason": np.select(reasons, range(len(reasons)), -1),
-    }
+    kinds = (True, False) if is_clustered(matrix) else (False,)
+    designs = [SamplingDesign.of_matrix(matrix, clustered) for clustered in kinds]
+    weights, complete = matrix.weights[None], bool(present.all())
+    at_once = max(1, CACHED // scores.shape[1])
+    for first in range(len(scores) - 1):
+        for start in range(first + 1, len(scores), at_once):
+            others = slice(start, start + at_once)
+            apart = scores[first] - scores[others]
+            if complete:
+                yield compare_values(designs, apart, weights, exact=False)
+            else:
+                common = present[first] & present[others]
+                yield compare_values(designs, apart * common, weights * common, exact=False)
 
 
 Power = Callable[[float, float], float]

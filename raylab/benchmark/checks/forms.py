@@ -1,0 +1,228 @@
+"""Two forms of one benchmark: a paraphrase, a translation, a new version.
+
+Items are matched by name and models by theirs. The shift of a model is its mean on the second form
+minus that on the first, over the items that it answered in both, with the error of `sampling`, or
+with the interval of Bonett and Price where answers are right or wrong.
+
+Means of models correlate less than what they measure, because of noise. The corrected correlation
+takes the covariance of the errors from that of the means (disattenuation, for forms whose errors
+correlate because their items do). Its interval is that of simulated means whose truth has the
+corrected covariance.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from raylab.benchmark.checks.differences import compare_values, is_exact
+from raylab.benchmark.checks.models import fit_items
+from raylab.benchmark.checks.sampling import SamplingDesign
+from raylab.benchmark.responses import Matrix
+from raylab.core.errors import DataError
+from raylab.core.runs.records import Figure, Part
+from raylab.core.stats import Array, holm, interval_of
+
+MIN_MODELS = 5
+"""Fewest models for a correlation with an interval."""
+MIN_CHANGED = 2
+"""Fewest models more that an item lost than won, to count as broken."""
+LISTED_ITEMS = 50
+DRAWS = 2000
+SEED = 20_262
+TINY = 1e-9
+
+
+class Shift(Part):
+    """How the second form changes the mean of a model, or of all."""
+
+    model: str
+    """Empty for the mean over all models."""
+    items: int
+    """Number of items that it answered in both forms."""
+    shift: Figure
+    """Mean on the second form minus that on the first, in [-1, 1]."""
+    p: float
+    adjusted: float
+    """Its p-value adjusted for the number of models (Holm); for the mean over all, `p`."""
+
+
+class ChangedItem(Part):
+    """An item that fewer models get right in the second form."""
+
+    item: str
+    lost: int
+    """Number of models with a lower score than in the first form."""
+    won: int
+    """Number of models with a higher one."""
+    change: float
+    """Mean score on the second form minus that on the first."""
+    by_chance: float
+    """Share of the items with such a loss, or more, that chance explains: items that gain as much,
+    after the shift of all, over those that lose it."""
+
+
+class Forms(Part):
+    """The comparison of two forms of a benchmark."""
+
+    models: int
+    """Number of models that both have."""
+    items: int
+    """Number of items that both have."""
+    only: tuple[int, int]
+    """Numbers of items that only the first has, and only the second."""
+    overall: Shift
+    """The mean shift of these models."""
+    shifts: tuple[Shift, ...]
+    """Of each model, the greatest loss first."""
+    correlation: Figure
+    """Of the models' means, as measured, and `corrected` for noise with the interval of that."""
+    broken: tuple[ChangedItem, ...]
+    """The items that lost the most models, the worst first, at most 50."""
+    broken_items: int
+    """Number of all items that lost more models than they won, by two or more."""
+
+
+def compare_forms(first: Matrix, second: Matrix) -> Forms:
+    """Compares two forms of a benchmark.
+
+    Raises:
+        DataError: They have no model or no item in common.
+    """
+    models = sorted({*first.models} & {*second.models})
+    items = sorted({*first.items} & {*second.items})
+    if not models or not items:
+        missing = "item" if models else "model"
+        raise DataError(
+            f"the two forms have no {missing} in common: the names of models and items must be "
+            "the same in both"
+        )
+    before, after = _chosen(first, models, items), _chosen(second, models, items)
+    both = ~np.isnan(before.scores + after.scores)
+    before, after = (
+        replace(side, scores=np.where(both, side.scores, np.nan)) for side in (before, after)
+    )
+    change = np.where(both, after.scores - before.scores, 0.0)
+    answered = both.any(axis=1)
+    design, weights = SamplingDesign.of_matrix(before), both * before.weights
+    exact = is_exact(before) and is_exact(after)
+    table = compare_values([design], change[answered], weights[answered], exact=exact)
+    adjusted = holm(table["p"].to_numpy())
+    names = [model for model, some in zip(models, answered, strict=True) if some]
+    shifts = [_shift(name, table.iloc[n], float(adjusted[n])) for n, name in enumerate(names)]
+    # The mean over the models that answered an item, so that missing ones shift nothing.
+    mean = change.sum(axis=0) / np.maximum(both.sum(axis=0), 1)
+    own = both.any(axis=0)[None] * before.weights
+    whole = compare_values([design], mean[None], own, exact=False).iloc[0]
+    broken = _broken(items, before.scores, after.scores)
+    return Forms(
+        models=len(models),
+        items=len(items),
+        only=(len(first.items) - len(items), len(second.items) - len(items)),
+        overall=_shift("", whole, float(whole["p"])),
+        shifts=tuple(sorted(shifts, key=lambda each: each.shift.value or 0.0)),
+        correlation=_correlation(before, after, design, weights),
+        broken=broken[:LISTED_ITEMS],
+        broken_items=len(broken),
+    )
+
+
+def _chosen(matrix: Matrix, models: list[str], items: list[str]) -> Matrix:
+    rows, columns = (
+        pd.Index(names).get_indexer(chosen)
+        for names, chosen in ((matrix.models, models), (matrix.items, items))
+    )
+    return Matrix(
+        matrix.scores[rows][:, columns],
+        tuple(models),
+        tuple(items),
+        matrix.strata[columns],
+        matrix.clusters[columns],
+        matrix.weights[columns],
+    )
+
+
+def _shift(model: str, row: "pd.Series[float]", adjusted: float) -> Shift:
+    interval = None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
+    reason = row["reason"] if isinstance(row["reason"], str) and interval is None else None
+    return Shift(
+        model=model,
+        items=int(row["items"]),
+        shift=Figure(value=float(row["difference"]), interval=interval, reason=reason),
+        p=float(row["p"]),
+        adjusted=adjusted,
+    )
+
+
+def _correlation(before: Matrix, after: Matrix, design: SamplingDesign, weights: Array) -> Figure:
+    models = len(before.models)
+    if models < MIN_MODELS:
+        return Figure(reason=f"it needs {MIN_MODELS} models")
+    sides = [
+        design.estimate(np.nan_to_num(side.scores - fit_items(side)[1]), weights)
+        for side in (before, after)
+    ]
+    means = np.stack([side.values for side in sides])
+    parts = np.stack([side.parts - side.parts.mean(axis=0) for side in sides])
+    errors = np.einsum("amc,bmc->ab", parts, parts) / (models - 1)
+    measured = np.cov(means)
+    if min(measured[0, 0], measured[1, 1]) < TINY**2:
+        return Figure(reason="the models do not differ")
+    value = measured[0, 1] / np.sqrt(measured[0, 0] * measured[1, 1])
+    true = measured - errors
+    if min(true[0, 0], true[1, 1]) <= 0:
+        return Figure(value=value, reason="the models differ by no more than noise")
+    corrected = np.clip(_correlate(true), -1.0, 1.0)
+    # True means: those measured, shrunk so that their covariance is the corrected one.
+    spread = np.maximum(true, 0.0) if corrected >= 1 else true
+    root = _root(spread) @ np.linalg.pinv(_root(measured))
+    centred = root @ (means - means.mean(axis=1, keepdims=True))
+    joint = parts.reshape(2 * models, -1)
+    draw = np.random.default_rng(SEED)
+    noise = draw.standard_normal((DRAWS, joint.shape[1])) @ joint.T
+    freedom = float(np.median(sides[0].freedom))
+    noise *= np.sqrt(freedom / draw.chisquare(freedom, (DRAWS, 1)))
+    drawn = centred + noise.reshape(DRAWS, 2, models)
+    drawn -= drawn.mean(axis=2, keepdims=True)
+    covariances = np.einsum("dam,dbm->dab", drawn, drawn) / (models - 1) - errors
+    values = _correlate(covariances)
+    values = np.clip(np.where(np.isnan(values), 0.0, values), -1.0, 1.0)
+    return Figure(value=value, interval=interval_of(values), corrected=float(corrected))
+
+
+def _correlate(covariance: Array) -> Array:
+    """Returns the correlations of (..., 2, 2) covariances."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variances = covariance[..., 0, 0] * covariance[..., 1, 1]
+        return covariance[..., 0, 1] / np.sqrt(np.where(variances > 0, variances, np.nan))
+
+
+def _root(covariance: Array) -> Array:
+    """Returns the symmetric square root of a matrix, without negative directions."""
+    values, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+
+
+def _broken(items: list[str], before: Array, after: Array) -> tuple[ChangedItem, ...]:
+    """Returns the items that lost models, the worst first."""
+    change = np.nan_to_num(after - before)
+    lost, won = (change < -TINY).sum(axis=0), (change > TINY).sum(axis=0)
+    net = lost - won
+    both = np.maximum((~np.isnan(after - before)).sum(axis=0), 1)
+    means = change.sum(axis=0) / both
+    # What all items lose is a shift of the form, and breaks no item.
+    excess = net - np.median(net)
+    order = np.lexsort((means, -net))
+    broken = list[ChangedItem]()
+    for item in order[net[order] >= MIN_CHANGED]:
+        as_bad, as_good = (excess >= excess[item]).sum(), (excess <= -excess[item]).sum()
+        broken.append(
+            ChangedItem(
+                item=items[item],
+                lost=int(lost[item]),
+                won=int(won[item]),
+                change=float(means[item]),
+                by_chance=float(min(1.0, (as_good + 1) / as_bad)),
+            )
+        )
+    return tuple(broken)
