@@ -41,6 +41,9 @@ SHOWN_MODELS = 30
 """Number of the best models whose pairs a record holds."""
 CURVE = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Numbers of items on the curve of power, as multiples of the present one."""
+GROWTH = 0.75
+"""Share of items that models answer differently beyond that of equal models, over the squared
+difference of their means: 0.7 to 0.85 where logits are normal and means between 0.5 and 0.75."""
 MAX_ITEMS = 10**7
 """Number of items from which on more are no answer."""
 CACHED = 100_000
@@ -353,8 +356,11 @@ def _power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
     columns = ["items", "differing", "error", "freedom"]
     items, differing, error, freedom = usable[columns].median().tolist()
     if exact:
-        share = float((usable["differing"] / usable["items"]).median())
-        return lambda times, gap: mcnemar_power(round(times * items), share, gap, level)
+        spread = usable["differing"] / usable["items"] - GROWTH * usable["difference"] ** 2
+        share = max(float(spread.median()), TINY)
+        return lambda times, gap: mcnemar_power(
+            round(times * items), share + GROWTH * gap**2, gap, level
+        )
     if differing < 1 - np.log2(level):
         return "the models differ on too few items"
 
