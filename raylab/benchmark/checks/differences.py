@@ -380,7 +380,7 @@ def mcnemar_power(items: int, differing: float, gap: float, level: float) -> flo
         gap: The true difference, > 0.
         level: Level of the test.
     """
-    differing = max(differing, gap)
+    differing = min(max(differing, gap), 1.0)
     ends = stats.binom.ppf((TAIL, 1 - TAIL), items, differing).astype(int)
     numbers = np.arange(ends[0], ends[1] + 1)
     critical = stats.binom.ppf(level / 2, numbers, 0.5)
