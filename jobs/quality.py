@@ -8,8 +8,8 @@ lm-evaluation-harness and Every Eval Ever, and tables, all of which name their m
 
 Examples:
     python jobs/quality.py example=true
-    python jobs/quality.py quality_eval_cfg.scores_root_dir=scores
-    python jobs/quality.py quality_eval_cfg.scores_root_dir=logs
+    python jobs/quality.py scores=logs
+    python jobs/quality.py scores=table.csv columns.model=Model scale=[0,10]
     python jobs/quality.py run_id=run7 'quality_eval_cfg.prior_datasets=[earlier/scores]'
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
 """
@@ -24,13 +24,13 @@ def run(config: QualityConfig) -> None:
     from raylab.core.runs.run import Run
 
     if config.example:
-        from raylab.benchmark.run_diagnosis import with_example
+        from raylab.benchmark.run import with_example
 
         config = with_example(config)
     run = Run.check(config)
     # What is read is said before the statistics, which take seconds to import.
     trees = configured_trees(config)
-    from raylab.benchmark.run_quality import measure_and_diagnose, write_quality
+    from raylab.benchmark.run import measure_and_diagnose, write_quality
 
     with workers_for(config.cluster.without_gpu, run) as workers:
         quality, diagnosed = measure_and_diagnose(trees, config, workers)

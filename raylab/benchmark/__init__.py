@@ -2,5 +2,5 @@
 
 `logs` reads score trees, logs and tables; `figures` has the four figures of the quality script and
 their intervals; `checks` diagnoses differences, noise, suspects and near-duplicates; `pages` shows
-both. Begin with `run_quality`, which goes from the configuration to the report.
+both. Begin with `run`, which goes from the configuration to the report.
 """

@@ -1,9 +1,10 @@
 """The configuration of `jobs/quality.py`."""
 
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from math import inf
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, model_validator
 
 from raylab.core.config.base import (
     ClusterConfig,
@@ -62,11 +63,6 @@ class QualityEvalConfig(Strict):
     """Directory of scores within BASE_ARTIFACTS_DIR, above `run_id`."""
     prior_datasets: tuple[Location, ...] = ()
     """Directories of earlier benchmarks, laid out alike, which novelty compares with."""
-    metric: Text = "accuracy"
-    """Metric to read of each log, with values in [0, 1]."""
-    scorer: Text | None = None
-    """Score to read by its name or scorer, or the filter of lm-evaluation-harness; null reads the
-    first of each file."""
 
 
 class TargetData(Strict):
@@ -91,13 +87,35 @@ class ReferenceDataset(Strict):
     """Source of these texts, which is not read."""
 
 
+class ColumnNames(Strict):
+    """Names of the columns of tables, where they are not those of raylab."""
+
+    model: Text | None = None
+    item: Text | None = None
+    score: Text | None = None
+    task: Text | None = None
+    group: Text | None = None
+    """Stratum of the item within its task."""
+    cluster: Text | None = None
+    generation: Text | None = None
+    run: Text | None = None
+    epoch: Text | None = None
+    weight: Text | None = None
+    answer: Text | None = None
+    text: Text | None = None
+    target: Text | None = None
+
+
 class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
     main: ClassVar[Keys] = (
         "example",
-        "quality_eval_cfg.scores_root_dir",
+        "scores",
+        "scorer",
+        "scale",
+        "errors",
         "layout",
         "strict",
         "bootstrap",
@@ -105,6 +123,27 @@ class QualityConfig(JobConfig):
     )
     foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS
 
+    scores: Location | None = None
+    """File or directory of logs and tables, a directory per model, or a run with scores; null takes
+    `quality_eval_cfg.scores_root_dir`."""
+    scorer: Text | None = None
+    """Score to read by its name or scorer, or the filter of lm-evaluation-harness; null reads the
+    first of each file."""
+    metric: Text = "accuracy"
+    """Metric to read of each log; also the key of scores with several values."""
+    scale: tuple[float, float] | None = None
+    """Least and greatest value of a scorer that leaves [0, 1], as `[0,10]`; null leaves its scores
+    out."""
+    errors: Literal["exclude", "wrong"] = "exclude"
+    """Samples that ended in an error are left out, or count as wrong."""
+    match: Literal["id", "text"] = "id"
+    """Items are paired between logs by their ids, or by their texts."""
+    group: Text | None = None
+    """Key of the samples' metadata, or column, with the stratum of an item within its task."""
+    clusters: Text | None = None
+    """Key of the samples' metadata, or column, of items that vary together, such as questions on
+    one passage; `cluster=KEY` sets it too."""
+    columns: ColumnNames = ColumnNames()
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     target_data: TargetData = TargetData()
     reference_datasets: tuple[ReferenceDataset, ...] = ()
@@ -130,10 +169,21 @@ class QualityConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
 
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.scale is not None and not -inf < self.scale[0] < self.scale[1] < inf:
+            raise ValueError("scale: needs the least and the greatest value, as [0,10]")
+        return self
+
     @classmethod
     def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns composed values with a single reference dataset as a list of one."""
+        """Returns composed values with a single reference dataset as a list of one.
+
+        A name in place of the settings of the cluster of machines is that of `clusters`.
+        """
         datasets = values.get("reference_datasets")
-        return (
-            {**values, "reference_datasets": [datasets]} if isinstance(datasets, dict) else values
-        )
+        if isinstance(datasets, dict):
+            values = {**values, "reference_datasets": [datasets]}
+        if isinstance(cluster := values.get("cluster"), str):
+            values = {**values, "clusters": cluster, "cluster": {}}
+        return values

@@ -12,6 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raylab.core.errors import DataError
+from raylab.core.printable import join_names
+from raylab.core.runs.records import Part
 from raylab.core.stats import Array
 
 NAMES = ("model", "task", "item", "group", "cluster", "generation", "scorer", "answer")
@@ -25,6 +27,43 @@ ITEM_COLUMNS = {"text": "", "target": "", "choices": np.nan}
 CHOICE = re.compile(r"\(?([a-z])[).:]?")
 """An answer that is a letter."""
 NUMBER = re.compile(r"[$€£]?([-+]?[\d,]*\.?\d+)\.?")
+
+
+class ScorersUsed(Part):
+    """The score that was read of the logs of a task, and the others there."""
+
+    task: str
+    used: str
+    """The scorer or metric, with a filter or reducer if there are several."""
+    others: tuple[str, ...]
+    logs: int
+    """Number of logs."""
+
+
+class Reading(Part):
+    """How the files of a benchmark were read."""
+
+    scorers: tuple[ScorersUsed, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences on what a reader of the figures has to know."""
+    left_out: Mapping[str, Mapping[str, int]] = {}
+    """Numbers of responses that do not count, by model and reason."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Which scores were read where there are several, and the notes."""
+        tasks = dict[tuple[str, tuple[str, ...]], list[str]]()
+        for each in self.scorers:
+            if each.others:
+                tasks.setdefault((each.used, each.others), []).append(each.task or "the logs")
+        return (
+            *(
+                f"{used} was read of {join_names(own)}; there is also {join_names(others, 6)}: "
+                "choose with scorer= or metric="
+                for (used, others), own in tasks.items()
+            ),
+            *self.notes,
+        )
 
 
 def no_items() -> pd.DataFrame:
@@ -49,6 +88,7 @@ class Responses:
         logs: A row for each file that was read.
         left_out: Numbers of responses and files that do not count, by reason.
         examples: The first place where each reason applies, such as a file.
+        reading: How the files were read.
     """
 
     table: pd.DataFrame
@@ -56,6 +96,7 @@ class Responses:
     logs: pd.DataFrame = field(default_factory=pd.DataFrame)
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     examples: Mapping[str, str] = field(default_factory=dict[str, str])
+    reading: Reading = field(default_factory=Reading)
 
     @cached_property
     def matrix(self) -> "Matrix":
@@ -176,8 +217,7 @@ def make_responses(
         DataError: There are no rows.
     """
     if rows.empty:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in (left_out or {}).items())
-        raise DataError(f"no response of a model can be used ({reasons or 'there are none'})")
+        raise DataError("no response of a model can be used")
     columns = dict[str, Any]()
     for name in COLUMNS:
         if name in NUMBERS:

@@ -3,15 +3,18 @@
 Runs and score trees are given by directory or URI, as `runs/one`.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import pandas as pd
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
-from raylab.benchmark.config import Layout
-from raylab.benchmark.logs.accuracies import read_accuracies
-from raylab.benchmark.logs.reading import read_responses
-from raylab.benchmark.logs.trees import find_tree
+from raylab.benchmark.config import Layout, QualityConfig
+from raylab.benchmark.logs.log import Choice
+from raylab.benchmark.logs.reading import read_responses, read_trees
+from raylab.benchmark.logs.trees import CONFIGURED, ScoreTree, find_tree
 from raylab.core.errors import DataError, RunError
 from raylab.core.files import Place
 from raylab.core.runs.run import Run
@@ -80,25 +83,35 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     listed = find_tree(str(Place.at(tree)), layout=layout)
     if listed.layout is Layout.NAMED:
         raise DataError(f"{tree} has no directories of models: read it with frames.responses")
-    results = (*zip(listed.logs, read_accuracies(listed.logs), strict=True), *listed.faults)
-    rows = [
-        (*(file.model, file.generation, file.name), *((None, read) if failed else (read, None)))
-        for file, read in results
-        for failed in [isinstance(read, str)]
-    ]
-    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
+    (read,) = read_trees([replace(listed, reason=CONFIGURED)], Choice(samples=False))
+    used = read.scores.table[["model", "generation", "item", "score"]]
+    rows = [(*row, None) for row in used.itertuples(index=False, name=None)]
+    for model, files in read.scores.skipped.items():
+        rows += [(model, *_below(file.path, listed), None, file.reason) for file in files]
+    frame = pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
+    return frame.sort_values(SCORE_COLUMNS[:3], ignore_index=True)
 
 
-def responses(tree: str) -> pd.DataFrame:
+def _below(path: str, tree: ScoreTree) -> tuple[str, str]:
+    """Returns the generation and name of a file of a tree."""
+    every = (*tree.sources, *(source for source, _ in tree.faults))
+    return next((s.generation, s.name) for s in every if f"{s.top.path}/{s.name}" == path)
+
+
+def responses(tree: str, **keys: Any) -> pd.DataFrame:
     """Returns the scores of models on items in evaluation logs and tables, a row each.
 
-    Columns: those of `raylab.benchmark.responses.COLUMNS`.
-    `raylab.benchmark.logs.reading.read_responses` says how models and items are matched.
+    Columns: those of `raylab.benchmark.responses.COLUMNS`. Models and items are matched as by
+    `jobs/quality.py`, whose keys choose what is read: `responses("logs", scale=(0, 10))`.
+
+    Args:
+        tree: Directory, file or URI.
+        keys: Keys of `raylab.benchmark.config.QualityConfig`.
 
     Raises:
         DataError: There is no response, or the tree cannot be read.
     """
-    return read_responses(find_tree(str(Place.at(tree)))).table
+    return read_responses(find_tree(str(Place.at(tree))), QualityConfig(**keys)).table
 
 
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:

@@ -37,8 +37,7 @@ from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.logs.trees import find_trees
 from raylab.benchmark.pages.diagnosis import verdict_sections
 from raylab.benchmark.pages.quality import log_quality
-from raylab.benchmark.run_diagnosis import diagnose_scores
-from raylab.benchmark.run_quality import measure_trees, quality_figures
+from raylab.benchmark.run import diagnose_scores, measure_trees, quality_figures
 from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.errors import RunError
 from raylab.core.log import log_line

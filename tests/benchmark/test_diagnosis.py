@@ -68,10 +68,13 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
         diagnose(tmp_path, "strict", strict=True, quality_eval_cfg=where)
 
 
-def test_logs_without_samples_are_items_and_figures_alone_need_no_samples(tmp_path: Path):
+def test_logs_without_samples_enter_the_figures_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     root = write_scores(tmp_path / "scores", SCORES)
     where = QualityEvalConfig(scores_root_dir=str(root))
-    record = diagnose(tmp_path, quality_eval_cfg=where).read_record(Diagnosis)
-    assert record is not None and record.models == 2
+    run = diagnose(tmp_path, quality_eval_cfg=where, strict=True)
+    assert run.read_record(Diagnosis) is None and run.read_record(Quality) is not None
+    assert "note: 8 logs without samples are in the four figures only" in capsys.readouterr().out
     bare = diagnose(tmp_path, "bare", diagnosis=False, quality_eval_cfg=where)
     assert not (bare / "report.html").exists()

@@ -86,7 +86,11 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """The figures by a log for each item, which the published definitions are of."""
     directory = tmp_path_factory.mktemp("expected")
     scores = {model.removeprefix("org/"): {"": list(row)} for model, row in SCORES.items()}
-    return measure(write_scores(directory / "tree", scores), directory)[0]
+    where = QualityEvalConfig(scores_root_dir=str(write_scores(directory / "tree", scores)))
+    run_quality(QualityConfig(storage=str(directory), name="q", quality_eval_cfg=where))
+    quality = Run.at(str(directory / "q")).read_record(Quality)
+    assert quality is not None
+    return quality
 
 
 @pytest.mark.parametrize("kind", FORMATS)

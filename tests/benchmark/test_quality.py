@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from jobs.quality import run as run_quality
-from raylab.benchmark import run_quality as quality_module
 from raylab.benchmark.config import Layout, QualityConfig, QualityEvalConfig
 from raylab.benchmark.figures.record import FileCounts, Quality
+from raylab.benchmark.logs import reading
 from raylab.benchmark.logs.trees import configured_trees, find_trees
-from raylab.benchmark.run_quality import measure_trees
+from raylab.benchmark.run import measure_trees
 from raylab.core.config.base import ClusterConfig
 from raylab.core.config.compose import load_config
 from raylab.core.entrypoint import run_job
@@ -58,14 +58,14 @@ def test_a_tree_is_measured_from_end_to_end(
 def test_a_tree_that_is_slow_to_read_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    read_accuracies, failures = quality_module.read_accuracies, [OSError("timed out")] * 3
+    read_files, failures = reading.read_files, [OSError("timed out")] * 3
 
     def read(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
-        return read_accuracies(*arguments)
+        return read_files(*arguments)
 
-    monkeypatch.setattr(quality_module, "read_accuracies", read)
+    monkeypatch.setattr(reading, "read_files", read)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     trees, workers = find_trees(str(root), [], Layout.AUTO), WorkersHere(ClusterConfig())
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):

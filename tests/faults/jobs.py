@@ -216,7 +216,7 @@ class Evaluate(Work):
 
 
 class Quality(Work):
-    job, process, parts = "quality", "ray::read_accuracies", "reading tasks"
+    job, process, parts = "quality", "ray::read_files", "reading tasks"
     files = "runs/*/quality.json"
     # Four for each of three CPUs.
     whole, units = 12, "groups of directories"

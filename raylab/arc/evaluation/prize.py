@@ -34,7 +34,7 @@ from raylab.arc.scoring.plan import (
     unit_file,
 )
 from raylab.arc.trained_models import file_name
-from raylab.benchmark.run_diagnosis import diagnose_scores
+from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.errors import RunError
 from raylab.core.files import Place

@@ -16,7 +16,7 @@ from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
 from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, write_scores
 from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
-from raylab.benchmark.run_diagnosis import diagnose_scores
+from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import ClusterConfig
 from raylab.core.log import log_line
 from raylab.core.page.table import percent, print_tables

@@ -16,7 +16,7 @@ from raylab.benchmark.checks.stability import (
     measure_stability,
 )
 from raylab.benchmark.checks.suspects import Suspect, find_suspects
-from raylab.benchmark.responses import Responses
+from raylab.benchmark.responses import Reading, Responses
 from raylab.core.runs.records import Record
 
 ITEMS = "items.parquet"
@@ -40,6 +40,7 @@ class Diagnosis(Record):
     """Of all models, the best first."""
     slices: tuple[Slice, ...]
     """By task if there are several, and by topic."""
+    reading: Reading
     differences: Differences
     noise: Noise
     stability: Stability
@@ -80,6 +81,7 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         left_out=responses.left_out,
         means=means,
         slices=slices,
+        reading=responses.reading,
         differences=compare_models(matrix),
         noise=measure_noise(responses),
         stability=measure_stability(matrix),

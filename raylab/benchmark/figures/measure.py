@@ -19,6 +19,7 @@ from raylab.benchmark.figures.metrics import (
 )
 from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
 from raylab.benchmark.logs.accuracies import Scores, Sums, add_up
+from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize
@@ -68,20 +69,28 @@ class _Table:
         return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}
 
 
-def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
+def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
     """Computes every metric of a benchmark with its interval.
 
     The accuracy of a model is the mean over its generations of the mean over items. Intervals are
     those of `raylab.benchmark.figures.intervals`.
 
     Args:
-        scores: Those of the benchmark, then those of earlier ones, which novelty compares with.
+        read: The tree of the benchmark, then those of earlier ones, which novelty compares with.
         config: How missing generations and unusable files are handled.
 
     Raises:
         DataError: A model has no usable file, models or generations differ, or files are unusable
-            with `strict`. Without `strict`, models of a `NAMED` tree that differ have no figures.
+            with `strict`. Without it, models that differ have no figures if there are samples.
     """
+    for each in read:
+        if (
+            isinstance(each.responses, DataError)
+            and each.scores.table.empty
+            and not each.tree.models
+        ):
+            raise each.responses
+    scores = [each.scores for each in read]
     skipped = [file for each in scores for file in chain.from_iterable(each.skipped.values())]
     if config.strict and skipped:
         raise DataError(f"{_explain_skipped(skipped)}; fix or remove them, or set strict=false")
@@ -89,15 +98,17 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
     sums = [
         add_up(each.table, 0 if prior else config.bootstrap) for prior, each in enumerate(scores)
     ]
-    usable = int(sum(each.counts.sum() for each in sums))
-    files = FileCounts(read=usable + len(skipped), skipped=len(skipped))
+    counts = [each.left_out if each.tree.layout is Layout.NAMED else 0 for each in read]
+    files = sum(len(own) for each in scores if each.tree.models for own in each.skipped.values())
+    usable, lost = sum(len(each.table) for each in scores), files + sum(counts)
+    files = FileCounts(read=usable + lost, skipped=lost)
     listed = tuple(skipped[:LISTED_FILES])
     try:
         tables = [_tabulate(each, total, config) for each, total in zip(scores, sums, strict=True)]
         for prior in tables[1:]:
             _refuse_other_models(tables[0], prior)
     except DataError as error:
-        if scores[0].tree.layout is not Layout.NAMED or config.strict:
+        if isinstance(read[0].responses, DataError) or config.strict:
             raise
         return Quality(
             figures={name: Figure(reason=str(error)) for name in METRICS},
@@ -106,6 +117,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
             files=files,
             skipped=listed,
             warnings=(f"no figures: {error}",),
+            reading=read[0].reading,
         )
     table, *priors = tables
     pooled = bool(config.reference_datasets)
@@ -126,6 +138,7 @@ def measure(scores: Sequence[Scores], config: QualityConfig) -> Quality:
         files=files,
         skipped=listed,
         warnings=tuple(_warnings(tables, accuracies)),
+        reading=read[0].reading,
     )
 
 

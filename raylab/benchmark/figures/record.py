@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from raylab.benchmark.config import Layout
+from raylab.benchmark.responses import Reading
 from raylab.core.runs.records import Figure, Part, Record
 
 QUALITY = "quality.json"
@@ -47,3 +48,4 @@ class Quality(Record):
     skipped: tuple[SkippedFile, ...] = ()
     """The first 1000 files and directories that cannot be used."""
     warnings: tuple[str, ...] = ()
+    reading: Reading = Reading()

@@ -1,6 +1,5 @@
-"""The scores of trees: read from the headers of logs, and summed by model and generation."""
+"""The scores of trees, summed by model and generation."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +9,7 @@ from scipy.sparse import csc_array
 
 from raylab.benchmark.figures.intervals import draw_weights
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs.trees import (
-    DirectoryError,
-    ScoreTree,
-    Source,
-    lasting_fault,
-    open_source,
-)
-from raylab.core.errors import DataError
-from raylab.core.runs.eval_logs import PREFIX, read_score
+from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.stats import Array
 
 CHUNK = 1024
@@ -39,7 +30,7 @@ class Scores:
 
     tree: ScoreTree
     table: pd.DataFrame
-    skipped: Mapping[str, Sequence[SkippedFile]]
+    skipped: dict[str, list[SkippedFile]]
 
 
 @dataclass(frozen=True)
@@ -59,53 +50,6 @@ class Sums:
     means: Array
     weighted: Array
     weights: Array
-
-
-def read_accuracies(
-    sources: Sequence[Source], metric: str = "accuracy", scorer: str | None = None
-) -> list[float | str]:
-    """Returns the accuracy of each log, or the reason why it has none.
-
-    Args:
-        sources: Logs to read.
-        metric: Metric to read, as `read_score` does.
-        scorer: Score to read, as `read_score` does.
-
-    Raises:
-        DataError: A directory is missing on the machine where this runs.
-        OSError: A file cannot be read for the moment.
-    """
-    accuracies = list[float | str]()
-    for source in sources:
-        try:
-            with open_source(source, PREFIX) as file:
-                accuracies.append(read_score(file, source.name, metric, scorer))
-        except DirectoryError:
-            raise
-        except DataError as error:
-            accuracies.append(str(error))
-        except OSError as error:
-            accuracies.append(lasting_fault(error))
-    return accuracies
-
-
-def collect_scores(tree: ScoreTree, accuracies: Sequence[float | str]) -> Scores:
-    """Returns the scores of a tree with directories of models.
-
-    Args:
-        tree: The tree.
-        accuracies: What `read_accuracies` returned for its logs.
-    """
-    rows = list[tuple[str, str, str, float, float]]()
-    skipped: dict[str, list[SkippedFile]] = {model: [] for model in tree.models}
-    for source, result in (*zip(tree.logs, accuracies, strict=True), *tree.faults):
-        if isinstance(result, str):
-            path = f"{source.top.path}/{source.name}"
-            skipped[source.model].append(SkippedFile(path=path, reason=result))
-        else:
-            rows.append((source.model, source.generation, source.name, result, 1.0))
-    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"score": float, "weight": float})
-    return Scores(tree, table, skipped)
 
 
 def add_up(table: pd.DataFrame, replicates: int) -> Sums:

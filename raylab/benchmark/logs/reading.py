@@ -1,19 +1,24 @@
-"""Responses from the files of a tree, in any mixture of formats."""
+"""The logs and tables of a tree, in any mixture of formats, read once by one pool of workers."""
 
 import csv
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import msgspec
 from pyarrow import ArrowException
 
+from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.inspect_logs import read_inspect
-from raylab.benchmark.logs.long_table import read_long_table
-from raylab.benchmark.logs.rows import Choice, Row, Rows, join_rows
-from raylab.benchmark.logs.sample_lines import OBJECT, read_ever, read_harness
+from raylab.benchmark.logs.join import TreeScores, join_files
+from raylab.benchmark.logs.log import Choice, Files
+from raylab.benchmark.logs.sample_lines import OBJECT, read_ever, read_harness, read_helm
+from raylab.benchmark.logs.tables import read_table
 from raylab.benchmark.logs.trees import (
+    HELM_SAMPLES,
     DirectoryError,
     ScoreTree,
     Source,
@@ -25,68 +30,131 @@ from raylab.core.bounded import LINE_BYTES, decode
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError
 from raylab.core.files import REQUEST_BYTES
+from raylab.core.page.work import watch
+from raylab.core.printable import join_names
+from raylab.core.runs.eval_logs import LOG_BYTES, PREFIX
 from raylab.core.workers import Workers, WorkersHere
 
 PARTS_PER_PLACE = 4
+"""Enough for an even load, few enough that starting them costs little."""
+FILES_PER_PART = 2000
+"""Most files per part, so that large trees show progress."""
 NAMED = 3
 """Reasons that an error names."""
+HEADER_METRIC = "accuracy"
+"""The metric of logs without samples by default; it chooses no score of samples."""
 BROKEN = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
-    *(ArrowException, csv.Error),
+    *(ArrowException, csv.Error, MemoryError),
 )
 """Errors that parsers raise for broken content, apart from `DataError`."""
-
 STORAGE = re.compile(r"AWS|curl|google|Azure|HDFS|network|connection|timed? ?out", re.IGNORECASE)
 """Words of storage errors; pyarrow raises the same class for broken content."""
+FOREIGN = {
+    "results of lm-evaluation-harness without samples: write them with --log_samples": (
+        {"results", "n-shot"},
+        {"results", "configs"},
+        {"results", "model_name"},
+    ),
+    "results of Every Eval Ever without samples": ({"evaluation_results", "schema_version"},),
+    "the specification of a run of HELM without its samples": ({"adapter_spec"},),
+}
+"""Files of other tools by the keys in them."""
 
 
-def read_responses(
-    tree: ScoreTree,
-    choice: Choice | None = None,
-    *,
-    strict: bool = False,
-    workers: Workers | None = None,
-) -> Responses:
-    """Reads the scores of models on items from the logs and tables of a tree.
+def chosen_scores(config: QualityConfig, samples: bool = True) -> Choice:
+    """Returns what a configuration reads of files."""
+    return Choice(
+        metric=None if config.metric == HEADER_METRIC else config.metric,
+        scorer=config.scorer,
+        scale=config.scale,
+        errors_are_wrong=config.errors == "wrong",
+        by_text=config.match == "text",
+        group=config.group,
+        cluster=config.clusters,
+        columns=config.columns.model_dump(exclude_none=True),
+        samples=samples,
+    )
+
+
+def read_trees(
+    trees: Sequence[ScoreTree], choice: Choice, workers: Workers | None = None
+) -> list[TreeScores]:
+    """Reads all trees.
 
     Args:
-        tree: The tree.
-        choice: The scores to read from files that have several; None reads the first.
-        strict: Refuse what would be left out.
+        trees: The trees.
+        choice: What is read of the files.
         workers: Where files are read; None reads them in this process.
 
     Raises:
-        DataError: There is no response, a directory is missing where files are read, or something
-            would be left out and `strict` is set.
-        OSError: A file cannot be read for the moment.
+        DataError: A directory is missing where files are read, or storage fails repeatedly.
     """
-    listed = Rows()
-    for source, fault in tree.faults:
-        listed.leave_out(f"directories ({fault})", str(source.place))
     workers = workers or WorkersHere(ClusterConfig())
-    count = max(1, min(len(tree.sources), workers.places * PARTS_PER_PLACE))
-    calls = {number: (tree.sources[number::count], choice or Choice()) for number in range(count)}
-    parts = dict(workers.run(read_files, calls))
-    joined = join_rows([listed, *(parts[number] for number in sorted(parts))])
-    if strict and joined.left_out:
-        reasons = Counter(joined.left_out).most_common(NAMED)
-        named = [f"{count} {reason}, as {joined.examples[reason]}" for reason, count in reasons]
-        raise DataError(f"{tree.location}: {'; '.join(named)}; fix them, or set strict=false")
-    return joined
+    sources = [source for tree in trees for source in tree.sources]
+    calls = dict[tuple[int, int], tuple[Any, ...]]()
+    for place, tree in enumerate(trees):
+        wanted = max(
+            PARTS_PER_PLACE * workers.places, math.ceil(len(tree.sources) / FILES_PER_PART)
+        )
+        count = min(len(tree.sources), wanted)
+        calls |= {(place, n): (tree.sources[n::count], choice) for n in range(count)}
+    parts = dict[tuple[int, int], Files]()
+    ends = workers.run(read_files, calls)
+    try:
+        with watch(max(len(sources), 1), "files", parts=len(calls)) as progress, closing(ends):
+            for key, read in ends:
+                parts[key] = read
+                progress.end(len(calls[key][0]))
+    except OSError as error:
+        raise DataError(f"scores cannot be read, after retries: {error}") from error
+    return [
+        join_files(tree, [parts[key] for key in sorted(parts) if key[0] == place], choice)
+        for place, tree in enumerate(trees)
+    ]
 
 
-def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
+def read_responses(tree: ScoreTree, config: QualityConfig | None = None) -> Responses:
+    """Reads the scores of models on items from the logs and tables of a tree.
+
+    Raises:
+        DataError: There is no response, the tree cannot be read, or `strict` refuses what would be
+            left out.
+    """
+    config = config or QualityConfig()
+    (read,) = read_trees([tree], chosen_scores(config))
+    return require_responses(read, config.strict)
+
+
+def require_responses(read: TreeScores, strict: bool) -> Responses:
+    """Returns the responses of a tree.
+
+    Raises:
+        DataError: There are none, or some were left out and `strict` is set.
+    """
+    if isinstance(read.responses, DataError):
+        raise read.responses
+    if strict and read.responses.left_out:
+        reasons = Counter(read.responses.left_out).most_common(NAMED)
+        examples = read.responses.examples
+        named = [f"{count} {reason}, as {examples[reason]}" for reason, count in reasons]
+        raise DataError(f"{read.tree.location}: {'; '.join(named)}; fix them, or set strict=false")
+    return read.responses
+
+
+def read_files(sources: Iterable[Source], choice: Choice) -> Files:
     """Reads files, and leaves out unusable ones with the reason.
 
     Raises:
         DataError: The directory of a file is missing on the machine where this runs.
         OSError: A file cannot be read for the moment.
     """
-    rows = Rows()
+    files = Files()
     for source in sources:
         try:
-            with closing(open_source(source, REQUEST_BYTES)) as file:
-                rows.take(source, _read(file, source, choice))
+            buffer = REQUEST_BYTES if choice.samples else PREFIX
+            with closing(open_source(source, buffer)) as file:
+                _read(file, source, choice, files)
             continue
         except DirectoryError:
             raise
@@ -97,16 +165,49 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Rows:
             reason = str(error)
         except BROKEN as error:
             reason = f"broken: {str(error) or type(error).__name__}"
-        kind = re.sub(r"line \d+", "a line", ":".join(reason.split(":")[:2]))
-        rows.leave_out(f"files ({kind})", f"{source.place}: {reason}")
-    return rows
+        files.faults.append((source, reason[:LINE_BYTES]))
+    files.close()
+    return files
 
 
-def _read(file: BinaryIO, source: Source, choice: Choice) -> Iterator[Row]:
-    read = read_inspect if source.is_log else read_long_table
-    if source.name.endswith(".jsonl"):
+def _read(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+    """Reads a file by its name, and one of JSON by how it begins."""
+    read, name = read_table, source.place.name
+    if name == HELM_SAMPLES:
+        read = read_helm
+    elif name.endswith(".eval"):
+        read = read_inspect
+    elif (
+        name.endswith(".json") and not file.read(PREFIX).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+    ):
+        read = read_inspect
+    elif name.endswith((".jsonl", ".jsonlines")):
         # The keys of the first line show the format.
         keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1")
+        if "doc_id" in keys:
+            read = read_harness
+        elif {"sample_id", "evaluation"} <= keys.keys():
+            read = read_ever
+    file.seek(0)
+    try:
+        read(file, source, choice, files)
+    except DataError as error:
+        if read is not read_inspect or not name.endswith(".json"):
+            raise
         file.seek(0)
-        read = read_harness if "doc_id" in keys else read_ever if "sample_id" in keys else read
-    return read(file, source, choice)
+        raise _explain(file, error) from error
+
+
+def _explain(file: BinaryIO, error: DataError) -> DataError:
+    """Returns the error for a JSON file that is no log of Inspect, by the keys in it."""
+    try:
+        keys = msgspec.json.decode(file.read(LOG_BYTES), type=dict[str, msgspec.Raw]).keys()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return error
+    if "eval" in keys or "status" in keys:
+        return error
+    for name, signs in FOREIGN.items():
+        if any(sign <= keys for sign in signs):
+            return DataError(name)
+    named = join_names([key[:50] for key in keys], 5) if keys else "no keys"
+    return DataError(f"not a log or table that raylab reads, but a JSON object with {named}")

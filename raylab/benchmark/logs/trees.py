@@ -25,15 +25,18 @@ from raylab.core.runs.run import RECORD, SCORES
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
-TABLES = (".csv", ".jsonl", ".parquet")
+TABLES = (".csv", ".jsonl", ".jsonlines", ".parquet")
 """Endings of tables, and of samples that other tools than Inspect write."""
 SUFFIXES = (*LOGS, *TABLES)
 HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 """Names of the samples of lm-evaluation-harness."""
+HELM_SAMPLES = "per_instance_stats.json"
+"""Name of HELM's samples, in the directory of a run."""
 EVER_ENDING = "_samples.jsonl"
 """Ending of the samples of Every Eval Ever."""
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
+CONFIGURED = "as configured"
 LASTING = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
@@ -90,6 +93,11 @@ class ScoreTree:
     ignored: int = 0
 
     @property
+    def is_configured(self) -> bool:
+        """True if a user chose the layout."""
+        return self.reason == CONFIGURED
+
+    @property
     def logs(self) -> list[Source]:
         """The logs in directories of models."""
         return [source for source in self.sources if source.model and source.is_log]
@@ -109,13 +117,13 @@ def configured_trees(config: QualityConfig) -> list[ScoreTree]:
 def _scores_root(config: QualityConfig) -> str:
     """Returns the root that `config` names, or that of its `run_id` below BASE_ARTIFACTS_DIR."""
     settings = config.quality_eval_cfg
-    if root := settings.scores_root_dir or config.target_data.scores_root_dir:
+    if root := config.scores or settings.scores_root_dir or config.target_data.scores_root_dir:
         return root
     base = os.environ.get(BASE_VARIABLE)
     if not base or config.run_id is None:
         missing = "run_id" if base else f"the environment variable {BASE_VARIABLE}"
         raise ConfigError(
-            f"where are the scores? {missing} is not set: set quality_eval_cfg.scores_root_dir, or "
+            f"where are the scores? {missing} is not set: set scores=, or "
             f"both {BASE_VARIABLE} and run_id for "
             f"{{{BASE_VARIABLE}}}/{settings.scores_subdir}/{{run_id}}"
         )
@@ -194,7 +202,7 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
     elif layout is Layout.AUTO:
         chosen, reason = _decide(models, files)
     else:
-        chosen, reason = layout, "as configured"
+        chosen, reason = layout, CONFIGURED
     beside = {file for file in files if chosen is Layout.GENERATIONS and file.count("/") == 1}
     sources = (_locate(root, file, chosen) for file in files if file not in beside)
     return ScoreTree(
@@ -222,7 +230,7 @@ def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"{root} is not a directory of scores: it is missing or a file; correct "
-            "quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
+            "scores=, quality_eval_cfg.prior_datasets, or target_data and "
             "reference_datasets"
         ) from error
     except OSError as error:
@@ -275,10 +283,12 @@ def _score_files(names: Sequence[str]) -> Iterator[str]:
         for name in names
         if (match := HARNESS_NAME.fullmatch(os.path.basename(name)))
     }
+    helm = {os.path.dirname(name) for name in names if os.path.basename(name) == HELM_SAMPLES}
     for name in names:
         stem, suffix = os.path.splitext(name)
         run = os.path.dirname(name), stem.rpartition("_")[2]
-        is_beside = suffix == ".json" and (stem in beside or run in times)
+        of_helm = run[0] in helm and os.path.basename(name) != HELM_SAMPLES
+        is_beside = suffix == ".json" and (stem in beside or run in times or of_helm)
         is_other = is_beside or os.path.basename(name) in OTHER_FILES
         if name.endswith(SUFFIXES) and not is_other:
             yield name

@@ -26,7 +26,7 @@ from raylab.core.log import log_line
 from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, write_page
 from raylab.core.page.table import BEST, Cell, Column, Row, Table, figure_cell, percent, shorten
-from raylab.core.printable import pluralize
+from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Measure
 from raylab.core.runs.run import Run
 
@@ -111,7 +111,13 @@ def _log(diagnosis: Diagnosis) -> None:
     for sentence in verdict(diagnosis):
         log_line(f"  {sentence}")
     for reason, count in diagnosis.left_out.items():
-        log_line(f"  left out: {count:,} {reason}", count=count, reason=reason)
+        own = [
+            f"{model} {counts[reason]:,}"
+            for model, counts in diagnosis.reading.left_out.items()
+            if reason in counts
+        ]
+        models = f" ({join_names(own)})" if own else ""
+        log_line(f"  left out: {count:,} {reason}{models}", count=count, reason=reason)
 
 
 def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
@@ -335,4 +341,11 @@ def _responses(diagnosis: Diagnosis) -> list[Block]:
     if diagnosis.left_out:
         rows: list[Row] = [[reason, f"{n:,}"] for reason, n in diagnosis.left_out.items()]
         blocks.append(Table("Left out", [Column("reason", text=True), "number"], rows))
-    return blocks
+        rows = [
+            [model, reason, f"{n:,}"]
+            for model, counts in diagnosis.reading.left_out.items()
+            for reason, n in counts.items()
+        ]
+        columns = ["model", Column("reason", text=True), "number"]
+        blocks.append(Table("Responses left out by model", columns, rows))
+    return [*blocks, block("notes", diagnosis.reading.sentences)]

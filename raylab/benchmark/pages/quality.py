@@ -34,6 +34,8 @@ def log_quality(quality: Quality) -> None:
         log_line(line)
     for warning in quality.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
+    for sentence in quality.reading.sentences:
+        log_line(f"note: {sentence}")
     files = quality.files
     log_line(_count_files(quality), files=files.model_dump())
     for file in quality.skipped[:LOGGED_FILES]:
@@ -96,7 +98,7 @@ def quality_section(
     """
     blocks: list[Block] = [
         figures_table(quality),
-        block("notes", quality.warnings),
+        block("notes", (*quality.warnings, *quality.reading.sentences)),
         f"These figures describe the tasks, not the models.{lead}",
     ]
     if quality.models:

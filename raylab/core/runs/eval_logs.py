@@ -44,7 +44,19 @@ class Score(msgspec.Struct):
 
     name: str | None = None
     scorer: str | None = None
+    reducer: str | None = None
     metrics: dict[str, Any] = {}
+
+    @property
+    def label(self) -> str:
+        """Its name, and that of its reducer of epochs."""
+        name = self.name or self.scorer or ""
+        return f"{name}/{self.reducer}" if self.reducer else name
+
+    def value(self, metric: str) -> Any:
+        """Returns the value of a metric, None without one."""
+        entry = self.metrics.get(metric)
+        return cast("dict[str, Any]", entry).get("value") if isinstance(entry, dict) else entry
 
 
 class _Results(msgspec.Struct):
@@ -60,9 +72,14 @@ class Header(msgspec.Struct):
     invalidated: bool = False
 
     def choose(self, scorer: str | None) -> Score | None:
-        """Returns the score with a name or scorer, by default the first; None if there is none."""
-        scores = () if self.results is None else self.results.scores
-        return next((s for s in scores if scorer in (None, s.name, s.scorer)), None)
+        """Returns the score with a label, name or scorer, by default the first; else None."""
+        names = ((s, (None, s.label, s.name, s.scorer)) for s in self.scores)
+        return next((score for score, own in names if scorer in own), None)
+
+    @property
+    def scores(self) -> list[Score]:
+        """Those of its results."""
+        return [] if self.results is None else self.results.scores
 
 
 H = TypeVar("H", bound=Header)
@@ -90,10 +107,22 @@ def read_score(
                 log = read_zip_header(archive, _HEADER)
         else:
             log, _ = read_json_header(file, _HEADER)
+    except DataError as error:
+        return _shorten(error)
+    return score_of(log, metric, scorer)
+
+
+def score_of(log: Header, metric: str, scorer: str | None) -> float | str:
+    """Returns the accuracy in [0, 1] of a log, or the reason why it has none."""
+    try:
         return _value(log, metric, scorer)
     except DataError as error:
-        reason = printable(str(error)[: MAX_REASON + 1], breaks=False)
-        return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
+        return _shorten(error)
+
+
+def _shorten(error: DataError) -> str:
+    reason = printable(str(error)[: MAX_REASON + 1], breaks=False)
+    return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
 
 
 def is_estimated(share: float, count: int) -> bool:
@@ -195,11 +224,9 @@ def _value(log: Header, name: str, scorer: str | None) -> float:
         raise DataError("the log has no scores")
     score = log.choose(scorer)
     if score is None:
-        there = ", ".join(other.name or other.scorer or "" for other in log.results.scores)
+        there = ", ".join(other.label for other in log.scores)
         raise DataError(f"the log has no score of {scorer}: it has {there}")
-    metric = score.metrics.get(name)
-    value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
-    if value is None:
+    if (value := score.value(name)) is None:
         there = ", ".join(other for other in score.metrics if other != name) or "none"
         which = "the first score" if scorer is None else f"the score of {scorer}"
         raise DataError(f"{which} has no {name}: it has {there}")

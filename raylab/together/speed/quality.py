@@ -10,7 +10,7 @@ from pathlib import Path
 
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.logs.trees import find_trees
-from raylab.benchmark.run_quality import measure_trees
+from raylab.benchmark.run import measure_trees
 from raylab.core.config.base import ClusterConfig
 from raylab.core.on_ray.session import session
 from raylab.core.on_ray.workers import RayWorkers

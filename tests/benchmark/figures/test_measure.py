@@ -9,7 +9,8 @@ import pytest
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import Quality, SkippedFile
-from raylab.benchmark.logs.accuracies import collect_scores, read_accuracies
+from raylab.benchmark.logs.log import Choice
+from raylab.benchmark.logs.reading import read_trees
 from raylab.benchmark.logs.trees import find_trees
 from raylab.core.errors import DataError
 from tests.benchmark.logs.test_trees import write
@@ -34,7 +35,7 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
         write_tree(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
-    return measure([collect_scores(tree, read_accuracies(tree.logs)) for tree in trees], config)
+    return measure(read_trees(trees, Choice()), config)
 
 
 def values(measured: Quality) -> dict[str, float | None]:

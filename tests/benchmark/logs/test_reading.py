@@ -11,20 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raylab.benchmark.logs import inspect_logs, rows
-from raylab.benchmark.logs.reading import read_responses
-from raylab.benchmark.logs.rows import (
+from raylab.benchmark.config import QualityConfig
+from raylab.benchmark.logs import inspect_logs, log
+from raylab.benchmark.logs.log import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
     NO_NUMBER,
-    OUTSIDE,
     UNNAMED,
     UNSCORED,
-    Choice,
 )
+from raylab.benchmark.logs.reading import read_responses
 from raylab.benchmark.logs.trees import find_tree
-from raylab.benchmark.responses import COLUMNS, Responses
+from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
 from raylab.together import frames
 from tests.benchmark.logs.eval_logs import (
@@ -36,8 +35,8 @@ from tests.benchmark.logs.eval_logs import (
 )
 
 
-def read_from(path: Path, *choice: Choice, **how: Any) -> Responses:
-    return read_responses(find_tree(str(path)), *choice, **how)
+def read_from(path: Path, **keys: Any) -> Responses:
+    return read_responses(find_tree(str(path)), QualityConfig(**keys))
 
 
 def cells(responses: Responses) -> dict[tuple[str, ...], float]:
@@ -77,11 +76,13 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     name, logs = "mockllm/model", evaluated / kind / "2"
     read = read_from(logs)
     assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
+    assert {row.used for row in read.reading.scorers} == {"right"}
+    assert read.reading.scorers[0].others == ("tone", "length", "style")
     assert read.left_out == {UNSCORED: 2, ERRORED: 2}
     assert read.examples[ERRORED].endswith(f".{kind}: failed")
     assert about(read, "a") == ("What is a?", "A", {name: "A1"})
-    tone = read_from(logs, Choice(scorer="tone"))
-    length = read_from(logs, Choice(scorer="style", metric="length"))
+    tone = read_from(logs, scorer="tone")
+    length = read_from(logs, scorer="style", metric="length")
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
     assert len(tone.table) == 4
     cancelled = read_from(evaluated / kind / "1")
@@ -98,7 +99,7 @@ VALUES: dict[Any, float | str] = {
     "0.25": 0.25,
     0.125: 0.125,
     "maybe": NO_NUMBER,
-    7: OUTSIDE,
+    float("inf"): NO_NUMBER,
     float("nan"): UNSCORED,
 }
 
@@ -119,8 +120,8 @@ def test_values_of_scores_are_read_or_left_out_with_the_reason(tmp_path: Path, s
     read = read_from(tmp_path)
     scores = {("m", str(v)): score for v, score in VALUES.items() if isinstance(score, float)}
     assert cells(read) == scores
-    assert read.left_out == {NO_NUMBER: 2, OUTSIDE: 1, UNSCORED: 2, CANCELLED: 1}
-    with pytest.raises(DataError, match=r"2 scores that are not numbers.*set strict=false"):
+    assert read.left_out == {NO_NUMBER: 3, UNSCORED: 2, CANCELLED: 1}
+    with pytest.raises(DataError, match=r"3 scores that are not numbers.*set strict=false"):
         read_from(tmp_path, strict=True)
 
 
@@ -144,6 +145,7 @@ def test_a_picture_is_the_same_text_in_a_sample_and_its_summary(tmp_path: Path) 
     read = read_from(tmp_path)
     assert read.matrix.models == ("m", "n") and about(read, "a")[0] == "(Image)\nWhat?"
     assert list(read.left_out.values()) == [1]
+    assert len(read_from(tmp_path, match="text").matrix.items) == 2
 
 
 def without(path: Path, *names: str) -> None:
@@ -159,22 +161,33 @@ def test_samples_are_read_where_a_log_has_no_summaries(tmp_path: Path) -> None:
     without(path, "summaries.json")
     read = read_from(path)
     assert cells(read) == {("m", "a/b"): 1.0} and read.left_out == {UNSCORED: 1}
-    without(path, "header.json")
+    without(path, "header.json", "_journal/start.json")
     with pytest.raises(DataError, match=r"1 files .unfinished: the log has no header\.json"):
         read_from(path)
 
 
+def test_long_texts_are_the_same_in_summaries_and_samples(tmp_path: Path) -> None:
+    passage = "word " * 2000
+    for model, suffix in (("m", "json"), ("n", "eval")):
+        samples = [
+            sample(place, {"match": "C"}, input=f"{passage}{place}?", choices=["x", "y"])
+            for place in range(2)
+        ]
+        inspect_file(tmp_path / f"{model}.{suffix}", model, samples)
+    read = read_from(tmp_path)
+    assert not read.left_out and read.items["choices"].tolist() == [2, 2]
+    assert [text[-6:] for text in read.items["text"]] == ["0?\nx\ny", "1?\nx\ny"]
+
+
 def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
     samples = [sample("a", {"match": "I"}), sample("b", {"match": "C"})]
-    inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
-    newer = "2026-01-01T02:00:00+02:00"
-    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=newer)
-    assert cells(read_from(tmp_path))["m", "a"] in (0.0, 1.0)
     later = "2026-01-01T00:00:01+00:00"
+    inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
     inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=later)
     read = read_from(tmp_path)
     assert cells(read) == {("m", "a"): 1.0, ("m", "b"): 1.0}
-    assert reasons(read) == {"responses that were repeated": 1}
+    assert reasons(read) == {"samples of logs that a later attempt or a copy replaces": 1}
+    assert "1 log with status error" in " ".join(read.reading.notes)
 
 
 def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
@@ -183,7 +196,7 @@ def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
             inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
     table = read_from(tmp_path).table
     assert set(table["item"]) == {"sums/1", "words/1"}
-    assert set(table["group"]) == {"sums", "words"}
+    assert set(table["task"]) == {"sums", "words"} and set(table["group"]) == {""}
     inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
     assert len(read_from(tmp_path).table) == 5
 
@@ -191,32 +204,48 @@ def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
 # Trees with a directory per model
 
 
-def test_a_tree_of_one_file_a_unit(tmp_path: Path) -> None:
+def test_logs_without_samples_are_no_responses(tmp_path: Path) -> None:
     for model, generation, item in np.ndindex(2, 2, 3):
         path = tmp_path / f"m{model}" / f"g{generation}" / "deep" / f"i{item}.json"
         inspect_file(path, "openai/x", None)
-    broken = tmp_path / "m0" / "g1" / "deep" / "i2.json"
-    broken.write_text("{")
-    read = read_from(tmp_path)
-    assert read.table.shape == (11, len(COLUMNS))
-    assert cells(read)["m1", "deep/i2", "g0"] == 0.25
-    assert ("m0", "deep/i2", "g1") not in cells(read)
-    (example,) = read.examples.values()
-    assert example.startswith(f"{broken}: not JSON")
-    frame = frames.responses(str(tmp_path))
-    pd.testing.assert_frame_equal(frame, read.table)
-    flat = tmp_path / "m0" / "g0" / "deep"
-    assert cells(read_from(flat)) == {("openai/x", "quiz"): 0.25}
+    with pytest.raises(DataError, match="the logs have no samples"):
+        read_from(tmp_path)
 
 
-def test_the_samples_of_a_unit_are_items_and_its_files_tasks(tmp_path: Path) -> None:
+def test_directories_name_models_where_the_logs_name_one(tmp_path: Path) -> None:
     for model, file in np.ndindex(2, 2):
         path = tmp_path / f"m{model}" / f"sums{file}.json"
-        inspect_file(path, "x", [sample(n, {"match": "C"}) for n in range(60)], "same")
+        samples = [sample(f"{file}/{n}", {"match": "C"}) for n in range(60)]
+        inspect_file(path, "x", samples, "same")
     read = read_from(tmp_path)
     assert read.matrix.scores.shape == (2, 120) and not read.left_out
-    assert read.matrix.items[0] == "sums0/0"
-    assert about(read, "sums1/59")[2] == {"m0": "B", "m1": "B"}
+    assert set(read.table["run"]) == {1} and read.matrix.models == ("m0", "m1")
+    assert about(read, "1/59")[2] == {"m0": "B", "m1": "B"}
+    pd.testing.assert_frame_equal(frames.responses(str(tmp_path)), read.table)
+
+
+@pytest.mark.parametrize(
+    ("directories", "models"),
+    [
+        ({"2026-01-01": "org/m", "2026-01-02": "org/m"}, ["org/m"]),
+        ({"quiz": "org/m", "other": "org/m"}, ["org/m"]),
+        ({"m-1": "org/M_1", "m-2": "org/M_2"}, ["m-1", "m-2"]),
+        ({"ok": "org/m", "cancelled": "org/n"}, ["org/m", "org/n"]),
+        ({"day1": "org/m org/n", "day2": "org/m org/n"}, ["org/m", "org/n"]),
+    ],
+)
+def test_directories_of_tasks_and_dates_are_no_models(
+    tmp_path: Path, directories: dict[str, str], models: list[str]
+) -> None:
+    for day, (directory, names) in enumerate(directories.items(), 1):
+        for place, name in enumerate(names.split()):
+            created = f"2026-01-0{day}T00:00:00+00:00"
+            path = tmp_path / directory / f"{place}.json"
+            inspect_file(path, name, [sample("a", {"match": "C"})], created=created)
+    read = read_from(tmp_path)
+    assert list(read.matrix.models) == models
+    logs = sum(len(names.split()) for names in directories.values())
+    assert read.table["run"].max() == logs / len(models)
 
 
 # Other formats
@@ -234,11 +263,11 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     }
     assert read.left_out == {UNSCORED: 2}
     assert about(read, "1") == ("What is 1?", "4", {"org/m": "4", "org/n": "4"})
-    loose = read_from(tmp_path, Choice(scorer="flexible-extract"))
+    loose = read_from(tmp_path, scorer="flexible-extract")
     assert len(loose.table) == 6 and set(loose.table["score"]) == {1.0}
-    assert set(read_from(tmp_path, Choice(metric="f1")).table["score"]) == {0.75}
-    with pytest.raises(DataError, match="no scores of the filter none"):
-        read_from(tmp_path, Choice(scorer="none"))
+    assert set(read_from(tmp_path, metric="f1").table["score"]) == {0.75}
+    with pytest.raises(DataError, match="no filter none, it has strict-match, flexible-extract"):
+        read_from(tmp_path, scorer="none")
 
 
 def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
@@ -271,7 +300,7 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
         graded("a", 0.5, evaluation_result_id="quiz/f1"),
         graded("a", 0.0, evaluation_result_id="quiz/accuracy"),
         graded("b", 0.0, error="timeout"),
-        graded("c", -1),
+        graded("c", "x"),
         graded("d", 0.0, metadata={"lm_eval_metrics": "{}"}),
         graded("e", 0.0, metadata={"lm_eval_metrics": '{"acc": 0.0}'}, sample_hash=None),
     ]
@@ -280,17 +309,17 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
     read = read_from(tmp_path)
     scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
     assert cells(read) == scores
-    assert read.left_out == {ERRORED: 1, OUTSIDE: 1, UNSCORED: 1}
+    assert read.left_out == {ERRORED: 1, NO_NUMBER: 1, UNSCORED: 1}
     assert about(read, "a")[1:] == ("A; a", {"org/m": "A"})
-    assert cells(read_from(tmp_path, Choice(metric="f1")))["org/m", "a"] == 0.5
-    with pytest.raises(DataError, match="no result has the metric bleu"):
-        read_from(tmp_path, Choice(metric="bleu"))
+    assert cells(read_from(tmp_path, metric="f1"))["org/m", "a"] == 0.5
+    with pytest.raises(DataError, match="no metric bleu, it has accuracy, f1"):
+        read_from(tmp_path, metric="bleu")
 
 
 ROWS = {
     "model": ["m", "m", "m", "n", "n", "n"],
     "item": ["007", "1", "7", "007", "1", None],
-    "score": [1.0, 0.5, None, 3.0, 0.25, 1.0],
+    "score": [1.0, 0.5, None, None, 0.25, 1.0],
     "group": ["g", "g", None, "g", "g", "g"],
     "generation": ["a", "a", "a", "a", "b", "b"],
     "weight": [2.0, None, 1.0, 1.0, 1.0, 1.0],
@@ -313,13 +342,10 @@ def test_a_long_table(tmp_path: Path, suffix: str) -> None:
     write_table(tmp_path / f"t.{suffix}", ROWS)
     read = read_from(tmp_path / f"t.{suffix}")
     assert cells(read) == {("m", "007", "a"): 1.0, ("m", "1", "a"): 0.5, ("n", "1", "b"): 0.25}
-    assert reasons(read) == {
-        UNSCORED: 1,
-        "scores outside [0, 1]": 1,
-        UNNAMED: 1,
-    }
+    assert reasons(read) == {UNSCORED: 2, UNNAMED: 1}
     assert read.table["weight"].tolist() == [2.0, 1.0, 1.0]
     assert set(read.table["group"]) == {"g"}
+    assert read.reading.left_out["n"] == {UNSCORED: 1, UNNAMED: 1}
     write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "item": [1], "score": ["C"]})
     assert cells(read_from(tmp_path)) == {("m", "1"): 1.0}
     write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "score": [1]})
@@ -334,7 +360,7 @@ def test_a_log_that_is_written_counts_and_an_id_counts_once(tmp_path: Path, suff
     read = read_from(tmp_path)
     assert cells(read)["m", "1"] in (0.0, 1.0) and cells(read)["m", "2"] == 1.0
     # Inspect itself keeps one of both in a zip.
-    assert list(reasons(read).values()) == ([1] if suffix == "json" else [])
+    assert cells(read).get(("m", "1", "epoch 2")) == (0.0 if suffix == "json" else None)
 
 
 # What is hostile or broken
@@ -381,7 +407,7 @@ def test_hostile_files_are_left_out_with_their_reasons(
 def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MOST_ROWS", 3)
+    monkeypatch.setattr(log, "MAX_ROWS", 3)
     write_table(tmp_path / "a.csv", {"model": ["m"], "item": [1], "score": [1]})
     many = ["n"] * 4
     write_table(tmp_path / "b.parquet", {"model": many, "item": [*range(4)], "score": [1] * 4})
@@ -393,5 +419,5 @@ def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is missing"):
         read_from(tmp_path / "absent")
     (tmp_path / "log.json").write_text("{}")
-    with pytest.raises(DataError, match=r"no response .*\(1 files \(not an Inspect eval log"):
+    with pytest.raises(DataError, match=r"no response .*\(1 files \(not a log or table"):
         read_from(tmp_path)

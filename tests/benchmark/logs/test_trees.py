@@ -15,14 +15,10 @@ import pytest
 
 from raylab.benchmark.config import Layout
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs import accuracies as reading
-from raylab.benchmark.logs.accuracies import (
-    COLUMNS,
-    Scores,
-    add_up,
-    collect_scores,
-    read_accuracies,
-)
+from raylab.benchmark.logs import accuracies, reading
+from raylab.benchmark.logs.accuracies import COLUMNS, Scores, add_up
+from raylab.benchmark.logs.log import Choice
+from raylab.benchmark.logs.reading import read_files, read_trees
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.core.errors import DataError
 
@@ -41,8 +37,7 @@ def units(tree: ScoreTree) -> list[str]:
 
 
 def read(root: Path) -> Scores:
-    tree = find_tree(str(root))
-    return collect_scores(tree, read_accuracies(tree.logs))
+    return read_trees([find_tree(str(root))], Choice())[0].scores
 
 
 @pytest.mark.parametrize(
@@ -146,8 +141,8 @@ def test_an_error_that_may_pass_is_not_a_broken_file(
     def fail(*_: object) -> float:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(reading, "read_score", fail)
-    with pytest.raises(OSError, match="Input/output error"):
+    monkeypatch.setattr(reading, "read_inspect", fail)
+    with pytest.raises(DataError, match=r"after retries: .*Input/output error"):
         read(tmp_path)
 
 
@@ -179,7 +174,7 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     tree = find_tree(str(tmp_path))
     shutil.rmtree(tmp_path / "m" / "g")
     with pytest.raises(DataError, match=f"{tmp_path}/m/g is missing on"):
-        read_accuracies(tree.logs)
+        read_files(tree.sources, Choice())
 
 
 def poisson(key: str, replicates: int) -> list[int]:
@@ -199,7 +194,7 @@ def poisson(key: str, replicates: int) -> list[int]:
 def test_items_are_drawn_by_hashed_poisson_weights_together_for_all_models(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reading, "CHUNK", 2)
+    monkeypatch.setattr(accuracies, "CHUNK", 2)
     rows = [
         ("m", "g", "a", 0.0, 1.0),
         ("m", "g", "a", 0.5, 1.0),

@@ -8,7 +8,7 @@ import pytest
 from jobs.quality import run as run_quality
 from raylab.benchmark.config import Layout, QualityConfig, QualityEvalConfig
 from raylab.benchmark.logs.trees import find_trees
-from raylab.benchmark.run_quality import measure_trees
+from raylab.benchmark.run import measure_trees
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError
 from raylab.core.on_ray.workers import RayWorkers

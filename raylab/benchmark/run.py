@@ -1,0 +1,127 @@
+"""A benchmark from its configuration to its pages: trees are read once, measured and diagnosed."""
+
+import logging
+from collections.abc import Sequence
+
+from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
+from raylab.benchmark.checks.example import write_example
+from raylab.benchmark.config import Layout, QualityConfig
+from raylab.benchmark.figures.measure import measure
+from raylab.benchmark.figures.record import QUALITY, Quality
+from raylab.benchmark.logs.join import TreeScores
+from raylab.benchmark.logs.log import Choice
+from raylab.benchmark.logs.reading import chosen_scores, read_trees, require_responses
+from raylab.benchmark.logs.trees import ScoreTree, find_tree
+from raylab.benchmark.pages.diagnosis import write_diagnosis
+from raylab.benchmark.pages.quality import log_quality
+from raylab.core.errors import ConfigError, DataError
+from raylab.core.files import Place
+from raylab.core.log import log_line
+from raylab.core.runs.run import Run
+from raylab.core.tracking import track
+from raylab.core.workers import Workers
+
+EXAMPLE = "example-scores"
+
+
+def with_example(config: QualityConfig) -> QualityConfig:
+    """Writes the simulated example, and returns the configuration that measures it.
+
+    Raises:
+        ConfigError: The storage is not a local directory.
+    """
+    place = Place.at(config.storage) / EXAMPLE
+    if not place.is_local:
+        raise ConfigError(f"example=true writes to a local directory, not to {place}: set storage=")
+    write_example(place.path)
+    log_line(f"simulated scores with planted faults: {place}", uri=str(place))
+    settings = config.quality_eval_cfg.model_copy(update={"scores_root_dir": str(place)})
+    return config.model_copy(update={"quality_eval_cfg": settings})
+
+
+def measure_and_diagnose(
+    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
+) -> tuple[Quality, Diagnosed | None]:
+    """Measures score trees and diagnoses their benchmark, if that is configured.
+
+    Raises:
+        DataError: The trees cannot be used.
+    """
+    read = _read(trees, config, workers, samples=config.diagnosis)
+    quality = measure(read, config)
+    if not config.diagnosis:
+        return quality, None
+    try:
+        responses, *others = [require_responses(each, config.strict) for each in read]
+    except DataError as error:
+        # The logs have the means that the figures need.
+        if any(each.left_out for each in read):
+            if config.strict or not quality.models:
+                raise
+            log_line(f"warning: no diagnosis: {error}", logging.WARNING)
+        return quality, None
+    tree = read[0].tree
+    if tree.models and not {*responses.matrix.models} <= {*tree.models}:
+        log_line(
+            f"warning: the logs of {tree.location} name other models than its directories: the "
+            "diagnosis uses the logs, the figures use the directories; layout=named uses the logs "
+            "for both",
+            logging.WARNING,
+        )
+    priors = zip([each.tree.location for each in read[1:]], others, strict=True)
+    return quality, diagnose(responses, dict(priors))
+
+
+def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:
+    """Measures the tree of a benchmark, then those of its priors, without a diagnosis.
+
+    Raises:
+        DataError: The trees cannot be used.
+    """
+    return measure(_read(trees, config, workers, samples=False), config)
+
+
+def _read(
+    trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers, *, samples: bool
+) -> list[TreeScores]:
+    """Reads the trees; samples too where the figures need them."""
+    samples = samples or any(tree.layout is Layout.NAMED for tree in trees)
+    read = read_trees(trees, chosen_scores(config, samples), workers)
+    if not samples and any(each.tree.layout is Layout.NAMED for each in read):
+        read = read_trees(trees, chosen_scores(config), workers)
+    return read
+
+
+def write_quality(config: QualityConfig, quality: Quality, diagnosed: Diagnosed | None) -> None:
+    """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
+    run = Run.open(config)
+    run.write_record(quality)
+    track(config.tracking, run, 0, quality_figures(quality))
+    log_quality(quality)
+    log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
+    if diagnosed is not None:
+        write_diagnosis(run, diagnosed, quality)
+    run.finish()
+
+
+def quality_figures(quality: Quality) -> dict[str, float]:
+    """Returns the figures of a benchmark that could be computed, and the models' accuracies."""
+    figures = {
+        name: figure.value for name, figure in quality.figures.items() if figure.value is not None
+    }
+    return figures | {f"accuracy/{model}": share for model, share in quality.models.items()}
+
+
+def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
+    """Diagnoses the tasks of a run by the scores of its models, if there are several.
+
+    Args:
+        run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
+        subdir: Its score tree; a log without samples is an item.
+        workers: Where the scores are read; None reads them in this process.
+    """
+    tree = run / subdir
+    if len(tree.names()) > 1:
+        scores = find_tree(str(tree), layout=Layout.GENERATIONS)
+        (read,) = read_trees([scores], Choice(units=True), workers)
+        write_diagnosis(run, diagnose(require_responses(read, strict=False)))
