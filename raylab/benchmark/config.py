@@ -165,7 +165,8 @@ class QualityConfig(JobConfig):
     diagnosis: bool = True
     """Diagnose the benchmark by the samples of its logs; `false` reads no samples."""
     example: bool = False
-    """Measure simulated scores with planted faults, written to `{storage}/example-scores`."""
+    """Measure ten models on 600 items of MMLU in which people looked for errors, written to
+    `{storage}/example-scores`."""
     cluster: ClusterConfig = ClusterConfig()
     tracking: Trackers = ()
 

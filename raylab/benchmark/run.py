@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 
 from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
-from raylab.benchmark.checks.example import write_example
 from raylab.benchmark.config import Layout, QualityConfig
+from raylab.benchmark.example import describe_confirmed, write_example
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.benchmark.logs.join import TreeScores
@@ -25,7 +25,7 @@ EXAMPLE = "example-scores"
 
 
 def with_example(config: QualityConfig) -> QualityConfig:
-    """Writes the simulated example, and returns the configuration that measures it.
+    """Writes the example, and returns the configuration that measures it.
 
     Raises:
         ConfigError: The storage is not a local directory.
@@ -34,7 +34,7 @@ def with_example(config: QualityConfig) -> QualityConfig:
     if not place.is_local:
         raise ConfigError(f"example=true writes to a local directory, not to {place}: set storage=")
     write_example(place.path)
-    log_line(f"simulated scores with planted faults: {place}", uri=str(place))
+    log_line(f"answers of ten models to 600 items of MMLU: {place}", uri=str(place))
     settings = config.quality_eval_cfg.model_copy(update={"scores_root_dir": str(place)})
     return config.model_copy(update={"quality_eval_cfg": settings})
 
@@ -69,7 +69,12 @@ def measure_and_diagnose(
             logging.WARNING,
         )
     priors = zip([each.tree.location for each in read[1:]], others, strict=True)
-    return quality, diagnose(responses, dict(priors))
+    diagnosed = diagnose(responses, dict(priors))
+    if config.example:
+        confirmed = describe_confirmed(diagnosed.diagnosis.suspects)
+        diagnosis = diagnosed.diagnosis.model_copy(update={"confirmed": confirmed})
+        diagnosed = diagnosed._replace(diagnosis=diagnosis)
+    return quality, diagnosed
 
 
 def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:

@@ -9,8 +9,8 @@ import pytest
 
 from jobs.quality import run as run_quality
 from raylab.benchmark.checks.diagnosis import Diagnosis
-from raylab.benchmark.checks.example import write_example
 from raylab.benchmark.config import QualityConfig, QualityEvalConfig
+from raylab.benchmark.example import read_example
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.sentences import verdict
 from raylab.core.errors import DataError
@@ -23,23 +23,31 @@ def diagnose(tmp_path: Path, name: str = "q", **keys: Any) -> Run:
     return Run.at(str(tmp_path / name))
 
 
-def test_the_example_is_diagnosed_and_its_planted_faults_are_named(
+def test_the_example_says_what_people_found_in_its_first_suspects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     run = diagnose(tmp_path, example=True)
     diagnosis = run.read_record(Diagnosis)
     assert diagnosis is not None
-    assert (diagnosis.models, diagnosis.items, diagnosis.responses) == (12, 300, 7200)
-    planted = write_example(tmp_path / "again")
-    suspects = {suspect.item: suspect for suspect in diagnosis.suspects}
-    assert {*planted.duplicates, *planted.always_right, *planted.always_wrong} <= suspects.keys()
-    assert len(suspects.keys() & set(planted.wrong_keys)) >= 10
+    assert (diagnosis.models, diagnosis.items, diagnosis.responses) == (10, 600, 6000)
+    labels: Any = read_example()["label"]
+    first = [suspect.item for suspect in diagnosis.suspects.listed[:20]]
+    confirmed = sum(labels[item] != "ok" for item in first)
+    assert confirmed >= 10
+    assert diagnosis.confirmed == (
+        f"People had found an error in {confirmed} of the first 20 suspects, and in 53 of all 600 "
+        "items (MMLU-Redux)."
+    )
     printed = capsys.readouterr().out
     page = Path(run.path, "report.html").read_text()
     for sentence in verdict(diagnosis):
         assert sentence in printed and sentence.split(". ")[0] in page
     items = pd.read_parquet(Path(run.path, "items.parquet")).set_index("item")
-    assert set(items[items["reasons"] != ""].index) == set(suspects)
+    named = {suspect.item for suspect in diagnosis.suspects.listed}
+    assert set(items[items["reasons"] != ""].index) == named
+    # The labels are beside the logs, not in them.
+    logs = Path(tmp_path, "example-scores").rglob("*.json")
+    assert not any("groundtruth" in log.read_text() for log in logs)
 
 
 def test_figures_are_kept_where_no_sample_has_a_usable_score(

@@ -15,14 +15,13 @@ from raylab.benchmark.checks.stability import (
     compare_with_priors,
     measure_stability,
 )
-from raylab.benchmark.checks.suspects import Suspect, find_suspects
+from raylab.benchmark.checks.suspects import Suspects, find_suspects
+from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
 from raylab.core.runs.records import Record
 
 ITEMS = "items.parquet"
 """Name of the table of items in a run directory."""
-LISTED_SUSPECTS = 1000
-"""Most suspects in a record; the table of items has all."""
 
 
 class Diagnosis(Record):
@@ -44,11 +43,10 @@ class Diagnosis(Record):
     differences: Differences
     noise: Noise
     stability: Stability
-    suspects: tuple[Suspect, ...]
-    """Items that may spoil the benchmark, the worst first, at most 1,000."""
-    suspect_items: int
-    """Number of all such items."""
+    suspects: Suspects
     priors: tuple[PriorAgreement, ...]
+    confirmed: str = ""
+    """A sentence on how many suspects people confirmed, for the example."""
 
 
 class Diagnosed(NamedTuple):
@@ -56,7 +54,7 @@ class Diagnosed(NamedTuple):
 
     diagnosis: Diagnosis
     items: pd.DataFrame
-    """A row per item, with the columns of `judge_items` and `reasons`."""
+    """A row per item, with the columns of `judge_items` and `judge_keys`, and `reasons`."""
 
 
 def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
@@ -67,12 +65,10 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         priors: The responses to earlier benchmarks, by location.
     """
     matrix = responses.matrix
-    judged = judge_items(matrix)
-    suspects = find_suspects(responses, judged)
-    reasons = {
-        suspect.item: " ".join(reason.sentence for reason in suspect.reasons)
-        for suspect in suspects
-    }
+    choices = responses.items["choices"].reindex(list(matrix.items)).to_numpy(float)
+    keys = judge_keys(matrix, responses.answers, choices)
+    judged = judge_items(matrix).join(keys)
+    suspects, reasons = find_suspects(responses, judged)
     means, slices = measure_models(responses)
     diagnosis = Diagnosis(
         models=len(matrix.models),
@@ -85,11 +81,9 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         differences=compare_models(matrix),
         noise=measure_noise(responses),
         stability=measure_stability(matrix),
-        suspects=suspects[:LISTED_SUSPECTS],
-        suspect_items=len(suspects),
+        suspects=suspects,
         priors=compare_with_priors(
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
     )
-    table = judged.assign(reasons=[reasons.get(item, "") for item in judged.index])
-    return Diagnosed(diagnosis, table)
+    return Diagnosed(diagnosis, judged.assign(reasons=reasons))

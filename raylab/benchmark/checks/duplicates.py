@@ -8,6 +8,7 @@ massive datasets", chapter 3), so time grows with the text and not with the numb
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,8 +23,8 @@ CHARACTERS = 4
 """Length of the n-grams."""
 BANDS, ROWS = 16, 3
 """A pair whose n-grams overlap by 0.6 (Jaccard) shares a band with a probability of 0.98."""
-CHUNK = 4096
-"""Texts whose n-grams are in memory at once."""
+CHUNK = 256
+"""Texts whose n-grams are hashed at once: few enough for the processor's cache."""
 BASE = np.uint64(0x9E3779B97F4A7C15)
 
 Hashes = NDArray[np.uint64]
@@ -39,7 +40,9 @@ class Duplicate(Part):
     """1 for the same text; otherwise twice the length of the longest common subsequence over the
     summed lengths of both texts, in [0.92, 1)."""
     same_target: bool
-    """Whether the targets are the same."""
+    contradicts: bool = False
+    """Whether the same question has another key. Letters and digits that name options of unknown
+    texts show no contradiction, because the options may differ."""
 
 
 def find_duplicates(items: pd.DataFrame) -> tuple[Duplicate, ...]:
@@ -49,14 +52,29 @@ def find_duplicates(items: pd.DataFrame) -> tuple[Duplicate, ...]:
     are not near-duplicates: they tend to be different items of one template.
     """
     firsts, duplicates = dict[str, str](), list[Duplicate]()
-    targets = dict(zip(items.index, items["target"], strict=True))
-    for name, whole in zip(items.index, items["text"], strict=True):
-        text = " ".join(unicodedata.normalize("NFKC", whole).casefold().split())
+    columns: list[list[Any]] = [items[name].tolist() for name in ("text", "target", "choices")]
+    names = list(map(str, items.index))
+    targets = dict(zip(names, map(_fold, columns[1]), strict=True))
+    for name, whole, choices in zip(names, columns[0], columns[2], strict=True):
+        text = _fold(whole)
         first = firsts.setdefault(text, name) if text else name
         if first != name:
-            same = targets[first] == targets[name]
-            duplicates.append(Duplicate(item=name, original=first, similarity=1, same_target=same))
+            both = targets[first], targets[name]
+            clear = choices > 0 or min(map(len, both)) > 1
+            duplicates.append(
+                Duplicate(
+                    item=name,
+                    original=first,
+                    similarity=1,
+                    same_target=both[0] == both[1],
+                    contradicts=both[0] != both[1] and all(both) and clear,
+                )
+            )
     return (*duplicates, *_near_duplicates(firsts, targets))
+
+
+def _fold(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _near_duplicates(firsts: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Duplicate]:
@@ -97,7 +115,7 @@ def _bands(texts: list[str]) -> Iterator[Hashes]:
         grams, starts = _grams(texts[start : start + CHUNK])
         # The smallest of the high bits is the first in a random order of the n-grams.
         for row, (key, factor) in zip(least, draws.T, strict=True):
-            hashes = _mix(grams ^ key) * (factor | np.uint64(1))
+            hashes = (grams ^ key) * (factor | np.uint64(1))
             row[start : start + CHUNK] = np.minimum.reduceat(hashes, starts)
     for first, second, third in least.reshape(BANDS, ROWS, -1):
         yield _mix(first * BASE ^ _mix(second * BASE ^ _mix(third)))
@@ -112,7 +130,7 @@ def _grams(texts: list[str]) -> tuple[Hashes, NDArray[np.int64]]:
     # N-grams that begin less than their length before the end reach into the next text.
     counts = np.array([len(text) for text in texts]) - CHARACTERS + 1
     between = np.repeat(np.arange(len(texts)), counts) * (CHARACTERS - 1)
-    return hashes[np.arange(counts.sum()) + between], np.cumsum(counts) - counts
+    return _mix(hashes[np.arange(counts.sum()) + between]), np.cumsum(counts) - counts
 
 
 def _mix(values: Hashes) -> Hashes:

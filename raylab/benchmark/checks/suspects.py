@@ -1,45 +1,46 @@
-"""Items that may spoil a benchmark, with the reasons, worst first."""
+"""Items that somebody should look at, with the reasons, worst first."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
+from zlib import crc32
 
-import numpy as np
 import pandas as pd
 
 from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
-from raylab.benchmark.checks.items import FEWEST
-from raylab.benchmark.checks.wrong_keys import wrong_key_chances
-from raylab.benchmark.responses import Matrix, Responses
-from raylab.core.runs.records import Part
+from raylab.benchmark.checks.items import FEWEST, constant
+from raylab.benchmark.checks.wrong_keys import count_effective
+from raylab.benchmark.responses import Responses
+from raylab.core.runs.records import Figure, Part
 
-LIKELY = 0.4
-"""Probability from which a key is suspect: checking a right key costs less than a wrong key."""
+LISTED = 1000
+"""Most suspects in a record; the table of items has all."""
+ANSWERS = 10
+LOWEST = 10
+"""Items that are listed by their scores where logs have no answers."""
 
 
 class Fault(StrEnum):
     """A fault that an item may have, worst first."""
 
-    WRONG_KEY = "wrong key"
-    ALWAYS_WRONG = "always wrong"
+    CONTRADICTION = "contradicting duplicate"
+    KEY = "wrong or ambiguous key"
     DUPLICATE = "duplicate"
     NEAR_DUPLICATE = "near-duplicate"
-    ALWAYS_RIGHT = "always right"
 
 
 class Reason(Part):
-    """A reason to suspect an item."""
+    """A reason to look at an item."""
 
     kind: Fault
     figure: float
-    """The probability of a wrong key, the similarity of a duplicate, or the number of models that
-    are all right or all wrong."""
+    """The share of items like this in which people found a fault, or the similarity of texts."""
     sentence: str
 
 
 class Suspect(Part):
-    """A suspect item, with what the logs say about it."""
+    """An item that somebody should look at, with what the logs say about it."""
 
     item: str
     reasons: tuple[Reason, ...]
@@ -47,46 +48,86 @@ class Suspect(Part):
     text: str
     """Empty, like the target, if no log has it."""
     target: str
-    answers: Mapping[str, str]
-    """By model; empty if no log has them."""
+    answers: Mapping[str, int]
+    """Numbers of models by answer, the ten commonest first; empty if no log has answers."""
 
 
-def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspect, ...]:
-    """Returns the items that may spoil a benchmark, worst first.
+class Suspects(Part):
+    """The items that somebody should look at, and those that tell no models apart."""
 
-    Duplicates and items that are always right or wrong are facts; a wrong key is a guess, with the
-    precision and recall in `raylab.benchmark.checks.wrong_keys`. In simulations without wrong keys,
-    at most 4 of 500 items were suspect on average, even with equal models.
+    listed: tuple[Suspect, ...]
+    """The worst first, at most 1,000."""
+    items: int
+    """Number of all suspects."""
+    counts: Mapping[Fault, int]
+    """Number of suspects by reason; a suspect may have several."""
+    all_right: int
+    """Number of items that all models get right, which tell none apart."""
+    all_wrong: int
+    effective_models: Figure
+    """How many independent models the models are worth (Kish)."""
+    lowest: tuple[str, ...]
+    """Items to look at first where logs lack the answers that judge keys: those with the lowest
+    scores. Nothing says how many have a fault."""
+
+
+def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects, pd.Series]:
+    """Returns the suspects, and the reasons for each in one text, by item.
 
     Args:
         responses: The responses to the items.
-        judged: The figures of the items, by `judge_items`.
+        judged: The figures of the items, by `judge_items` and `judge_keys`.
     """
-    reasons: defaultdict[str, list[Reason]] = defaultdict(list)
     matrix, answers = responses.matrix, responses.answers
-    described = responses.items.reindex(list(matrix.items)).fillna({"text": "", "target": ""})
+    missing: Any = {"text": "", "target": ""}
+    described = responses.items.reindex(list(matrix.items)).fillna(missing)
     places = {name: place for place, name in enumerate(matrix.items)}
-    for name, reason in (*_wrong_keys(matrix, judged), *_unanimous(judged)):
-        reasons[name].append(reason)
+
+    def count_answers(name: str) -> Counter[str]:
+        codes = answers.codes[:, places[name]]
+        return Counter(answers.names[code] for code in codes.tolist() if code >= 0)
+
+    reasons: defaultdict[str, list[Reason]] = defaultdict(list)
+    table: Any = judged
+    for row in table[table["named"]].itertuples():
+        name = str(row.Index)
+        reasons[name].append(_doubt(row, count_answers(name), described.at[name, "target"]))
     for duplicate in find_duplicates(described):
         reasons[duplicate.item].append(_explain(duplicate))
-    suspects = [
+    # Equal items differ in the last digits, by the order of sums.
+    evidence = table["evidence"].fillna(-2.0).round(9).to_dict()
+
+    def badness(name: str) -> tuple[float, ...]:
+        # Names would sort equal items by topic, so that the first would be of one.
+        return *_badness(reasons[name][0]), -evidence[name], crc32(name.encode())
+
+    for against in reasons.values():
+        against.sort(key=_badness)
+    order = sorted(reasons, key=badness)
+    listed = tuple(
         Suspect(
             item=name,
-            reasons=tuple(sorted(against, key=_badness)),
+            reasons=tuple(reasons[name]),
             text=str(described.at[name, "text"]),
             target=str(described.at[name, "target"]),
-            answers={
-                model: answers.names[code]
-                for model, code in zip(matrix.models, answers.codes[:, places[name]], strict=True)
-                if code >= 0
-            },
+            answers=dict(count_answers(name).most_common(ANSWERS)),
         )
-        for name, against in reasons.items()
-    ]
-    return tuple(
-        sorted(suspects, key=lambda suspect: (*_badness(suspect.reasons[0]), suspect.item))
+        for name in order[:LISTED]
     )
+    alike = (table["models"] >= FEWEST) & constant(matrix.scores)
+    lowest = table["evidence"].nlargest(LOWEST).index if table["lead"].isna().all() else ()
+    counts = Counter(reason.kind for against in reasons.values() for reason in against)
+    suspects = Suspects(
+        listed=listed,
+        items=len(reasons),
+        counts={kind: counts[kind] for kind in Fault if counts[kind]},
+        all_right=int((alike & (table["difficulty"] == 0)).sum()),
+        all_wrong=int((alike & (table["difficulty"] == 1)).sum()),
+        effective_models=count_effective(matrix.scores),
+        lowest=tuple(map(str, lowest)),
+    )
+    texts = {name: " ".join(reason.sentence for reason in reasons[name]) for name in order}
+    return suspects, pd.Series([texts.get(name, "") for name in judged.index], judged.index)
 
 
 def _badness(reason: Reason) -> tuple[int, float]:
@@ -94,41 +135,23 @@ def _badness(reason: Reason) -> tuple[int, float]:
     return list(Fault).index(reason.kind), -reason.figure
 
 
-def _wrong_keys(matrix: Matrix, judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
-    chances = wrong_key_chances(matrix.scores)
-    for place in np.flatnonzero(chances > LIKELY):
-        figures = judged.iloc[place]
-        models, difficulty, isotonic = figures[["models", "difficulty", "isotonic"]]
-        weaker = f", and weaker models do better (signed isotonic R^2 {isotonic:.2f})"
-        sentence = (
-            f"Its key is wrong with a probability of {chances[place]:.2f}: the mean score of "
-            f"{models:.0f} models is {1 - difficulty:.2f}{weaker if isotonic < 0 else ''}."
-        )
-        figure = float(chances[place])
-        yield matrix.items[place], Reason(kind=Fault.WRONG_KEY, figure=figure, sentence=sentence)
-
-
-def _unanimous(judged: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
-    """Yields the items on which all models are right or all wrong."""
-    says = {
-        0.0: (Fault.ALWAYS_RIGHT, "All {} models are right: the item tells none of them apart."),
-        1.0: (
-            Fault.ALWAYS_WRONG,
-            "None of {} models is right: it is too hard, or its key is wrong.",
-        ),
-    }
-    alike: Any = judged[(judged["models"] >= FEWEST) & judged["difficulty"].isin(says)]
-    for row in alike.itertuples():
-        kind, sentence = says[row.difficulty]
-        figure, text = float(row.models), sentence.format(row.models)
-        yield str(row.Index), Reason(kind=kind, figure=figure, sentence=text)
+def _doubt(row: Any, counts: Counter[str], target: str) -> Reason:
+    """Returns the reason to doubt a key, from a row of `judge_keys`."""
+    right = round((1 - row.difficulty) * row.models) or "none"
+    key = f"the key ({target})" if target else "the key"
+    sentence = (
+        f"{counts[row.other]} of {counts.total()} models answer {row.other}, and {right} {key}. "
+        f"Of items like this, people found a fault in {10 * row.share:.0f} of 10."
+    )
+    return Reason(kind=Fault.KEY, figure=float(row.share), sentence=sentence)
 
 
 def _explain(duplicate: Duplicate) -> Reason:
     other, target = duplicate.original, "" if duplicate.same_target else ", with another target"
     if duplicate.similarity == 1:
-        kind, sentence = Fault.DUPLICATE, f"It has the text of {other}{target}."
+        kind = Fault.CONTRADICTION if duplicate.contradicts else Fault.DUPLICATE
+        sentence = f"It has the text of {other}{target}."
     else:
-        share = f"{duplicate.similarity:.0%}"
-        kind, sentence = Fault.NEAR_DUPLICATE, f"Its text is that of {other} to {share}."
+        kind = Fault.NEAR_DUPLICATE
+        sentence = f"Its text is that of {other} to {duplicate.similarity:.0%}."
     return Reason(kind=kind, figure=duplicate.similarity, sentence=sentence)

@@ -1,6 +1,5 @@
 """The diagnosis of a benchmark: its lines in the terminal, and its page."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -12,14 +11,16 @@ from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosed, Diagnosis
 from raylab.benchmark.checks.differences import Difference, Differences
 from raylab.benchmark.checks.noise import Noise
 from raylab.benchmark.checks.stability import Stability
-from raylab.benchmark.checks.suspects import Suspect
+from raylab.benchmark.checks.suspects import Suspects
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.quality import quality_section
 from raylab.benchmark.pages.sentences import (
+    describe_agreement,
     describe_component,
     describe_prior,
     describe_signal,
     describe_stability,
+    describe_suspects,
     verdict,
 )
 from raylab.core.log import log_line
@@ -240,21 +241,24 @@ def _variance_bar(shares: Mapping[str, float]) -> Markup:
 
 
 def _items(diagnosis: Diagnosis, items: pd.DataFrame) -> Iterator[Block]:
-    if not diagnosis.suspects:
-        yield "No item is suspect."
-    else:
-        yield _suspect_table(diagnosis, slice(0, FIRST_SUSPECTS))
+    suspects = diagnosis.suspects
+    yield describe_suspects(diagnosis)
+    yield describe_agreement(suspects)
+    if suspects.listed:
+        yield _suspect_table(suspects, slice(0, FIRST_SUSPECTS))
+    elif suspects.lowest:
+        yield Table("Lowest scores", ["item"], [[item] for item in suspects.lowest])
     yield block("charts", [_item_map(items)], "Each dot is an item; crosses are suspects.")
     yield (
         "The lower an item lies, the less it agrees with all others about which models are good. "
-        "Weak models do better than strong ones on items below 0: their key may be wrong."
+        "Weak models do better than strong ones on items below 0."
     )
-    if more := diagnosis.suspects[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
-        table = _suspect_table(diagnosis, slice(FIRST_SUSPECTS, SHOWN_SUSPECTS))
+    if more := suspects.listed[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
+        table = _suspect_table(suspects, slice(FIRST_SUSPECTS, SHOWN_SUSPECTS))
         yield block("fold", pluralize(len(more), "more suspect"), [table])
 
 
-def _suspect_table(diagnosis: Diagnosis, places: slice) -> Table:
+def _suspect_table(suspects: Suspects, places: slice) -> Table:
     texts = ("why", "text", "target", "answers")
     return Table(
         "Suspects",
@@ -265,21 +269,20 @@ def _suspect_table(diagnosis: Diagnosis, places: slice) -> Table:
                 " ".join(reason.sentence for reason in suspect.reasons),
                 shorten(suspect.text, LONGEST_TEXT),
                 shorten(suspect.target, LONGEST_ANSWER),
-                _count_answers(suspect),
+                _list_answers(suspect.answers),
             ]
-            for suspect in diagnosis.suspects[places]
+            for suspect in suspects.listed[places]
         ],
-        f"Worst first, of {diagnosis.suspect_items:,}; `items.parquet` has all. The last column "
-        "counts the models' answers.",
+        f"Worst first, of {suspects.items:,}; `items.parquet` has all. The last column counts the "
+        "models' answers.",
     )
 
 
-def _count_answers(suspect: Suspect) -> str:
+def _list_answers(answers: Mapping[str, int]) -> str:
     """Returns the commonest answers of models with their numbers."""
-    counts = Counter(answer for answer in suspect.answers.values() if answer)
-    shown = counts.most_common(SHOWN_ANSWERS)
+    shown = list(answers.items())[:SHOWN_ANSWERS]
     listed = [f"{shorten(answer, LONGEST_ANSWER)} ({count})" for answer, count in shown]
-    return ", ".join([*listed, *(["..."] if len(counts) > len(shown) else [])])
+    return ", ".join([*listed, *(["..."] if len(answers) > len(shown) else [])])
 
 
 def _item_map(items: pd.DataFrame) -> Markup:

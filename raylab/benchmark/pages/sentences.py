@@ -7,6 +7,8 @@ from raylab.benchmark.checks.differences import Differences
 from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
 from raylab.benchmark.checks.sampling import FEW_CLUSTERS
 from raylab.benchmark.checks.stability import PriorAgreement
+from raylab.benchmark.checks.suspects import Suspects
+from raylab.benchmark.checks.wrong_keys import SOURCE
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure
 
@@ -27,14 +29,47 @@ MERGED = "chance and items that suit some models, which single answers cannot te
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Returns sentences on the differences between models, the noise, and suspect items."""
-    suspects = f"None of the {diagnosis.items:,} items is suspect."
-    if diagnosis.suspects:
-        worst = diagnosis.suspects[0]
-        suspects = (
-            f"{diagnosis.suspect_items:,} of the {diagnosis.items:,} items are suspect; the worst "
-            f"is {worst.item}. {worst.reasons[0].sentence}"
+    sentences = (
+        describe_differences(diagnosis.differences),
+        describe_noise(diagnosis.noise),
+        describe_suspects(diagnosis),
+    )
+    return (*sentences, diagnosis.confirmed) if diagnosis.confirmed else sentences
+
+
+def describe_suspects(diagnosis: Diagnosis) -> str:
+    """Says how many items somebody should look at, and why, and which is the first."""
+    suspects = diagnosis.suspects
+    if suspects.items:
+        counts = join_names([f"{kind} {count:,}" for kind, count in suspects.counts.items()])
+        first = suspects.listed[0]
+        return (
+            f"{suspects.items:,} of the {diagnosis.items:,} items are suspect ({counts}); the "
+            f"first is {first.item}. {first.reasons[0].sentence}"
         )
-    return describe_differences(diagnosis.differences), describe_noise(diagnosis.noise), suspects
+    if suspects.lowest:
+        return (
+            "No text repeats, and without the answers of five models no key is suspect; the item "
+            f"with the lowest scores is {suspects.lowest[0]}."
+        )
+    return f"None of the {diagnosis.items:,} items is suspect."
+
+
+def describe_agreement(suspects: Suspects) -> str:
+    """Says what the models are worth, which items tell none apart, and where shares come from."""
+    alike = (
+        f"All models are right on {pluralize(suspects.all_right, 'item')} and wrong on "
+        f"{suspects.all_wrong:,}, which tell none apart."
+    )
+    effective = _say(
+        "The number of independent models",
+        suspects.effective_models,
+        lambda value: (
+            f"Models fail together: {suspects.effective_models.count} are worth {value:.1f} "
+            "independent ones (Kish)."
+        ),
+    )
+    return f"{alike} {effective} {SOURCE}"
 
 
 def describe_differences(differences: Differences) -> str:

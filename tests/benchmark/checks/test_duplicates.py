@@ -9,16 +9,28 @@ STORY = "A train leaves the old town at dawn and reaches the sea after {} hours;
 WORDS = "oak elm ash fir yew box bay fig nut pea rye oat hop ivy sea sky sun day dew fog".split()
 
 
-def find(*texts: str, targets: str = "") -> tuple[Duplicate, ...]:
+def find(*texts: str, targets: str | list[str] = "", choices: float = 4) -> tuple[Duplicate, ...]:
     targets = targets or " " * len(texts)
-    items = pd.DataFrame({"text": texts, "target": list(targets)})
+    items = pd.DataFrame({"text": texts, "target": list(targets), "choices": choices})
     return find_duplicates(items.rename("i{}".format))
 
 
 def test_the_same_text_is_a_duplicate_whatever_its_case_and_spaces() -> None:
     (duplicate,) = find("What is  Ǆ?", "What is not?", " what\nis DŽ? ", targets="ABC")
     assert (duplicate.item, duplicate.original, duplicate.similarity) == ("i2", "i0", 1)
-    assert not duplicate.same_target
+    assert not duplicate.same_target and duplicate.contradicts
+
+
+def test_letters_of_unknown_options_contradict_nothing() -> None:
+    for targets, choices, contradicts in (
+        ("AB", np.nan, False),
+        (["12", "13"], np.nan, True),
+        (["Paris", "paris "], np.nan, False),
+        (["Paris", ""], np.nan, False),
+        ("AB", 4, True),
+    ):
+        (duplicate,) = find("Where is it?", "Where is it?", targets=targets, choices=choices)
+        assert duplicate.contradicts == contradicts
 
 
 def test_nearly_the_same_text_is_a_near_duplicate() -> None:

@@ -1,0 +1,186 @@
+"""Doubts about keys: what people found, and simulated benchmarks whose faults are known."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import mannwhitneyu
+
+from raylab.benchmark.checks.wrong_keys import SHARES, count_effective, judge_keys
+from raylab.benchmark.example import read_example
+from raylab.benchmark.responses import AnswerTable, Responses, make_responses
+from raylab.core.stats import Array
+from tests.benchmark.checks.simulation import as_matrix
+
+ITEMS = 500
+OF_THE_KEY = ["wrong groundtruth", "multiple correct answers", "no correct answer"]
+
+
+def read_real(subjects: bool = True) -> tuple[Responses, Any]:
+    items = read_example()
+    rows = items.reset_index().melt(
+        ["item", "subject", "key", "label"], var_name="model", value_name="answer"
+    )
+    rows = rows.assign(score=(rows["answer"] == rows["key"]).astype(float))
+    rows = rows.rename(columns={"subject": "group" if subjects else "subject"})
+    return make_responses(rows, items.assign(target=items["key"])[["target"]]), items
+
+
+def judge(responses: Responses) -> Any:
+    choices = responses.items["choices"].reindex(responses.matrix.items).to_numpy(float)
+    return judge_keys(responses.matrix, responses.answers, choices)
+
+
+def auc(scores: Array, faulty: NDArray[np.bool_]) -> float:
+    u = mannwhitneyu(scores[faulty], scores[~faulty]).statistic
+    return float(u / faulty.sum() / (~faulty).sum())
+
+
+def test_the_leads_of_real_items_agree_with_plain_loops() -> None:
+    responses, items = read_real()
+    judged = judge(responses).loc[items.index]
+    answers = items.iloc[:, 3:]
+    keys = Counter(items["key"])
+    worth = dict[str, float]()
+    for model in answers:
+        hit = sum(answers[model] == items["key"]) / len(items)
+        by_chance = sum(n * keys[letter] for letter, n in Counter(answers[model]).items())
+        by_chance /= len(items) ** 2
+        worth[str(model)] = (hit - by_chance) / (1 - by_chance)
+    leads = list[float]()
+    for name, key in items["key"].items():
+        votes = Counter[str]()
+        for model in answers:
+            votes[answers.at[name, model]] += worth[str(model)] / sum(worth.values())
+        others = [votes[letter] for letter in votes if letter != key]
+        leads.append(max(others, default=0.0) - votes[key])
+    np.testing.assert_allclose(judged["lead"], leads, atol=1e-12)
+    means = pd.Series(leads, items.index)
+    for name in items.index[::37]:
+        topic = means[(items["subject"] == items.at[name, "subject"]) & (means.index != name)]
+        excess = (topic - means.mean()).sum() / (len(topic) + 20)
+        assert judged.at[name, "evidence"] == pytest.approx(means[name] + excess / 2)
+    correlations = np.corrcoef((answers.T.to_numpy() == items["key"].to_numpy()).astype(float))
+    effective = count_effective(responses.matrix.scores)
+    assert effective.value == pytest.approx(10**2 / correlations.sum())
+    assert effective.interval and effective.interval[0] < 10**2 / correlations.sum()
+
+
+def test_people_confirm_doubts_about_real_keys() -> None:
+    responses, items = read_real()
+    judged = judge(responses).loc[items.index]
+    of_the_key = items["label"].isin(OF_THE_KEY).to_numpy()
+    faulty = (items["label"] != "ok").to_numpy()
+    assert auc(judged["evidence"].to_numpy(), of_the_key) > 0.8
+    for share in set(SHARES.values()):
+        like = (judged["share"] == share).to_numpy()
+        # Two standard errors, for the few items of the upper bands.
+        allowed = 2 * np.sqrt(share * (1 - share) / like.sum())
+        assert faulty[like].mean() == pytest.approx(share, abs=0.05 + allowed)
+    first = judged.sort_values(["share", "evidence"]).index[-20:]
+    assert (items.loc[first, "label"] != "ok").mean() >= 0.5
+
+
+def simulate(
+    seed: int, chances: Array, options: int = 4, wrong: int = 0, broken: str = ""
+) -> tuple[Array, AnswerTable]:
+    """Scores and answers of models that choose a wrong option at random; the first keys are wrong.
+
+    A broken model is the first: it always gives one answer, or chooses at random.
+    """
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, options, ITEMS)
+    others = (truth + rng.integers(1, options, chances.shape)) % options
+    codes = np.where(rng.random(chances.shape) < chances, truth, others)
+    if broken:
+        always = {"option": 0, "garbage": options}
+        codes[0] = always.get(broken, rng.integers(0, options, ITEMS))
+    keys = truth.copy()
+    keys[:wrong] = (truth[:wrong] + rng.integers(1, options, wrong)) % options
+    names = tuple(map(str, range(options + 1)))
+    return (codes == keys).astype(float), AnswerTable(
+        codes.astype(np.int32), keys.astype(np.int32), names
+    )
+
+
+def judge_simulated(scores: Array, answers: AnswerTable, options: float = np.nan) -> Any:
+    return judge_keys(as_matrix(scores), answers, np.full(ITEMS, options))
+
+
+def chances_of(kind: str, models: int, seed: int, options: int = 4) -> Array:
+    rng = np.random.default_rng(seed)
+    if kind == "spread":
+        abilities = np.linspace(-1, 1, models)[:, None]
+        return 1 / options + (1 - 1 / options) * expit(abilities + rng.normal(0.7, 1.2, ITEMS))
+    hard, easy = {"equal": (0.7, 0.7), "weak": (0.35, 0.35), "noise": (0.25, 0.25)}.get(
+        kind, (0.15, 0.92)
+    )
+    return np.tile(np.where(rng.random(ITEMS) < 0.5, hard, easy), (models, 1))
+
+
+@pytest.mark.parametrize("kind", ["equal", "weak", "noise", "bimodal", "spread"])
+@pytest.mark.parametrize("options", [2, 4, 10, 50])
+def test_sound_items_are_hardly_ever_named(kind: str, options: int) -> None:
+    for models, seed in ((5, 0), (8, 1), (12, 2)):
+        chances = chances_of(kind, models, seed)
+        for broken in ("", "option", "garbage", "random"):
+            simulated = simulate(seed, chances, options, broken=broken)
+            known = options if options <= 10 else np.nan
+            assert judge_simulated(*simulated, known)["named"].sum() <= 4
+
+
+@pytest.mark.parametrize("options", [2, 3, 4, 10, 50])
+@pytest.mark.parametrize("broken", ["", "option", "random"])
+def test_wrong_keys_come_first_whatever_the_options(options: int, broken: str) -> None:
+    wrong = np.arange(ITEMS) < 20
+    scores, answers = simulate(4, chances_of("spread", 8, 4, options), options, 20, broken)
+    judged = judge_simulated(scores, answers)
+    assert auc(judged["evidence"].to_numpy(), wrong) > 0.95
+    named = judged["named"].to_numpy()
+    assert named[~wrong].sum() <= 1
+    assert named[wrong].sum() >= (0 if options < 4 else 4)
+    assert judged["share"].isna().all() == (options == 2)
+    blank = AnswerTable(np.full_like(answers.codes, -1), answers.keys, answers.names)
+    ranked = judge_simulated(scores, blank)
+    assert auc(ranked["evidence"].to_numpy(), wrong) > 0.9
+    assert ranked["share"].isna().all() and not ranked["named"].any()
+
+
+def test_few_models_or_copies_of_one_state_nothing() -> None:
+    scores, answers = simulate(0, chances_of("bimodal", 8, 0), wrong=20)
+    few = AnswerTable(answers.codes[:4], answers.keys, answers.names)
+    assert judge_simulated(scores[:4], few)["share"].isna().all()
+    copies = AnswerTable(np.repeat(answers.codes[:1], 8, axis=0), answers.keys, answers.names)
+    judged = judge_simulated(np.repeat(scores[:1], 8, axis=0), copies)
+    assert judged["share"].isna().all() and not judged["named"].any()
+    effective = count_effective(np.repeat(scores[:1], 8, axis=0))
+    assert effective.value == pytest.approx(1)
+    assert count_effective(np.ones((3, 9))).value is None
+
+
+def test_partial_scores_and_missing_answers_count_for_what_they_are() -> None:
+    scores, answers = simulate(0, chances_of("equal", 6, 0))
+    codes = answers.codes.copy()
+    # All six give another answer than the key, half right; then a full score in other words.
+    codes[:, :2] = (answers.keys[:2] + 1) % 4
+    scores[:, 0], scores[:, 1] = 0.5, 1.0
+    scores[0, 2], codes[1:, 2], scores[1:, 2] = np.nan, (answers.keys[2] + 1) % 4, 0
+    codes[:2, 3] = -1
+    judged = judge_simulated(scores, AnswerTable(codes, answers.keys, answers.names))
+    assert judged["lead"].iloc[:3].tolist() == pytest.approx([0, -1, 1])
+    assert np.isnan(judged["lead"].iloc[3])
+    assert judged["other"].iloc[2] == answers.names[codes[1, 2]]
+
+
+def test_contested_items_of_a_bad_topic_are_likelier_faults() -> None:
+    responses, items = read_real()
+    judged = judge(responses).loc[items.index]
+    contested = judged["lead"] >= 0.55
+    virology = items["subject"] == "virology"
+    assert set(judged.loc[contested & virology, "share"]) == {0.85}
+    assert judged.loc[~virology, "share"].max() == 0.33
+    assert judge(read_real(subjects=False)[0])["share"].max() == 0.33
