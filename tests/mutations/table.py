@@ -126,7 +126,7 @@ MUTATIONS = (
       "sum(axis=0) >= MIN_MODELS", "sum(axis=0) >= 1",
       "benchmark/checks/test_wrong_keys.py::test_few_models_or_copies_of_one_state_nothing"),
     M("the worst suspect leads", "benchmark/checks/suspects.py",
-      "(reason.kind), -reason.figure", "-list(Fault).index(reason.kind), reason.figure",
+      "return list(Fault).index(reason.kind)", "return -list(Fault).index(reason.kind)",
       "benchmark/checks/test_suspects.py::test_the_worst_reason_comes_first_and_says_what_models_answer"),
     # Statistics.
     M("intervals of shares", "core/stats.py",
