@@ -8,6 +8,8 @@ arXiv 2411.00640).
   overrate few differing items.
 - Otherwise the standard error and the degrees of freedom of t are those of `sampling`, with fixed
   strata and clusters. No p-value is below 2^(1 - n), the smallest that n differing items can give.
+  Below 20 clusters, whose sums may agree by chance, it takes the error of independent items if that
+  is larger; the interval, which is for one pair, does not.
 
 Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs, or all models that are compared with a
 baseline: with equal models, at most 5 % of benchmarks show any difference. Two models are
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from raylab.benchmark.checks.models import fit_items
-from raylab.benchmark.checks.sampling import SamplingDesign, is_clustered
+from raylab.benchmark.checks.sampling import FEW_CLUSTERS, SamplingDesign, is_clustered
 from raylab.benchmark.responses import Matrix
 from raylab.core.errors import ConfigError
 from raylab.core.runs.records import Figure, Part
@@ -271,8 +273,12 @@ def compare_values(
     means, *others = (design.estimate(values, weights) for design in designs)
     differing, error = (np.abs(values) > TINY).sum(axis=1), means.errors
     alone, few, constant = np.isnan(error), differing < MIN_DIFFERING, error <= TINY
+    # The sums of few clusters may agree by chance: see the module.
+    larger = [np.where(means.clusters < FEW_CLUSTERS, other.errors, 0.0) for other in others]
     with np.errstate(invalid="ignore", divide="ignore"):
-        p = 2 * stats.t.sf(np.abs(means.values) / error, np.fmax(means.freedom, TINY))
+        p = 2 * stats.t.sf(
+            np.abs(means.values) / np.maximum.reduce([error, *larger]), np.fmax(means.freedom, TINY)
+        )
     least = 2.0 ** (1 - np.where(constant, np.minimum(means.clusters, differing), differing))
     reasons = [means.clusters == 0, alone, differing == 0, few, constant]
     columns = {
@@ -354,6 +360,8 @@ def _power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
     if usable.empty:
         return "no pair has a standard error" if len(table) else "it needs two models"
     columns = ["items", "differing", "error", "freedom"]
+    if usable["clusters"].median() < FEW_CLUSTERS:
+        usable = usable.assign(error=usable[["error", "unclustered"]].max(axis=1))
     items, differing, error, freedom = usable[columns].median().tolist()
     if exact:
         spread = usable["differing"] / usable["items"] - GROWTH * usable["difference"] ** 2
