@@ -8,6 +8,7 @@ from pydantic import NonNegativeInt, model_validator
 
 from raylab.core.config.base import (
     ClusterConfig,
+    Fraction,
     JobConfig,
     Keys,
     Location,
@@ -117,6 +118,9 @@ class QualityConfig(JobConfig):
         "scale",
         "errors",
         "layout",
+        "baseline",
+        "smallest_difference",
+        "detect",
         "strict",
         "bootstrap",
         "diagnosis",
@@ -144,6 +148,14 @@ class QualityConfig(JobConfig):
     """Key of the samples' metadata, or column, of items that vary together, such as questions on
     one passage; `cluster=KEY` sets it too."""
     columns: ColumnNames = ColumnNames()
+    baseline: Text | None = None
+    """Model that every other one is compared with too, with a correction for these comparisons
+    alone."""
+    smallest_difference: Fraction | None = None
+    """Smallest difference of interest, in (0, 1); models that differ by less are called
+    equivalent where that is certain."""
+    detect: Fraction | None = None
+    """Difference in (0, 1) whose number of items for a power of 80 % is wanted."""
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     target_data: TargetData = TargetData()
     reference_datasets: tuple[ReferenceDataset, ...] = ()

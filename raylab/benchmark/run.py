@@ -69,7 +69,13 @@ def measure_and_diagnose(
             logging.WARNING,
         )
     priors = zip([each.tree.location for each in read[1:]], others, strict=True)
-    diagnosed = diagnose(responses, dict(priors))
+    diagnosed = diagnose(
+        responses,
+        dict(priors),
+        config.baseline,
+        config.smallest_difference,
+        config.detect,
+    )
     if config.example:
         confirmed = describe_confirmed(diagnosed.diagnosis.suspects)
         diagnosis = diagnosed.diagnosis.model_copy(update={"confirmed": confirmed})

@@ -50,6 +50,25 @@ def test_the_example_says_what_people_found_in_its_first_suspects(
     assert not any("groundtruth" in log.read_text() for log in logs)
 
 
+def test_pairs_are_tables_for_pandas_and_latex_and_name_the_baseline(tmp_path: Path) -> None:
+    # Ten items; the better model is right on all, the other on two.
+    rows = [f"{model},{item},{int(item < right)}" for model, right in (("a_1", 10), ("b", 2))
+            for item in range(10)]  # fmt: skip
+    (tmp_path / "table.csv").write_text("\n".join(["model,item,score", *rows]))
+    run = diagnose(tmp_path, scores=str(tmp_path / "table.csv"), baseline="b", detect=0.5)
+    pairs = pd.read_csv(Path(run.path, "pairs.csv"))
+    # McNemar's p of eight differing items in one direction is 2 / 2^8; Bonett and Price give
+    # 8 / 12 +- 1.96 * sqrt((10 / 12 - (8 / 12)^2) / 12), cut at 1.
+    assert pairs[["first", "second", "difference", "p"]].to_numpy().tolist() == [
+        ["a_1", "b", 0.8, pytest.approx(2 / 2**8)],
+        ["a_1", "b", 0.8, pytest.approx(2 / 2**8)],
+    ]
+    latex = Path(run.path, "pairs.tex").read_text()
+    assert r"a\_1 & b & $+80.0$ & +31.4 to +100.0 & 0.00781 & 0.00781 \\" in latex
+    page = Path(run.path, "report.html").read_text()
+    assert "Models compared with b" in page and "items detect a difference of 50.0 points" in page
+
+
 def test_figures_are_kept_where_no_sample_has_a_usable_score(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -106,7 +106,7 @@ MUTATIONS = (
     M("novelty", "benchmark/figures/metrics.py",
       "np.asarray(rankdata(v)) - (len(v) + 1) / 2", "v - v.mean()",
       "benchmark/figures/test_metrics.py"),
-    M("intervals of figures", "benchmark/figures/intervals.py",
+    M("intervals of figures", "core/stats.py",
       "LEVEL = 0.05", "LEVEL = 0.10", "benchmark/figures/test_intervals.py"),
     M("variance of the bootstrap", "benchmark/figures/intervals.py",
       "np.maximum(counts - 1, 1)", "counts", "benchmark/figures/test_intervals.py"),
@@ -130,7 +130,7 @@ MUTATIONS = (
       "benchmark/checks/test_suspects.py::test_the_worst_reason_comes_first_and_says_what_models_answer"),
     # Statistics.
     M("intervals of shares", "core/stats.py",
-      'method="wilson"', 'method="exact"', "core/test_stats.py"),
+      "(1 - share) + Z**2)", "(1 - share))", "core/test_stats.py"),
     M("intervals of agreement", "core/stats.py",
       "1.0 if all_agree else high", "high",
       "label/statistics/test_agreement.py::test_where_all_agree_the_interval_has_a_width_and_ends_at_1"),

@@ -57,12 +57,24 @@ class Diagnosed(NamedTuple):
     """A row per item, with the columns of `judge_items` and `judge_keys`, and `reasons`."""
 
 
-def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None) -> Diagnosed:
+def diagnose(
+    responses: Responses,
+    priors: Mapping[str, Responses] | None = None,
+    baseline: str | None = None,
+    margin: float | None = None,
+    detect: float | None = None,
+) -> Diagnosed:
     """Computes every figure of a benchmark's responses.
 
     Args:
         responses: The responses to its items.
         priors: The responses to earlier benchmarks, by location.
+        baseline: Model that every other one is compared with too.
+        margin: Smallest difference of interest, for equivalence.
+        detect: Difference whose number of items is wanted.
+
+    Raises:
+        ConfigError: The baseline has no scores.
     """
     matrix = responses.matrix
     choices = responses.items["choices"].reindex(list(matrix.items)).to_numpy(float)
@@ -78,7 +90,7 @@ def diagnose(responses: Responses, priors: Mapping[str, Responses] | None = None
         means=means,
         slices=slices,
         reading=responses.reading,
-        differences=compare_models(matrix),
+        differences=compare_models(matrix, baseline, margin, detect),
         noise=measure_noise(responses),
         stability=measure_stability(matrix),
         suspects=suspects,

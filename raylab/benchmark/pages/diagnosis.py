@@ -26,13 +26,30 @@ from raylab.benchmark.pages.sentences import (
 from raylab.core.log import log_line
 from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, write_page
-from raylab.core.page.table import BEST, Cell, Column, Row, Table, figure_cell, percent, shorten
+from raylab.core.page.table import (
+    BEST,
+    Cell,
+    Column,
+    Row,
+    Table,
+    figure_cell,
+    percent,
+    share_cell,
+    shorten,
+)
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Measure
 from raylab.core.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
 """The page of a diagnosis in runs whose `report.html` shows something else."""
+PAIRS, PAIRS_LATEX = "pairs.csv", "pairs.tex"
+"""Names of the tables of pairs in a run directory."""
+LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
 VALUE = Column("value and 95 % interval", text=True)
 NUMBER = Measure("", better=None, form="number")
 SHOWN_MODELS = 12
@@ -60,9 +77,12 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
     page = DIAGNOSIS_PAGE if quality is None else PAGE
     run.write_record(diagnosed.diagnosis)
     (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
+    pairs = pair_frame(diagnosed.diagnosis.differences)
+    (run / PAIRS).write(pairs.to_csv(index=False).encode())
+    (run / PAIRS_LATEX).write(as_latex(pairs).encode())
     write_page(run, diagnosis_page(run, diagnosed, quality), page)
     _log(diagnosed.diagnosis)
-    for name in (ITEMS, page):
+    for name in (ITEMS, PAIRS, PAIRS_LATEX, page):
         log_line(f"{run / name}", uri=str(run / name))
 
 
@@ -76,34 +96,77 @@ def verdict_sections(run: Run) -> list[Section]:
     return [Section("diagnosis", "Diagnosis", [*verdict(diagnosis), pairs, link])]
 
 
+_PAIR_COLUMNS = [
+    "model",
+    Column("less", text=True),
+    "points",
+    Column("95 % interval", text=True),
+    "p",
+    "p (Holm)",
+    Column("real", text=True),
+]
+
+
+def _pair_row(pair: Difference) -> Row:
+    between = Cell("-", small=pair.reason or "")
+    if pair.interval:
+        between = Cell(f"{100 * pair.interval[0]:+.1f} to {100 * pair.interval[1]:+.1f}")
+    decision = "yes" if pair.apart else "equivalent" if pair.equivalent else "not shown"
+    return [
+        pair.first,
+        pair.second,
+        _pair_cell(pair),
+        between,
+        f"{pair.p:.2g}",
+        f"{pair.adjusted:.2g}",
+        decision,
+    ]
+
+
 def pair_table(differences: Differences) -> Table:
     """Returns the differences of the best models, pair by pair, with their intervals."""
     best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
     return Table(
         "Differences between models",
-        [
-            "model",
-            Column("less", text=True),
-            "points",
-            Column("95 % interval", text=True),
-            Column("real", text=True),
-        ],
-        [
-            [
-                pair.first,
-                pair.second,
-                _pair_cell(pair),
-                f"{100 * pair.interval[0]:+.1f} to {100 * pair.interval[1]:+.1f}"
-                if pair.interval
-                else Cell("-", small=pair.reason or ""),
-                "yes" if pair.apart else "not shown",
-            ]
-            for pair in differences.shown
-            if {pair.first, pair.second} <= best
-        ],
+        _PAIR_COLUMNS,
+        [_pair_row(pair) for pair in differences.shown if {pair.first, pair.second} <= best],
         "Points by which a model lies above another on the items that both answered. The interval "
         "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",
     )
+
+
+def pair_frame(differences: Differences) -> pd.DataFrame:
+    """Returns the pairs of the 30 best models, a row each, with the fields of `Difference`.
+
+    The interval is in the columns `low` and `high`.
+    """
+    rows = [
+        pair.model_dump(exclude={"interval"})
+        | dict(zip(("low", "high"), pair.interval or (None, None), strict=True))
+        for pair in (*differences.shown, *differences.against)
+    ]
+    columns = [*Difference.model_fields, "low", "high"]
+    return pd.DataFrame(rows, columns=columns).drop(columns="interval")
+
+
+def as_latex(pairs: pd.DataFrame) -> str:
+    """Returns pairs as a table of LaTeX for the package booktabs, differences in points."""
+    lines = [
+        r"\begin{tabular}{llrrrr}",
+        r"\toprule",
+        r"Model & Less & Points & 95\,\% interval & $p$ & $p$ (Holm) \\",
+        r"\midrule",
+    ]
+    for row in pairs.itertuples():
+        first, second = (
+            str(name).translate(str.maketrans(LATEX)) for name in (row.first, row.second)
+        )
+        between = "--" if pd.isna(row.low) else f"{100 * row.low:+.1f} to {100 * row.high:+.1f}"
+        points = "--" if pd.isna(row.difference) else f"{100 * row.difference:+.1f}"
+        lines.append(
+            rf"{first} & {second} & ${points}$ & {between} & {row.p:.3g} & {row.adjusted:.3g} \\"
+        )
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def _log(diagnosis: Diagnosis) -> None:
@@ -125,7 +188,7 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
     """Returns the page of a diagnosis, with the four figures if there are any."""
     diagnosis, items = diagnosed
     figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
-    differences = list(_differences(diagnosis.differences))
+    differences = list(_differences(diagnosis))
     return Page(
         "benchmark quality",
         run.record.name,
@@ -159,7 +222,8 @@ def _figures(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
     )
 
 
-def _differences(differences: Differences) -> Iterator[Table]:
+def _differences(diagnosis: Diagnosis) -> Iterator[Table]:
+    differences = diagnosis.differences
     models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
     if len(models) > 1:
         pairs = {(pair.first, pair.second): pair for pair in differences.shown}
@@ -177,15 +241,70 @@ def _differences(differences: Differences) -> Iterator[Table]:
             "answered; bold if the difference is real at the 5 % level for all pairs (Holm).",
             dense=True,
         )
+    errors = ["standard error"]
+    if differences.clusters is not None:
+        errors.append("without clusters")
     yield Table(
-        "Ranks",
-        ["model", "mean score", "rank", Column("possible ranks", text=True)],
+        "Models",
         [
-            [rank.model, percent(rank.mean), str(rank.rank), f"{rank.low} to {rank.high}"]
-            for rank in differences.ranks
+            "model",
+            Column("mean score and 95 % interval", text=True),
+            *errors,
+            "items",
+            "rank",
+            Column("possible ranks", text=True),
+        ],
+        [
+            [
+                rank.model,
+                share_cell(mean.mean),
+                *(percent(error) for error in (mean.error, mean.unclustered)[: len(errors)]),
+                f"{mean.items:,}",
+                str(rank.rank),
+                f"{rank.low} to {rank.high}",
+            ]
+            for mean, rank in zip(diagnosis.means, differences.ranks, strict=True)
         ],
         "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
     )
+    if differences.baseline is not None:
+        yield Table(
+            f"Models compared with {differences.baseline}",
+            _PAIR_COLUMNS,
+            [_pair_row(pair) for pair in differences.against],
+            "Points by which a model lies above the baseline; a difference is real at the 5 % "
+            "level for these comparisons (Holm).",
+        )
+    if len(diagnosis.slices) > 1:
+        yield Table(
+            "Results by task and topic",
+            ["task", "items", *models],
+            [
+                [
+                    f"{part.task}: {part.topic}"
+                    if part.task and part.topic
+                    else part.task or part.topic,
+                    f"{part.items:,}",
+                    *(share_cell(part.means[m]) if m in part.means else "-" for m in models),
+                ]
+                for part in diagnosis.slices
+            ],
+            "Mean scores of the best models, with 95 % intervals.",
+            dense=True,
+        )
+    if differences.curve:
+        yield Table(
+            "Items and what they detect",
+            [Column("items"), "points"],
+            [
+                [
+                    f"{point.items:,}",
+                    "-" if point.difference is None else f"{100 * point.difference:.1f}",
+                ]
+                for point in differences.curve
+            ],
+            "The difference that a typical pair must have to be found real 80 % of the time.",
+        )
 
 
 def _pair_cell(pair: Difference | None) -> Cell:

@@ -86,7 +86,17 @@ def describe_differences(differences: Differences) -> str:
         differences.smallest,
         lambda value: f"A true difference of {points(value)} is detected 80 % of the time.",
     )
-    return " ".join([apart, smallest, *_caution(differences)])
+    needed = list[str]()
+    if differences.detect is not None:
+        wanted = points(differences.detect)
+        needed.append(
+            _say(
+                f"The number of items that detect {wanted}",
+                differences.needed,
+                lambda value: f"{value:,.0f} items detect a difference of {wanted}.",
+            )
+        )
+    return " ".join([apart, smallest, *needed, *_caution(differences)])
 
 
 def _caution(differences: Differences) -> Iterator[str]:

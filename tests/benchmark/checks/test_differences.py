@@ -230,7 +230,8 @@ def test_items_that_differ_are_needed_to_detect_a_difference() -> None:
     assert differences.curve[3].difference == pytest.approx(smallest)
     assert describe_differences(differences) == (
         "0 of 1 pair of models differ at the 5 % level (Holm). "
-        "A true difference of 7.8 points is detected 80 % of the time."
+        "A true difference of 7.8 points is detected 80 % of the time. "
+        f"{needed} items detect a difference of 2.0 points."
     )
 
 
