@@ -204,7 +204,7 @@ def compare_models(
         detect=detect,
         needed=_needed(power, detect, size),
         ranks=tuple(_rank(best_first, table, ranks[order], skills[order])),
-        shown=tuple(_differences(models, table[table["second"] < SHOWN_MODELS])),
+        shown=tuple(_differences(models, table.query("second < @SHOWN_MODELS"))),
         margin=margin,
         baseline=baseline,
         against=() if baseline is None else _against(models, table, models.index(baseline)),
@@ -231,7 +231,7 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
         above, both = right @ wrong.T, (right + wrong) @ (right + wrong).T
         table = _by_mcnemar(above[pairs], above.T[pairs], both[pairs])
     else:
-        table = pd.concat(list(_compare(matrix)), ignore_index=True)
+        table = _by_student(list(_compare(matrix)))
     table = table.assign(first=first, second=second)
     if margin is not None:
         error, freedom = table["error"].to_numpy(), table["freedom"].to_numpy()
@@ -267,36 +267,48 @@ def compare_values(
         weights: (rows or 1, items), 0 where missing.
         exact: Whether all values are -1, 0 or 1, on single items that weigh alike.
     """
+    if not exact:
+        return _by_student([_measure(designs, values, weights)])
     items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
-    if exact:
-        return _by_mcnemar((values > 0).sum(axis=1), (values < 0).sum(axis=1), items)
+    return _by_mcnemar((values > 0).sum(axis=1), (values < 0).sum(axis=1), items)
+
+
+def _measure(
+    designs: Sequence[SamplingDesign], values: Array, weights: Array
+) -> dict[str, NDArray[Any]]:
+    """Returns the columns of `compare_values` that need the values."""
     means, *others = (design.estimate(values, weights) for design in designs)
-    differing, error = (np.abs(values) > TINY).sum(axis=1), means.errors
-    alone, few, constant = np.isnan(error), differing < MIN_DIFFERING, error <= TINY
-    # The sums of few clusters may agree by chance: see the module.
-    larger = [np.where(means.clusters < FEW_CLUSTERS, other.errors, 0.0) for other in others]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p = 2 * stats.t.sf(
-            np.abs(means.values) / np.maximum.reduce([error, *larger]), np.fmax(means.freedom, TINY)
-        )
-    least = 2.0 ** (1 - np.where(constant, np.minimum(means.clusters, differing), differing))
-    reasons = [means.clusters == 0, alone, differing == 0, few, constant]
-    columns = {
+    return {
         "difference": means.values,
-        "centre": means.values,
-        "error": np.where(constant | few, np.nan, error),
-        "unclustered": others[0].errors if others else np.nan,
+        "error": means.errors,
+        "unclustered": others[0].errors if others else np.full(len(values), np.nan),
         "freedom": means.freedom,
         "clusters": means.clusters,
-        "items": items,
-        "differing": differing,
+        "items": np.broadcast_to((weights > 0).sum(axis=1), len(values)),
+        "differing": (np.abs(values) > TINY).sum(axis=1),
+    }
+
+
+def _by_student(blocks: Sequence[dict[str, NDArray[Any]]]) -> pd.DataFrame:
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    difference, error, clusters = (columns[name] for name in ("difference", "error", "clusters"))
+    differing = columns["differing"]
+    alone, few, constant = np.isnan(error), differing < MIN_DIFFERING, error <= TINY
+    # The sums of few clusters may agree by chance.
+    tested = np.where(clusters < FEW_CLUSTERS, np.fmax(error, columns["unclustered"]), error)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = 2 * stats.t.sf(np.abs(difference) / tested, np.fmax(columns["freedom"], TINY))
+    least = 2.0 ** (1 - np.where(constant, np.minimum(clusters, differing), differing))
+    columns |= {
+        "centre": difference,
+        "error": np.where(constant | few, np.nan, error),
         "p": np.where(alone, 1.0, np.minimum(np.fmax(p, least), 1.0)),
     }
-    return _with_intervals(columns, reasons)
+    return _with_intervals(columns, [clusters == 0, alone, differing == 0, few, constant])
 
 
 def _by_mcnemar(up: Array, down: Array, items: Array) -> pd.DataFrame:
-    """Returns the same for items on which the first model is better or worse."""
+    """Returns columns of `compare_values` from numbers of items that differ in each direction."""
     differing = up + down
     # One more item is added that differs in each direction.
     centre = (up - down) / (items + 2)
@@ -332,7 +344,7 @@ def _with_intervals(columns: dict[str, Any], reasons: list[NDArray[np.bool_]]) -
     )
 
 
-def _compare(matrix: Matrix) -> Iterator[pd.DataFrame]:
+def _compare(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
     """Yields the pairs of each model with those after it, as many as fit the processor's cache."""
     present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
     kinds = (True, False) if is_clustered(matrix) else (False,)
@@ -344,10 +356,10 @@ def _compare(matrix: Matrix) -> Iterator[pd.DataFrame]:
             others = slice(start, start + at_once)
             apart = scores[first] - scores[others]
             if complete:
-                yield compare_values(designs, apart, weights, exact=False)
+                yield _measure(designs, apart, weights)
             else:
                 common = present[first] & present[others]
-                yield compare_values(designs, apart * common, weights * common, exact=False)
+                yield _measure(designs, apart * common, weights * common)
 
 
 Power = Callable[[float, float], float]
@@ -356,7 +368,7 @@ Power = Callable[[float, float], float]
 
 def _power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
     """Returns the power for a typical pair, or the reason why it is unknown."""
-    usable = table.dropna(subset=["error"])
+    usable: Any = table.dropna(subset=["error"])
     if usable.empty:
         return "no pair has a standard error" if len(table) else "it needs two models"
     columns = ["items", "differing", "error", "freedom"]
@@ -446,7 +458,7 @@ def _rank(matrix: Matrix, table: pd.DataFrame, ranks: Array, skills: Array) -> I
 
 def _against(models: tuple[str, ...], table: pd.DataFrame, baseline: int) -> tuple[Difference, ...]:
     """Returns the comparisons of the models with the baseline."""
-    rows = table[(table["first"] == baseline) | (table["second"] == baseline)]
+    rows: Any = table[(table["first"] == baseline) | (table["second"] == baseline)]
     own = rows["first"] == baseline
     turned = rows.assign(
         first=rows["second"].where(own, rows["first"]),

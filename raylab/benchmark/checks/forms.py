@@ -11,6 +11,7 @@ corrected covariance.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,12 +99,12 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
             "the same in both"
         )
     before, after = _chosen(first, models, items), _chosen(second, models, items)
-    both = ~np.isnan(before.scores + after.scores)
+    both = np.asarray(~np.isnan(before.scores + after.scores))
     before, after = (
         replace(side, scores=np.where(both, side.scores, np.nan)) for side in (before, after)
     )
     change = np.where(both, after.scores - before.scores, 0.0)
-    answered = both.any(axis=1)
+    answered = np.asarray(both.any(axis=1))
     design, weights = SamplingDesign.of_matrix(before), both * before.weights
     exact = is_exact(before) and is_exact(after)
     table = compare_values([design], change[answered], weights[answered], exact=exact)
@@ -112,7 +113,7 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     shifts = [_shift(name, table.iloc[n], float(adjusted[n])) for n, name in enumerate(names)]
     # The mean over the models that answered an item, so that missing ones shift nothing.
     mean = change.sum(axis=0) / np.maximum(both.sum(axis=0), 1)
-    own = both.any(axis=0)[None] * before.weights
+    own = np.asarray(both.any(axis=0))[None] * before.weights
     whole = compare_values([design], mean[None], own, exact=False).iloc[0]
     broken = _broken(items, before.scores, after.scores)
     return Forms(
@@ -142,7 +143,7 @@ def _chosen(matrix: Matrix, models: list[str], items: list[str]) -> Matrix:
     )
 
 
-def _shift(model: str, row: "pd.Series[float]", adjusted: float) -> Shift:
+def _shift(model: str, row: Any, adjusted: float) -> Shift:
     interval = None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
     reason = row["reason"] if isinstance(row["reason"], str) and interval is None else None
     return Shift(

@@ -269,7 +269,7 @@ def _base(unit: Unit) -> Unit:
 
 def _estimate(cells: _Cells, names: list[str]) -> Array:
     """Returns the variances of effects and of the residual, which may be negative."""
-    return np.linalg.lstsq(*_equations(cells, names), rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(*_equations(cells, names), rcond=None)[0], float)
 
 
 def _equations(cells: _Cells, names: list[str]) -> tuple[Array, Array]:

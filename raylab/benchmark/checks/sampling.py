@@ -95,6 +95,8 @@ class SamplingDesign:
             total = totals.sum(axis=1, keepdims=True)
             mean = sums.sum(axis=1, keepdims=True) / total
             base = np.add.reduceat(sums, self.strata, axis=1) / totals
+        parts = (all_squares**2 / np.maximum(number - 1, 1)).sum(axis=1)
+        one_by_one = all_squares.sum(axis=1) ** 2 / np.maximum(parts, TINY**2)
         base = np.where(number > 1, base, mean)
         totals = np.where(number > 1, totals, total)
         all_squares = np.where(number > 1, all_squares, all_squares.sum(axis=1, keepdims=True))
@@ -104,7 +106,11 @@ class SamplingDesign:
         cluster_squares, expected, residuals = map(self._by_cluster, (squares, expected, residuals))
         free = expected > TINY * cluster_squares
         scale = np.sqrt(np.where(free, cluster_squares, 0.0) / np.where(free, expected, 1.0))
-        freedom = self._freedom(scale, squares, shares, all_squares, cluster_squares)
+        if self.cells is None and len(own) > 1:
+            # The same for many rows of single items that weigh about alike in a stratum.
+            freedom = one_by_one
+        else:
+            freedom = self._freedom(scale, squares, shares, all_squares, cluster_squares)
         rows, used = len(values), (cluster_squares > 0).sum(axis=1)
         return Means(
             values=mean[:, 0],
