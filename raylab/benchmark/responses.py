@@ -253,16 +253,28 @@ def normalise(text: str) -> str:
 
 def _as_sorted(column: Any) -> pd.Categorical:
     """Returns names as categories in use, sorted."""
-    values = pd.Series(column).astype("category").cat.remove_unused_categories()
-    texts = values.cat.rename_categories(values.cat.categories.astype(str))
-    return cast(pd.Categorical, texts.cat.reorder_categories(sorted(texts.cat.categories)).array)
+    if not isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
+        column = pd.Series(column).astype("category")
+    return pd.Categorical.from_codes(*_in_use(column))
+
+
+def _in_use(column: Any) -> tuple[NDArray[np.int64], list[str]]:
+    """Returns the codes of a column of categories without missing ones, and its names, sorted."""
+    values = cast(pd.Categorical, getattr(column, "array", column))
+    codes = values.codes
+    used = np.flatnonzero(np.bincount(codes, minlength=len(values.categories)))
+    every = values.categories.tolist()
+    names = [str(every[place]) for place in used]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    places = np.zeros(len(values.categories), np.int64)
+    places[used[order]] = np.arange(len(order))
+    return places[codes], [names[place] for place in order]
 
 
 def _cells(table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64]]:
     """Returns models, items, and the number of each row's cell in the matrix."""
-    models, items = (table[name].cat.remove_unused_categories().cat for name in ("model", "item"))
-    cell = models.codes.to_numpy(np.int64) * len(items.categories) + items.codes.to_numpy(np.int64)
-    return tuple(map(str, models.categories)), tuple(map(str, items.categories)), cell
+    (model, models), (item, items) = (_in_use(table[name]) for name in ("model", "item"))
+    return tuple(models), tuple(items), model * len(items) + item
 
 
 def _fill_with_commonest(

@@ -26,7 +26,13 @@ from raylab.benchmark.logs.log import (
     as_name,
 )
 from raylab.benchmark.logs.trees import ScoreTree, Source
-from raylab.benchmark.responses import Reading, Responses, ScorersUsed, make_responses
+from raylab.benchmark.responses import (
+    Reading,
+    Responses,
+    ScorersUsed,
+    make_responses,
+    no_items,
+)
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize, printable
 
@@ -71,7 +77,7 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], choice: Choice) -> TreeS
     left_out, examples = Counter[str](), dict[str, str]()
     faults = [*tree.faults, *(fault for part in parts for fault in part.faults)]
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
-        what = "directories" if source.name.endswith("/") else "files"
+        what = "files" if source.name.strip("/") == source.name != "" else "directories"
         kind = re.sub(r"line \d+", "a line", ":".join(fault.split(":")[:2]))
         reason = printable(f"{what} ({kind})", breaks=False)
         left_out[reason] += 1
@@ -356,7 +362,7 @@ class _Rows:
             return
         size = len(self.item.categories) + 1
         pairs, places = np.unique(task * size + self.item.codes + 1, return_inverse=True)
-        items = [str(name) for name in ("", *self.item.categories)]
+        items = ["", *self.item.categories.tolist()]
         full = [
             f"{names[pair // size]}/{items[pair % size]}"
             if names[pair // size]
@@ -520,18 +526,18 @@ class _Rows:
 
     def _describe(self, right: Table, notes: list[str]) -> pd.DataFrame:
         """Returns the items that count, without texts where most items of a task share one."""
-        task = pd.factorize(self.about["task"])[0][self.log[right]]
-        text, codes = self.table["text"].to_numpy()[right], self.item.codes[right]
-        items = pd.DataFrame({"item": codes, "text": text, "task": task, "place": right})
-        items = items.sort_values("place").drop_duplicates("item")
-        ids = self.table["item"].array
-        described = list[Description]()
-        for place, text in zip(items["place"], items["text"], strict=True):
-            log = self.logs[self.log[place]]
-            described.append(self._description(log, str(ids[place]), int(text)))
-        names = [str(self.item.categories[code]) for code in items["item"]]
+        if not self.texts:
+            return no_items()
+        item, text, codes = self.table["item"].array, self.table["text"].to_numpy(), self.item.codes
+        ids, every = item.categories.tolist(), self.item.categories.tolist()
+        firsts = right[np.unique(codes[right], return_index=True)[1]]
+        described = [
+            self._description(self.logs[self.log[place]], ids[item.codes[place]], int(text[place]))
+            for place in firsts
+        ]
+        names = [every[codes[place]] for place in firsts]
         frame: Table = pd.DataFrame(described, index=pd.Index(names, name="item"))
-        frame["task"] = items["task"].to_numpy()
+        frame["task"] = pd.factorize(self.about["task"])[0][self.log[firsts]]
         shared = (
             frame[frame["text"] != ""]
             .groupby("task")["text"]

@@ -236,8 +236,8 @@ class Samples:
         name, score = as_name(item), read_value(value)
         if wrong is None and isinstance(score, str):
             wrong = score
-        if wrong is None and not 0 < epoch < MAX_EPOCH:
-            wrong = WRONG_NUMBER
+        if not 0 < epoch < MAX_EPOCH:
+            epoch, wrong = 1, wrong or WRONG_NUMBER
         number = text_hash(key or text) if key or text else 0
         if name == "" or item is None:
             wrong = UNNAMED
@@ -248,8 +248,7 @@ class Samples:
         )
         shown = shorten(answer) if wrong is None or answer else ""
         score = math.nan if isinstance(score, str) else score
-        first = 1 if wrong == WRONG_NUMBER else epoch
-        values = (0, name, number, first, score, CODES[wrong], *places, 1.0, shown)
+        values = (0, name, number, epoch, score, CODES[wrong], *places, 1.0, shown)
         for column, cell in zip(self.columns, values, strict=True):
             column.append(cell)
         if (name, number) not in self.texts:

@@ -54,8 +54,8 @@ CONDITION = "test_condition"
 """Its column of conditions, under which a subject is another model."""
 RESPONSES = "responses"
 """The object of responses by item in the JSON lines of py-irt."""
-TABLE_BYTES = 1 << 30
-"""Most bytes of a table, or of the columns that are read of it, without compression."""
+TABLE_BYTES, COLUMN_BYTES = 1 << 30, 1 << 28
+"""Most bytes of a table of text, and of the columns of a Parquet file without compression."""
 SHOWN = 12
 """Most columns that an error names."""
 
@@ -148,8 +148,8 @@ def _read_parquet(file: BinaryIO, choice: Choice) -> pd.DataFrame:
             for place in places
             if place < counts.num_columns
         )
-        if size > TABLE_BYTES:
-            raise over("the table", "bytes without compression", TABLE_BYTES)
+        if size > COLUMN_BYTES:
+            raise over("the table", "bytes without compression", COLUMN_BYTES)
         texts = [name for name in wanted if pa.types.is_string(schema.field(name).type)]
     file.seek(0)
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
@@ -283,7 +283,9 @@ def _names(column: Column) -> pd.Categorical:
         whole = pd.api.types.is_float_dtype(column.dtype) and bool((column % 1 == 0).all())
         column = column.astype("int64") if whole else column
         given, values = pd.factorize(column.to_numpy(object) if column.dtype == object else column)
-    numbers, different = pd.factorize(np.array([as_name(value) for value in values], object))
+    numbers, different = pd.factorize(
+        np.array([as_name(value) for value in values.tolist()], object)
+    )
     codes = np.append(numbers, -1)[given]
     empty = np.flatnonzero(different == "")
     codes = np.where(np.isin(codes, empty), -1, codes)

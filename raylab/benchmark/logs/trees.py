@@ -9,6 +9,7 @@ import io
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, cast
@@ -37,6 +38,8 @@ EVER_ENDING = "_samples.jsonl"
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
 CONFIGURED = "as configured"
+MAX_WAYS = 50
+"""Most paths to a directory that are followed."""
 LASTING = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
@@ -252,8 +255,14 @@ def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[st
         OSError: It cannot be listed, or a directory below it not for the moment.
     """
     directories, files, errors = list[str](), list[str](), list[OSError]()
+    faults, ways = dict[str, str](), Counter[str]()
     for place, inner, names in os.walk(root, onerror=errors.append, followlinks=True):
         below = f"{place.removeprefix(root)}/".lstrip("/")
+        ways[real := os.path.realpath(place)] += 1
+        if ways[real] > MAX_WAYS:
+            # Links to directories of links multiply at every step.
+            faults[below], inner[:] = f"more than {MAX_WAYS} links lead to it", []
+            continue
         inner[:] = [
             name
             for name in inner
@@ -261,7 +270,6 @@ def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[st
         ]
         directories += [f"{below}{name}" for name in inner]
         files += [f"{below}{name}" for name in names if not name.startswith(".")]
-    faults = dict[str, str]()
     for error in errors:
         if error.filename == root:
             raise error
