@@ -45,11 +45,14 @@ DIAGNOSIS_PAGE = "diagnosis.html"
 """The page of a diagnosis in runs whose `report.html` shows something else."""
 PAIRS, PAIRS_LATEX = "pairs.csv", "pairs.tex"
 """Names of the tables of pairs in a run directory."""
-LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
 VALUE = Column("value and 95 % interval", text=True)
 NUMBER = Measure("", better=None, form="number")
 SHOWN_MODELS = 12
@@ -77,8 +80,9 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
     page = DIAGNOSIS_PAGE if quality is None else PAGE
     run.write_record(diagnosed.diagnosis)
     (run / ITEMS).write(diagnosed.items.reset_index().to_parquet(index=False))
-    pairs = pair_frame(diagnosed.diagnosis.differences)
-    (run / PAIRS).write(pairs.to_csv(index=False).encode())
+    differences = diagnosed.diagnosis.differences
+    pairs = [*differences.shown, *differences.against]
+    (run / PAIRS).write(pair_frame(pairs).to_csv(index=False).encode())
     (run / PAIRS_LATEX).write(as_latex(pairs).encode())
     write_page(run, diagnosis_page(run, diagnosed, quality), page)
     _log(diagnosed.diagnosis)
@@ -135,21 +139,21 @@ def pair_table(differences: Differences) -> Table:
     )
 
 
-def pair_frame(differences: Differences) -> pd.DataFrame:
-    """Returns the pairs of the 30 best models, a row each, with the fields of `Difference`.
+def pair_frame(pairs: Iterable[Difference]) -> pd.DataFrame:
+    """Returns pairs, a row each, with the fields of `Difference`.
 
     The interval is in the columns `low` and `high`.
     """
     rows = [
         pair.model_dump(exclude={"interval"})
         | dict(zip(("low", "high"), pair.interval or (None, None), strict=True))
-        for pair in (*differences.shown, *differences.against)
+        for pair in pairs
     ]
-    columns = [*Difference.model_fields, "low", "high"]
-    return pd.DataFrame(rows, columns=columns).drop(columns="interval")
+    columns = [name for name in Difference.model_fields if name != "interval"]
+    return pd.DataFrame(rows, columns=[*columns, "low", "high"])
 
 
-def as_latex(pairs: pd.DataFrame) -> str:
+def as_latex(pairs: Iterable[Difference]) -> str:
     """Returns pairs as a table of LaTeX for the package booktabs, differences in points."""
     lines = [
         r"\begin{tabular}{llrrrr}",
@@ -157,15 +161,14 @@ def as_latex(pairs: pd.DataFrame) -> str:
         r"Model & Less & Points & 95\,\% interval & $p$ & $p$ (Holm) \\",
         r"\midrule",
     ]
-    for row in pairs.itertuples():
-        first, second = (
-            str(name).translate(str.maketrans(LATEX)) for name in (row.first, row.second)
-        )
-        between = "--" if pd.isna(row.low) else f"{100 * row.low:+.1f} to {100 * row.high:+.1f}"
-        points = "--" if pd.isna(row.difference) else f"{100 * row.difference:+.1f}"
-        lines.append(
-            rf"{first} & {second} & ${points}$ & {between} & {row.p:.3g} & {row.adjusted:.3g} \\"
-        )
+    for pair in pairs:
+        first, second = (name.translate(LATEX) for name in (pair.first, pair.second))
+        points = "--" if pair.difference is None else f"${100 * pair.difference:+.1f}$"
+        between = "--"
+        if pair.interval:
+            between = "{:+.1f} to {:+.1f}".format(*(100 * end for end in pair.interval))
+        figures = f"{points} & {between} & {pair.p:.3g} & {pair.adjusted:.3g}"
+        lines.append(rf"{first} & {second} & {figures} \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
