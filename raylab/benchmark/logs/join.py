@@ -315,6 +315,10 @@ class _Rows:
         if len(right) < len(run):
             rows = {name: values[right] for name, values in rows.items()}
         self.about["samples"] = np.bincount(self.log, minlength=len(self.logs))
+        for key in ("group", "cluster"):
+            name = getattr(self.choice, key)
+            if name is not None and not any(rows[key].categories):
+                notes.append(f"{key}={name}: no sample or row that counts has it")
         items = self._describe(right, notes)
         frame = pd.DataFrame(rows, copy=False)
         read = make_responses(frame, items, self.about, self.left_out, self.examples)

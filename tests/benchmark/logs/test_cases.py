@@ -600,6 +600,12 @@ def test_clusters_are_columns_or_metadata_that_a_user_names(tmp_path: Path) -> N
 # What is hostile
 
 
+def test_a_key_that_no_sample_has_is_said(tmp_path: Path) -> None:
+    inspect(tmp_path / "m.json", "m", shares(3))
+    notes = read(tmp_path, {"clusters": "pasage"}).reading.notes
+    assert notes == ("cluster=pasage: no sample or row that counts has it",)
+
+
 def ladder(root: Path) -> None:
     """Directories whose links double the ways at each of 40 steps."""
     for step in range(40):
