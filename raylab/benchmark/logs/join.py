@@ -298,7 +298,7 @@ class _Rows:
         right = np.flatnonzero(self.wrong < 0)
         if not len(right):
             return self._error(), scorers
-        rows = {
+        rows: dict[str, Any] = {
             "model": self._of_logs("model"),
             "task": self._of_logs("task"),
             "item": self.item,
