@@ -123,6 +123,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[Path]
         "models.yaml": re.sub(r"default: {.*}", endpoint, files["models.yaml"]),
         "judged.jsonl": json.dumps(JUDGED),
         "complaints.jsonl": json.dumps(COMPLAINT),
+        "table.csv": "Model,item,score\n"
+        + "".join(f"{m},{n},{n}\n" for m in "ab" for n in range(11)),
     }
     for name, text in files.items():
         (place / name).write_text(text)
