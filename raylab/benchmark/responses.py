@@ -41,7 +41,7 @@ class ScorersUsed(Part):
 
 
 class Reading(Part):
-    """How the files of a benchmark were read."""
+    """The way in which the files of a benchmark were read."""
 
     scorers: tuple[ScorersUsed, ...] = ()
     notes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Reading(Part):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Which scores were read where there are several, and the notes."""
+        """Names the scores that were read where there are several, and the notes."""
         tasks = dict[tuple[str, tuple[str, ...]], list[str]]()
         for each in self.scorers:
             if each.others:
@@ -127,19 +127,19 @@ class Responses:
 
     @cached_property
     def answers(self) -> "AnswerTable":
-        """What the models answered, where logs have it."""
+        """The models' answers, where logs have them."""
         models, items, cell = _cells(self.table)
-        given = self.table["answer"].cat
+        answer = self.table["answer"].cat
         target = self.items["target"].reindex(items).fillna("").astype(str)
-        texts = [*map(str, given.categories), *target]
+        texts = [*map(str, answer.categories), *target]
         codes, forms = pd.factorize(np.array([normalise(text) for text in texts], object))
         unknown = np.flatnonzero(forms == "")
         if len(unknown):
             codes = np.where(codes == unknown[0], -1, codes)
         names = np.full(len(forms), "", object)
         names[codes[::-1][codes[::-1] >= 0]] = np.array(texts, object)[::-1][codes[::-1] >= 0]
-        own = codes[: len(given.categories)]
-        code = np.append(own, -1)[given.codes.to_numpy()]
+        own = codes[: len(answer.categories)]
+        code = np.append(own, -1)[answer.codes.to_numpy()]
         answered, size = code >= 0, max(len(forms), 1)
         chosen = np.full(len(models) * len(items), -1, np.int32)
         _fill_with_commonest(chosen, cell[answered], code[answered], size)
@@ -182,7 +182,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """What models answered; models and items are those of the `Matrix`.
+    """The answers of models; models and items are those of the `Matrix`.
 
     Attributes:
         codes: (models, items) each model's commonest answer, -1 where logs have none. Equal codes

@@ -89,7 +89,7 @@ MUTATIONS = (
     M("an empty cell is a missing value", "benchmark/logs/tables.py",
       "np.where(np.isnan(score), CODES[UNSCORED], -1)", "np.full(len(score), -1)",
       "benchmark/logs/test_reading.py::test_a_long_table"),
-    M("of two attempts the one that succeeded counts", "benchmark/logs/join.py",
+    M("of two attempts the one that succeeded counts", "benchmark/logs/rows.py",
       'status != "success", -n', 'status == "success", -n',
       "benchmark/logs/test_reading.py::test_a_run_that_was_taken_up_again_counts_once"),
     M("generations are recognised", "benchmark/logs/trees.py",

@@ -86,7 +86,7 @@ class Difference(Part):
     """True if it is certainly below the smallest difference of interest, at the same level; None
     if none was named."""
     reason: str | None
-    """Why the pair has no interval or cannot be told apart, if chance is not the reason."""
+    """The reason, other than chance, why the pair has no interval or cannot be told apart."""
 
 
 class Rank(Part):
@@ -110,7 +110,7 @@ class Rank(Part):
 
 
 class PowerPoint(Part):
-    """What a number of items can detect."""
+    """The difference that a number of items can detect."""
 
     items: int
     difference: float | None

@@ -41,7 +41,7 @@ class Duplicate(Part):
     summed lengths of both texts, in [0.92, 1)."""
     same_target: bool
     contradicts: bool = False
-    """Whether the same question has another key. Letters and digits that name options of unknown
+    """True if the same question has another key. Letters and digits that name options of unknown
     texts show no contradiction, because the options may differ."""
 
 

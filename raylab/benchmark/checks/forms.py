@@ -35,7 +35,7 @@ TINY = 1e-9
 
 
 class Shift(Part):
-    """How the second form changes the mean of a model, or of all."""
+    """The change of a model's mean, or of that of all, in the second form."""
 
     model: str
     """Empty for the mean over all models."""

@@ -27,7 +27,7 @@ from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array
 
 Unit = tuple[bool, bool, int]
-"""Whether generations and models differ, and the items: `ALL`, or each stratum, cluster, item."""
+"""Generations and models differ or not, and the items: `ALL`, or each stratum, cluster, item."""
 ALL, STRATUM, CLUSTER, ITEM = range(4)
 MEAN: Unit = (False, False, ALL)
 EFFECTS: dict[str, Unit] = {
@@ -159,7 +159,7 @@ class _Fit:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether there is noise that is no rounding error."""
+        """True if there is noise that is no rounding error."""
         return self.predict((1, 1, 1))[0] > SINGULAR * self.values[0].sum()
 
     def figure(self, values: Array) -> Figure:

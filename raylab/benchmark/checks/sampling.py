@@ -1,4 +1,4 @@
-"""How far means over items may be off by the choice of the items.
+"""Standard errors of means over items, from the choice of the items.
 
 Tasks and topics are fixed strata: another choice of items has other items of the same ones. Items
 of a declared cluster, such as the questions on one passage, vary together and come or go together.

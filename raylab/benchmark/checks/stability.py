@@ -32,15 +32,15 @@ PAIRS = 1500
 """Most pairs of models that tau is computed over."""
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Numbers of items on the curve, as shares of all items."""
-LEAST_ITEMS = 20
+MIN_ITEMS = 20
 MULTIPLES = (0.01, 100.0, 100)
 """Least and greatest multiple of the measured differences on the curve, and their number."""
-MOST_TIES = 0.9
+MAX_TIES = 0.9
 NEARLY_ALL = 0.95
 """Mean score from which nearly all models get an item right."""
-MOST_ITEMS = 0.95
+ITEM_SHARE = 0.95
 """Share of the items that a model needs to count as the best."""
-LEAST_WRONG = 5
+MIN_WRONG = 5
 """Right and wrong items that the best model needs for an interval."""
 SUBSETS = 100
 """Random sets of items per figure."""
@@ -101,8 +101,8 @@ class _Sample:
     @property
     def reason(self) -> str:
         """The reason why there are too few items for a covariance; empty if there is none."""
-        few = self.clusters < LEAST_ITEMS
-        return f"there are {self.clusters} clusters of items, it needs {LEAST_ITEMS}" if few else ""
+        few = self.clusters < MIN_ITEMS
+        return f"there are {self.clusters} clusters of items, it needs {MIN_ITEMS}" if few else ""
 
     def noise(self, seed: int = 0) -> Array:
         """Returns (draws, models) normal errors of the means."""
@@ -213,7 +213,7 @@ def _ties(matrix: Matrix, pairs: tuple[NDArray[np.int64], ...], share: float) ->
     """Returns the share of pairs that random subsets of this share of items leave tied."""
     size = max(1, round(share * len(matrix.items)))
     means = _means(matrix, _draw_sets(len(matrix.items), size))
-    return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MOST_TIES)
+    return min(float((np.abs(means[pairs[0]] - means[pairs[1]]) < TINY).mean()), MAX_TIES)
 
 
 def _draw_sets(items: int, size: int) -> Array:
@@ -246,16 +246,16 @@ def _alpha(sample: _Sample) -> Figure:
 
 def _headroom(matrix: Matrix) -> Figure:
     weights = np.broadcast_to(present_weights(matrix), matrix.scores.shape)
-    enough = np.flatnonzero(weights.sum(axis=1) >= MOST_ITEMS * matrix.weights.sum())
+    enough = np.flatnonzero(weights.sum(axis=1) >= ITEM_SHARE * matrix.weights.sum())
     if not len(enough):
-        return Figure(reason=f"no model has {100 * MOST_ITEMS:.0f} % of the items")
+        return Figure(reason=f"no model has {100 * ITEM_SHARE:.0f} % of the items")
     models = tuple(matrix.models[model] for model in enough)
     matrix = replace(matrix, scores=matrix.scores[enough], models=models)
     sample = _sample(matrix, np.zeros(len(matrix.items)))
     best = float(sample.means.max())
     items = int((~np.isnan(matrix.scores[int(sample.means.argmax())])).sum())
-    few = items * min(best, 1 - best) < LEAST_WRONG
-    why = f"the best model has fewer than {LEAST_WRONG} items right or wrong" if few else ""
+    few = items * min(best, 1 - best) < MIN_WRONG
+    why = f"the best model has fewer than {MIN_WRONG} items right or wrong" if few else ""
     if why := sample.reason or why:
         return Figure(value=1 - best, reason=why)
     low, high = maximum(sample.means, sample.noise())

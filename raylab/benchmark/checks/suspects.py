@@ -65,7 +65,7 @@ class Suspects(Part):
     """Number of items that all models get right, which tell none apart."""
     all_wrong: int
     effective_models: Figure
-    """How many independent models the models are worth (Kish)."""
+    """Number of independent models that the models are worth (Kish)."""
     lowest: tuple[str, ...]
     """Items to look at first where logs lack the answers that judge keys: those with the lowest
     scores. Nothing says how many have a fault."""

@@ -32,7 +32,7 @@ CHANCE = 0.01
 """Probability of mistaking noise for a move that all models share between generations."""
 STEPS = 12
 """Bisection steps per end of an interval."""
-MOST_DOUBLINGS = 30
+MAX_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
 
@@ -276,7 +276,7 @@ def _first(holds: Callable[[float], bool]) -> float:
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    for _ in range(MOST_DOUBLINGS):
+    for _ in range(MAX_DOUBLINGS):
         if holds(high):
             break
         low, high = high, 2 * high

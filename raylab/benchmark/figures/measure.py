@@ -10,8 +10,8 @@ import numpy as np
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.intervals import deviations
 from raylab.benchmark.figures.metrics import (
-    LEAST_TASKS,
     METRICS,
+    MIN_TASKS,
     TASKS_PER_CONTRAST,
     MeanAccuracies,
     QualityMetric,
@@ -229,7 +229,7 @@ def compute_figure(metric: QualityMetric, accuracies: MeanAccuracies, noise: Arr
     if not len(noise):
         return Figure(value=value, reason="bootstrap=0")
     models, generations = accuracies.benchmark.shape
-    needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
+    needed = max(MIN_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
     if accuracies.tasks < needed:
         tasks = pluralize(accuracies.tasks, "usable file or item", "usable files or items")
         over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"

@@ -21,11 +21,11 @@ DECIMALS = 12
 """Decimals to which tied accuracies and predictions agree."""
 RANK_TOLERANCE = 1e-10
 """Share of the largest singular value below which others count as zero."""
-LEAST_MODELS = 6
+MIN_MODELS = 6
 """Fewest models for novelty: with fewer, a rank correlation takes too few values."""
-LEAST_TASKS = 20
+MIN_TASKS = 20
 """Fewest tasks of a model in a generation for an interval."""
-LEAST_WRONG = 5
+MIN_WRONG = 5
 """Right and wrong tasks that the best model needs for an interval."""
 TASKS_PER_CONTRAST = 3
 """Tasks needed per difference between models, or generations of a model, in an interval."""
@@ -190,11 +190,11 @@ def novelty_warning(models: int, priors: int) -> str:
             f"{priors} prior benchmarks and an intercept fit {models} models exactly, so novelty "
             f"means nothing: it needs {priors + 2} models or more"
         )
-    if models >= LEAST_MODELS:
+    if models >= MIN_MODELS:
         return ""
     return (
         f"novelty of {models} models means nothing, because a rank correlation of so few takes few "
-        f"values: it needs {LEAST_MODELS} models or more"
+        f"values: it needs {MIN_MODELS} models or more"
     )
 
 
@@ -214,10 +214,10 @@ def _novelty(current: Array, earlier: Sequence[Array]) -> float:
 def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Figure:
     best = float(accuracies.models.max())
     count = accuracies.tasks * accuracies.benchmark.shape[-1]
-    if count * min(best, 1 - best) < LEAST_WRONG:
+    if count * min(best, 1 - best) < MIN_WRONG:
         return Figure(
             reason=f"the best model is right on {count * best:.1f} of {count} tasks: an interval "
-            f"needs {LEAST_WRONG} right and {LEAST_WRONG} wrong"
+            f"needs {MIN_WRONG} right and {MIN_WRONG} wrong"
         )
     low, high = maximum(accuracies.models, noise.mean(axis=-1))
     return Figure(interval=(1 - high, 1 - low))

@@ -103,15 +103,15 @@ def read_inspect(file: BinaryIO, source: Source, choice: Choice, files: Files) -
         if header.status is None and not header.scores and not header.about:
             raise DataError(f"not {A_LOG}: it has neither status nor results")
         log = _describe(header, source, choice)
-        found = Samples(choice)
+        rows = Samples(choice)
         if samples is None and choice.units and isinstance(log.header, float):
             log.task = ""
-            found.add(source.name.removesuffix(".json"), log.header)
+            rows.add(source.name.removesuffix(".json"), log.header)
         elif samples is None:
             log.sampled = False
         elif choice.samples:
-            _read_samples(header, log, samples, found)
-        files.add(log, found)
+            _read_samples(header, log, samples, rows)
+        files.add(log, rows)
 
 
 def _describe(header: _Log, source: Source, choice: Choice) -> Log:
@@ -157,12 +157,10 @@ def _heading(header: _Log, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _read_samples(header: _Log, log: Log, samples: Iterable[Any], found: Samples) -> None:
+def _read_samples(header: _Log, log: Log, samples: Iterable[Any], rows: Samples) -> None:
     """Adds the samples, and completes what the log says about its scores."""
-    choice, scored = (
-        found.choice,
-        bool(_as_mapping(header.about.get("config")).get("score_on_error")),
-    )
+    choice = rows.choice
+    scored = bool(_as_mapping(header.about.get("config")).get("score_on_error"))
     chosen = header.choose(choice.scorer)
     names = dict[str, None]()
     read = list[tuple[_Sample, _Score | None]]()
@@ -205,7 +203,7 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], found: Samples
             value = cast("dict[str, Any]", value).get(key)
         text = _input_text(sample.input)
         options = cast("list[Any]", sample.choices) if isinstance(sample.choices, list) else []
-        found.add(
+        rows.add(
             sample.id,
             value,
             epoch=sample.epoch,

@@ -20,9 +20,9 @@ from raylab.core.bounded import over
 from raylab.core.errors import DataError
 from raylab.core.printable import printable
 
-LONGEST_NAME = 200
-LONGEST_TEXT = 20_000
-LONGEST_ANSWER = 200
+MAX_NAME = 200
+MAX_TEXT = 20_000
+MAX_ANSWER = 200
 MAX_SAMPLES, MAX_ROWS = 1_000_000, 20_000_000
 """Most samples of a log, and rows of files that are read together, against files that expand."""
 MAX_TEXTS = 1 << 28
@@ -103,6 +103,7 @@ class Log:
         header: What the four figures take from the log: an accuracy, or why there is none.
         sampled: False for a log without samples.
         usage: `tokens`, `cost` and `seconds`.
+        bare_task: The task as the file names it, without settings that join it to others.
     """
 
     source: Source
@@ -126,6 +127,7 @@ class Log:
         self.model, self.task, self.generation = map(
             as_name, (self.model, self.task, self.generation)
         )
+        self.bare_task = self.task
 
 
 class Description(NamedTuple):
@@ -165,7 +167,7 @@ class Files:
         for column, more in zip(self._columns, samples.columns, strict=True):
             column += more
         for name, text, description in samples.texts.values():
-            self.describe(log.task, name, text, description)
+            self.describe(log.bare_task, name, text, description)
 
     def close(self) -> None:
         """Turns the samples that were added one at a time into a table."""
@@ -184,7 +186,7 @@ class Files:
     def describe(self, task: str, item: str, text: int, description: Description) -> None:
         """Keeps what the first log says about an item."""
         if (key := (task, item, text)) not in self.texts:
-            longest = LONGEST_TEXT if self._characters < MAX_TEXTS else LONGEST_ANSWER
+            longest = MAX_TEXT if self._characters < MAX_TEXTS else MAX_ANSWER
             whole = shorten(description.text, longest)
             self._characters += len(whole)
             self.texts[key] = description._replace(text=whole)
@@ -307,8 +309,8 @@ def as_name(value: object) -> str:
     text = str(value)
     if not text.isprintable():
         text = printable(text, breaks=False)
-    if len(text) > LONGEST_NAME:
-        text = f"{text[: LONGEST_NAME - 20]}...{text_hash(text) % 2**64:016x}"
+    if len(text) > MAX_NAME:
+        text = f"{text[: MAX_NAME - 20]}...{text_hash(text) % 2**64:016x}"
     return text
 
 
@@ -318,7 +320,7 @@ def text_hash(text: str) -> int:
     return int.from_bytes(digest, signed=True) or 1
 
 
-def shorten(text: object, longest: int = LONGEST_ANSWER) -> str:
+def shorten(text: object, longest: int = MAX_ANSWER) -> str:
     """Returns a printable text; of a long one, the beginning and the end."""
     if isinstance(text, list):
         text = "; ".join(map(str, cast("list[Any]", text)))

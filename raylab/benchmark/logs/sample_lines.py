@@ -57,7 +57,7 @@ def read_harness(file: BinaryIO, source: Source, choice: Choice, files: Files) -
     match = HARNESS_NAME.fullmatch(source.place.name)
     task, time = (match["task"], match["time"]) if match else (source.place.stem, "")
     results = _read_object(_find_results(source.place, time))
-    filters, metrics, found = dict[str, None](), dict[str, None](), Samples(choice)
+    filters, metrics, rows = dict[str, None](), dict[str, None](), Samples(choice)
     wanted = choice.scorer
     for number, line in lines(file, "the samples"):
         sample = decode(OBJECT, line, "a sample", f"line {number}")
@@ -70,7 +70,7 @@ def read_harness(file: BinaryIO, source: Source, choice: Choice, files: Files) -
         metrics |= dict.fromkeys(map(str, own))
         metric = choice.metric or next(iter(metrics), "")
         target, answer, choices = _read_answer(sample)
-        found.add(
+        rows.add(
             sample.get("doc_id"),
             sample.get(metric),
             text=_read_text(sample),
@@ -99,7 +99,7 @@ def read_harness(file: BinaryIO, source: Source, choice: Choice, files: Files) -
             time=read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time)),
             accuracy=published if isinstance(published, int | float) else math.nan,
         ),
-        found,
+        rows,
     )
 
 
@@ -181,7 +181,7 @@ def read_ever(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
     for number, line in lines(file, "the samples"):
         sample = decode(OBJECT, line, "a sample", f"line {number}")
         key = str(sample.get("model_id") or ""), str(sample.get("evaluation_name") or "")
-        found, metrics = logs.setdefault(key, (Samples(choice), {}))
+        rows, metrics = logs.setdefault(key, (Samples(choice), {}))
         own, metadata = str(sample.get("evaluation_result_id")), _dict(sample.get("metadata"))
         metric = names.get(own, str(metadata.get("metric") or ""))
         if not metric and metrics:
@@ -191,23 +191,23 @@ def read_ever(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
             continue
         item = str(sample.get("sample_id"))
         epochs[*key, item] += 1
-        told, evaluation = _dict(sample.get("input")), _dict(sample.get("evaluation"))
+        question, evaluation = _dict(sample.get("input")), _dict(sample.get("evaluation"))
         answers = [_dict(each) for each in _list(sample.get("answer_attribution"))]
         outputs = _list(_dict(sample.get("output")).get("raw"))
-        options = _list(told.get("choices"))
-        found.add(
+        options = _list(question.get("choices"))
+        rows.add(
             sample.get("sample_id"),
             evaluation.get("score"),
             epoch=epochs[*key, item],
             wrong=ERRORED if sample.get("error") else _why_missing(metadata),
-            text="\n".join(map(str, (told.get("raw") or "", *options))),
+            text="\n".join(map(str, (question.get("raw") or "", *options))),
             key=str(sample.get("sample_hash") or ""),
-            target=told.get("reference"),
+            target=question.get("reference"),
             choices=len(options) or math.nan,
             answer=(answers[-1] if answers else {}).get("extracted_value") or (outputs or [""])[-1],
             metadata=metadata,
         )
-    for (model, task), (found, metrics) in logs.items():
+    for (model, task), (rows, metrics) in logs.items():
         metric = pick(choice.metric, metrics, "metric")
         score = _dict(published.get((task, metric))).get("score")
         log = Log(
@@ -221,7 +221,7 @@ def read_ever(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
             time=read_time(run.get("evaluation_timestamp") or run.get("retrieved_timestamp")),
             accuracy=score if isinstance(score, int | float) else math.nan,
         )
-        files.add(log, found)
+        files.add(log, rows)
 
 
 def _metric_of(result: Values) -> str:
@@ -253,7 +253,7 @@ def read_helm(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
         for each in map(_dict, _list(state.get("request_states")))
         if not _dict(each.get("instance")).get("perturbation")
     }
-    metrics, rows = dict[str, None](), list[tuple[Values, dict[str, Any]]]()
+    metrics, measured = dict[str, None](), list[tuple[Values, dict[str, Any]]]()
     for entry in entries:
         if not entry.get("perturbation"):
             stats = {
@@ -261,11 +261,11 @@ def read_helm(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
                 for stat in map(_dict, _list(entry.get("stats")))
             }
             metrics |= dict.fromkeys(stats)
-            rows.append((entry, stats))
+            measured.append((entry, stats))
     first = next((name for name in HELM_METRICS if name in metrics), None)
     metric = pick(choice.metric or first, metrics, "metric")
-    found = Samples(choice)
-    for entry, stats in rows:
+    rows = Samples(choice)
+    for entry, stats in measured:
         request = _dict(asked.get(str(entry.get("instance_id"))))
         instance, output = _dict(request.get("instance")), _dict(request.get("result"))
         references = [_dict(each) for each in _list(instance.get("references"))]
@@ -279,7 +279,7 @@ def read_helm(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
         answer = str((completions or [{}])[0].get("text") or "").strip()
         mapping = _dict(request.get("output_mapping"))
         trial = entry.get("train_trial_index")
-        found.add(
+        rows.add(
             entry.get("instance_id"),
             stats.get(metric),
             epoch=trial + 1 if isinstance(trial, int) else 1,
@@ -301,7 +301,7 @@ def read_helm(file: BinaryIO, source: Source, choice: Choice, files: Files) -> N
         scorer=metric,
         others=tuple(name for name in HELM_METRICS if name in metrics and name != metric),
     )
-    files.add(log, found)
+    files.add(log, rows)
 
 
 def _read_object(place: Place | None) -> Values:

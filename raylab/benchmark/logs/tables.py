@@ -87,7 +87,7 @@ def read_table(file: BinaryIO, source: Source, choice: Choice, files: Files) -> 
     log = coded[0] + 1
     for codes, size in zip(coded[1:], [*sizes[1:], int(coded[-1].max(initial=0)) + 2], strict=True):
         log = log * size + codes + 1
-    numbers, first, log = _first_of(log)
+    first, log = _first_of(log)
     logs = [
         Log(
             source,
@@ -114,16 +114,15 @@ def read_table(file: BinaryIO, source: Source, choice: Choice, files: Files) -> 
         "weight": np.where(np.isfinite(weight), weight, 1.0),
         "answer": columns.get("answer", empty),
     }
-    del numbers
     files.add_table(logs, pd.DataFrame({name: values[name] for name in TYPES}), logs[0])
 
 
-def _first_of(codes: Column) -> tuple[Column, Column, Column]:
-    """Returns the different codes, the place of the first of each, and the number of each row."""
+def _first_of(codes: Column) -> tuple[Column, Column]:
+    """Returns the places where codes occur first, and the number of the code of each row."""
     number, different = pd.factorize(codes)
     first = np.full(len(different), len(codes))
     first[number[::-1]] = np.arange(len(codes))[::-1]
-    return different, first, number
+    return first, number
 
 
 def _read(file: BinaryIO, name: str, choice: Choice) -> pd.DataFrame:
@@ -278,15 +277,15 @@ def _shown(table: pd.DataFrame) -> str:
 def _names(column: Column) -> pd.Categorical:
     """Returns names as categories; an empty one is missing."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        given, values = column.cat.codes.to_numpy(), column.cat.categories
+        codes, values = column.cat.codes.to_numpy(), column.cat.categories
     else:
         whole = pd.api.types.is_float_dtype(column.dtype) and bool((column % 1 == 0).all())
         column = column.astype("int64") if whole else column
-        given, values = pd.factorize(column.to_numpy(object) if column.dtype == object else column)
+        codes, values = pd.factorize(column.to_numpy(object) if column.dtype == object else column)
     numbers, different = pd.factorize(
         np.array([as_name(value) for value in values.tolist()], object)
     )
-    codes = np.append(numbers, -1)[given]
+    codes = np.append(numbers, -1)[codes]
     empty = np.flatnonzero(different == "")
     codes = np.where(np.isin(codes, empty), -1, codes)
     return pd.Categorical.from_codes(codes, list(different))
@@ -315,10 +314,10 @@ def _numbers(table: Column, name: str) -> Column:
     """Returns a column of numbers, 1 where there is none; NaN for other texts."""
     if name not in table:
         return np.ones(len(table))
-    given = table[name].astype(object) if table[name].dtype == "category" else table[name]
-    numbers: Column = pd.to_numeric(given, errors="coerce")
+    cells = table[name].astype(object) if table[name].dtype == "category" else table[name]
+    numbers: Column = pd.to_numeric(cells, errors="coerce")
     numbers = numbers.to_numpy(float, na_value=np.nan)
-    return np.where(given.isna(), 1.0, numbers)
+    return np.where(cells.isna(), 1.0, numbers)
 
 
 def _describe(
@@ -328,16 +327,15 @@ def _describe(
     hashes = np.zeros(len(table), np.int64)
     if "text" in table:
         codes, texts = pd.factorize(table["text"].astype(object))
-        known = np.array([*(text_hash(str(text)) for text in texts), 0], np.int64)
-        hashes = known[codes]
+        hashes = np.array([*(text_hash(str(text)) for text in texts), 0], np.int64)[codes]
     if "text" in table or "target" in table:
         items = columns["item"]
-        for place in _first_of(items.codes)[1]:
+        for place in _first_of(items.codes)[0]:
             cells = [
                 table[name].iloc[place] if name in table else "" for name in ("text", "target")
             ]
             text, target = ("" if pd.isna(cell) else str(cell) for cell in cells)
             description = Description(text, shorten(target))
             name = _text(items, place)
-            files.describe(logs[log[place]].task, name, int(hashes[place]), description)
+            files.describe(logs[log[place]].bare_task, name, int(hashes[place]), description)
     return hashes

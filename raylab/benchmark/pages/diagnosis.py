@@ -61,7 +61,7 @@ COMPARED_MODELS = 5
 """Most models in the list of pairs in the report of a run: the best ones."""
 FIRST_SUSPECTS, SHOWN_SUSPECTS = 10, 50
 """Most suspects in view, and with those that a click shows."""
-LONGEST_TEXT, LONGEST_ANSWER = 200, 40
+MAX_TEXT, MAX_ANSWER = 200, 40
 SHOWN_ANSWERS = 4
 """Most different answers to a suspect that are shown."""
 DOTS = 5000
@@ -191,13 +191,14 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
     """Returns the page of a diagnosis, with the four figures if there are any."""
     diagnosis, items = diagnosed
     figures = [] if quality is None else [quality_section(0, run.record.name, quality)]
-    differences = list(_differences(diagnosis))
+    differences = list(_differences(diagnosis.differences))
     return Page(
         "benchmark quality",
         run.record.name,
         str(run),
         list(verdict(diagnosis)),
         [
+            Section("models", "How good the models are", list(_models(diagnosis))),
             Section("differences", "Which differences are real", differences),
             Section("noise", "Where noise comes from", _noise(diagnosis.noise)),
             Section("items", "Which items are suspect", list(_items(diagnosis, items))),
@@ -225,8 +226,7 @@ def _figures(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
     )
 
 
-def _differences(diagnosis: Diagnosis) -> Iterator[Table]:
-    differences = diagnosis.differences
+def _differences(differences: Differences) -> Iterator[Table]:
     models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
     if len(models) > 1:
         pairs = {(pair.first, pair.second): pair for pair in differences.shown}
@@ -244,7 +244,31 @@ def _differences(diagnosis: Diagnosis) -> Iterator[Table]:
             "answered; bold if the difference is real at the 5 % level for all pairs (Holm).",
             dense=True,
         )
-    errors = ["standard error"]
+    if differences.baseline is not None:
+        yield Table(
+            f"Models compared with {differences.baseline}",
+            _PAIR_COLUMNS,
+            [_pair_row(pair) for pair in differences.against],
+            "Points by which a model lies above the baseline; a difference is real at the 5 % "
+            "level for these comparisons (Holm).",
+        )
+    if differences.curve:
+        yield Table(
+            "Items and what they detect",
+            [Column("items"), "points"],
+            [
+                [
+                    f"{point.items:,}",
+                    "-" if point.difference is None else f"{100 * point.difference:.1f}",
+                ]
+                for point in differences.curve
+            ],
+            "The difference that a typical pair must have to be found real 80 % of the time.",
+        )
+
+
+def _models(diagnosis: Diagnosis) -> Iterator[Table]:
+    differences, errors = diagnosis.differences, ["standard error"]
     if differences.clusters is not None:
         errors.append("without clusters")
     yield Table(
@@ -270,14 +294,7 @@ def _differences(diagnosis: Diagnosis) -> Iterator[Table]:
         ],
         "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
     )
-    if differences.baseline is not None:
-        yield Table(
-            f"Models compared with {differences.baseline}",
-            _PAIR_COLUMNS,
-            [_pair_row(pair) for pair in differences.against],
-            "Points by which a model lies above the baseline; a difference is real at the 5 % "
-            "level for these comparisons (Holm).",
-        )
+    models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
     if len(diagnosis.slices) > 1:
         yield Table(
             "Results by task and topic",
@@ -294,19 +311,6 @@ def _differences(diagnosis: Diagnosis) -> Iterator[Table]:
             ],
             "Mean scores of the best models, with 95 % intervals.",
             dense=True,
-        )
-    if differences.curve:
-        yield Table(
-            "Items and what they detect",
-            [Column("items"), "points"],
-            [
-                [
-                    f"{point.items:,}",
-                    "-" if point.difference is None else f"{100 * point.difference:.1f}",
-                ]
-                for point in differences.curve
-            ],
-            "The difference that a typical pair must have to be found real 80 % of the time.",
         )
 
 
@@ -389,8 +393,8 @@ def _suspect_table(suspects: Suspects, places: slice) -> Table:
             [
                 suspect.item,
                 " ".join(reason.sentence for reason in suspect.reasons),
-                shorten(suspect.text, LONGEST_TEXT),
-                shorten(suspect.target, LONGEST_ANSWER),
+                shorten(suspect.text, MAX_TEXT),
+                shorten(suspect.target, MAX_ANSWER),
                 _list_answers(suspect.answers),
             ]
             for suspect in suspects.listed[places]
@@ -403,7 +407,7 @@ def _suspect_table(suspects: Suspects, places: slice) -> Table:
 def _list_answers(answers: Mapping[str, int]) -> str:
     """Returns the commonest answers of models with their numbers."""
     shown = list(answers.items())[:SHOWN_ANSWERS]
-    listed = [f"{shorten(answer, LONGEST_ANSWER)} ({count})" for answer, count in shown]
+    listed = [f"{shorten(answer, MAX_ANSWER)} ({count})" for answer, count in shown]
     return ", ".join([*listed, *(["..."] if len(answers) > len(shown) else [])])
 
 
