@@ -116,13 +116,8 @@ class QualityConfig(JobConfig):
         "scores",
         "scorer",
         "scale",
-        "errors",
-        "layout",
         "baseline",
-        "smallest_difference",
-        "detect",
-        "strict",
-        "bootstrap",
+        "layout",
         "diagnosis",
     )
     foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS

@@ -273,8 +273,7 @@ class Ownership:
         self._release = self._database.try_lock(lock_number(self._run))
         if self._release is None:
             return False
-        command = shlex.join(sys.argv)[:MAX_COMMAND]
-        mine = self.token, f"{command} (process {os.getpid()} on {platform.node()})"
+        mine = self.token, _this_process()
         try:
             self._database.write(lambda connection: _give(connection, self._run.id, *mine))
         except BaseException:
@@ -290,6 +289,11 @@ class Ownership:
         finally:
             if self._release is not None:
                 self._release()
+
+
+def _this_process() -> str:
+    command = shlex.join(sys.argv)[:MAX_COMMAND]
+    return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
 def _give(

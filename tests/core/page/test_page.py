@@ -130,7 +130,9 @@ def diagnosis(storage: Path) -> content_of.Page:
         for place, item in enumerate([HOSTILE, *(f"item-{n}" for n in range(1, 40))])
     ]
     table = pd.DataFrame(rows, columns=["model", "item", "score", "answer"])
-    items = pd.DataFrame({"text": "What? " * 40, "target": HOSTILE}, index=[HOSTILE])
+    # All models give another answer than the key, so the item is suspect.
+    about = {"text": HOSTILE, "target": "key", "choices": 4.0}
+    items = pd.DataFrame(about, index=[HOSTILE])
     responses = make_responses(table, items, left_out={HOSTILE: 1})
     return diagnosis_page(run, diagnose(responses), quality())
 
