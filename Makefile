@@ -59,7 +59,7 @@ test-fast: $(TESTING)
 
 # Kills nodes, drivers and heads; writes the table of failures in deploy/README.md.
 test-faults: $(TESTING)
-	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
+	$(BIN)/pytest --timeout=3600 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
 
 # Runs every command of the documents on little data.
 test-documents: $(TESTING)
