@@ -154,7 +154,7 @@ class Train(Work):
 
 class Elastic(Train):
     # Ray Train looks for nodes that have joined once a minute.
-    epochs, workers, most = 700, "[1,3]", 3
+    epochs, workers, most = 400, "[1,3]", 3
 
     @property
     def order(self) -> list[str]:
