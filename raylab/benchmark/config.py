@@ -114,6 +114,7 @@ class QualityConfig(JobConfig):
     main: ClassVar[Keys] = (
         "example",
         "scores",
+        "forms",
         "scorer",
         "scale",
         "baseline",
@@ -125,6 +126,9 @@ class QualityConfig(JobConfig):
     scores: Location | None = None
     """File or directory of logs and tables, a directory per model, or a run with scores; null takes
     `quality_eval_cfg.scores_root_dir`."""
+    forms: tuple[Location, Location] | None = None
+    """Two forms of the benchmark in place of `scores`, such as the original and its translation:
+    the first is diagnosed, the second compared with it by the names of models and items."""
     scorer: Text | None = None
     """Score to read by its name or scorer, or the filter of lm-evaluation-harness; null reads the
     first of each file."""
@@ -178,20 +182,26 @@ class QualityConfig(JobConfig):
     tracking: Trackers = ()
 
     @model_validator(mode="after")
-    def _check_scale(self) -> Self:
+    def _check_together(self) -> Self:
         if self.scale is not None and not -inf < self.scale[0] < self.scale[1] < inf:
             raise ValueError("scale: needs the least and the greatest value, as [0,10]")
+        if self.forms and not (self.diagnosis and self.scores == self.forms[0]):
+            raise ValueError("forms: names the scores itself, and needs diagnosis=true")
         return self
 
     @classmethod
     def resolve(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns composed values with a single reference dataset as a list of one.
+        """Returns composed values with the short forms of keys spelt out.
 
-        A name in place of the settings of the cluster of machines is that of `clusters`.
+        A single reference dataset is a list of one. A name in place of the settings of the cluster
+        of machines is that of `clusters`. The first of `forms` is `scores`.
         """
         datasets = values.get("reference_datasets")
         if isinstance(datasets, dict):
             values = {**values, "reference_datasets": [datasets]}
         if isinstance(cluster := values.get("cluster"), str):
             values = {**values, "clusters": cluster, "cluster": {}}
+        forms = values.get("forms")
+        if isinstance(forms, list) and forms and values.get("scores") is None:
+            values = {**values, "scores": forms[0]}
         return values

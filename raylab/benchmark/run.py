@@ -11,7 +11,7 @@ from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.log import Choice
 from raylab.benchmark.logs.reading import chosen_scores, read_trees, require_responses
-from raylab.benchmark.logs.trees import ScoreTree, find_tree
+from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.benchmark.pages.diagnosis import write_diagnosis
 from raylab.benchmark.pages.quality import log_quality
 from raylab.core.errors import ConfigError, DataError
@@ -47,10 +47,13 @@ def measure_and_diagnose(
     Raises:
         DataError: The trees cannot be used.
     """
-    read = _read(trees, config, workers, samples=config.diagnosis)
+    second = find_trees(config.forms[1], [], config.layout) if config.forms else []
+    read = _read([*trees, *second], config, workers, samples=config.diagnosis)
+    read, forms = read[: len(trees)], read[len(trees) :]
     quality = measure(read, config)
     if not config.diagnosis:
         return quality, None
+    form = require_responses(forms[0], config.strict) if forms else None
     try:
         responses, *others = [require_responses(each, config.strict) for each in read]
     except DataError as error:
@@ -75,6 +78,7 @@ def measure_and_diagnose(
         config.baseline,
         config.smallest_difference,
         config.detect,
+        form,
     )
     if config.example:
         confirmed = describe_confirmed(diagnosed.diagnosis.suspects)

@@ -51,10 +51,7 @@ def test_the_example_says_what_people_found_in_its_first_suspects(
 
 
 def test_pairs_are_tables_for_pandas_and_latex_and_name_the_baseline(tmp_path: Path) -> None:
-    # Ten items; the better model is right on all, the other on two.
-    rows = [f"{model},{item},{int(item < right)}" for model, right in (("a_1", 10), ("b", 2))
-            for item in range(10)]  # fmt: skip
-    (tmp_path / "table.csv").write_text("\n".join(["model,item,score", *rows]))
+    write_table(tmp_path / "table.csv", {"a_1": 10, "b": 2})
     run = diagnose(tmp_path, scores=str(tmp_path / "table.csv"), baseline="b", detect=0.5)
     pairs = pd.read_csv(Path(run.path, "pairs.csv"))
     # McNemar's p of eight differing items in one direction is 2 / 2^8; Bonett and Price give
@@ -67,6 +64,58 @@ def test_pairs_are_tables_for_pandas_and_latex_and_name_the_baseline(tmp_path: P
     assert r"a\_1 & b & $+80.0$ & +31.4 to +100.0 & 0.00781 & 0.00781 \\" in latex
     page = Path(run.path, "report.html").read_text()
     assert "Models compared with b" in page and "items detect a difference of 50.0 points" in page
+
+
+def write_table(path: Path, right: dict[str, int]) -> Path:
+    """Writes a table of models that are right on this many of ten items, the first ones."""
+    rows = [f"{model},{item},{int(item < n)}" for model, n in right.items() for item in range(10)]
+    path.write_text("\n".join(["model,item,score", *rows]))
+    return path
+
+
+def test_two_forms_are_read_by_one_job_and_compared(tmp_path: Path) -> None:
+    first = write_table(tmp_path / "first.csv", {"a": 10, "b": 4})
+    second = write_table(tmp_path / "second.csv", {"a": 2, "b": 4, "c": 1})
+    values = QualityConfig.resolve({"forms": [str(first), str(second)]})
+    run = diagnose(tmp_path, **values)
+    diagnosis, quality = run.read_record(Diagnosis), run.read_record(Quality)
+    assert quality is not None and quality.models == {"a": 1.0, "b": 0.4}
+    assert diagnosis is not None and diagnosis.forms is not None
+    assert [(each.model, each.shift.value) for each in diagnosis.forms.shifts] == [
+        ("a", pytest.approx(-0.8)),
+        ("b", 0.0),
+    ]
+    # The mean of both models falls by 0.4, on half of eight items.
+    said = "the models' mean shifts by -40.0 points"
+    for name in ("report.html", "report.md", "report.tex"):
+        assert said in Path(run.path, name).read_text().replace("&#39;", "'")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"scores": "c"}, "forms: names the scores itself"),
+        ({"diagnosis": False}, "forms: names the scores itself, and needs diagnosis=true"),
+    ],
+)
+def test_forms_stand_in_place_of_scores(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        QualityConfig(**QualityConfig.resolve({"name": "x", "forms": ["a", "b"], **keys}))
+
+
+def test_the_statistics_section_answers_each_recommendation_or_says_what_the_logs_lack(
+    tmp_path: Path,
+) -> None:
+    """Expected values are those of the sample in Miller's formulas, by hand."""
+    table = write_table(tmp_path / "table.csv", {"a_1": 10, "b": 2})
+    run = diagnose(tmp_path, scores=str(table))
+    markdown = Path(run.path, "report.md").read_text()
+    # The error of a mean of 0.2 over ten items is the root of 0.2 * 0.8 / 9.
+    assert "| b | 20.0 % | 13.3 points |" in markdown
+    assert "| Paired differences of models | 1 of 1 pair differ (Holm). |" in markdown
+    for lacking in ("each model answered each item once", "do not say how many options"):
+        assert f"| Not possible from these logs: {lacking}" in markdown.replace("they ", "")
+    assert r"a\_1 & 100.0 \%" in Path(run.path, "report.tex").read_text()
 
 
 def test_figures_are_kept_where_no_sample_has_a_usable_score(

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from raylab.benchmark.checks.differences import Differences, compare_models
+from raylab.benchmark.checks.forms import Forms, compare_forms
 from raylab.benchmark.checks.items import judge_items
 from raylab.benchmark.checks.models import ModelMean, Slice, measure_models
 from raylab.benchmark.checks.noise import Noise, measure_noise
@@ -16,6 +18,7 @@ from raylab.benchmark.checks.stability import (
     measure_stability,
 )
 from raylab.benchmark.checks.suspects import Suspects, find_suspects
+from raylab.benchmark.checks.usage import Usage, measure_usage
 from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
 from raylab.core.runs.records import Record
@@ -39,12 +42,18 @@ class Diagnosis(Record):
     """Of all models, the best first."""
     slices: tuple[Slice, ...]
     """By task if there are several, and by topic."""
+    usage: tuple[Usage, ...]
+    """Of the models, if logs say what they took."""
+    chance: float | None
+    """Mean score of guessing; None where items have no known number of options."""
     reading: Reading
     differences: Differences
     noise: Noise
     stability: Stability
     suspects: Suspects
     priors: tuple[PriorAgreement, ...]
+    forms: Forms | None
+    """The comparison with the second form; None if there is none."""
     confirmed: str = ""
     """A sentence on how many suspects people confirmed, for the example."""
 
@@ -63,6 +72,7 @@ def diagnose(
     baseline: str | None = None,
     margin: float | None = None,
     detect: float | None = None,
+    form: Responses | None = None,
 ) -> Diagnosed:
     """Computes every figure of a benchmark's responses.
 
@@ -72,9 +82,11 @@ def diagnose(
         baseline: Model that every other one is compared with too.
         margin: Smallest difference of interest, for equivalence.
         detect: Difference whose number of items is wanted.
+        form: The responses to a second form of the benchmark.
 
     Raises:
         ConfigError: The baseline has no scores.
+        DataError: The second form has no model or no item in common with the first.
     """
     matrix = responses.matrix
     choices = responses.items["choices"].reindex(list(matrix.items)).to_numpy(float)
@@ -89,6 +101,8 @@ def diagnose(
         left_out=responses.left_out,
         means=means,
         slices=slices,
+        usage=measure_usage(responses),
+        chance=None if np.isnan(choices).any() else float((1 / choices).mean()),
         reading=responses.reading,
         differences=compare_models(matrix, baseline, margin, detect),
         noise=measure_noise(responses),
@@ -97,5 +111,6 @@ def diagnose(
         priors=compare_with_priors(
             matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
         ),
+        forms=None if form is None else compare_forms(matrix, form.matrix),
     )
     return Diagnosed(diagnosis, judged.assign(reasons=reasons))

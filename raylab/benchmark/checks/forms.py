@@ -28,6 +28,7 @@ MIN_MODELS = 5
 """Fewest models for a correlation with an interval."""
 MIN_CHANGED = 2
 """Fewest models more that an item lost than won, to count as broken."""
+MAX_BY_CHANCE = 0.5
 LISTED_ITEMS = 50
 DRAWS = 2000
 SEED = 20_262
@@ -79,9 +80,9 @@ class Forms(Part):
     correlation: Figure
     """Of the models' means, as measured, and `corrected` for noise with the interval of that."""
     broken: tuple[ChangedItem, ...]
-    """The items that lost the most models, the worst first, at most 50."""
+    """The items that lost two models more than they won, or more, the worst first, at most 50."""
     broken_items: int
-    """Number of all items that lost more models than they won, by two or more."""
+    """Number of all items that are broken more likely than not: chance explains less than half."""
 
 
 def compare_forms(first: Matrix, second: Matrix) -> Forms:
@@ -124,7 +125,7 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
         shifts=tuple(sorted(shifts, key=lambda each: each.shift.value or 0.0)),
         correlation=_correlation(before, after, design, weights),
         broken=broken[:LISTED_ITEMS],
-        broken_items=len(broken),
+        broken_items=sum(item.by_chance < MAX_BY_CHANCE for item in broken),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Differences
+from raylab.benchmark.checks.forms import Forms
 from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
 from raylab.benchmark.checks.sampling import FEW_CLUSTERS
 from raylab.benchmark.checks.stability import PriorAgreement
@@ -11,6 +12,7 @@ from raylab.benchmark.checks.suspects import Suspects
 from raylab.benchmark.checks.wrong_keys import SOURCE
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure
+from raylab.core.stats import LEVEL
 
 SOURCES = {
     "models": "models",
@@ -28,13 +30,15 @@ MERGED = "chance and items that suit some models, which single answers cannot te
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Returns sentences on the differences between models, the noise, and suspect items."""
+    """Returns sentences on the differences, the noise, suspect items, and the second form."""
     sentences = (
         describe_differences(diagnosis.differences),
         describe_noise(diagnosis.noise),
         describe_suspects(diagnosis),
+        diagnosis.confirmed,
+        describe_forms(diagnosis.forms) if diagnosis.forms else "",
     )
-    return (*sentences, diagnosis.confirmed) if diagnosis.confirmed else sentences
+    return tuple(filter(None, sentences))
 
 
 def describe_suspects(diagnosis: Diagnosis) -> str:
@@ -44,8 +48,9 @@ def describe_suspects(diagnosis: Diagnosis) -> str:
         counts = join_names([f"{kind} {count:,}" for kind, count in suspects.counts.items()])
         first = suspects.listed[0]
         return (
-            f"{suspects.items:,} of the {diagnosis.items:,} items are suspect ({counts}); the "
-            f"first is {first.item}. {first.reasons[0].sentence}"
+            f"{suspects.items:,} of the {diagnosis.items:,} items "
+            f"{'is' if suspects.items == 1 else 'are'} suspect ({counts}); the first is "
+            f"{first.item}. {first.reasons[0].sentence}"
         )
     if suspects.lowest:
         return (
@@ -177,6 +182,33 @@ def describe_stability(diagnosis: Diagnosis) -> dict[str, str]:
     }
 
 
+def describe_forms(forms: Forms) -> str:
+    """Says how much lower or higher the models score on the second form, and what it broke."""
+    apart = sum(shift.adjusted < LEVEL for shift in forms.shifts)
+    shift = _say(
+        "The shift to the second form",
+        forms.overall.shift,
+        lambda value: (
+            f"From the first form to the second, the models' mean shifts by {100 * value:+.1f} "
+            f"points{between(forms.overall.shift)} on {pluralize(forms.items, 'common item')}."
+        ),
+    )
+    models = f"{pluralize(forms.models, 'model')} {'shifts' if apart == 1 else 'shift'}"
+    broken = pluralize(forms.broken_items, "item")
+    return (
+        f"{shift} {apart:,} of {models} at the 5 % level (Holm). {broken} lost more models than "
+        "chance explains."
+    )
+
+
+def describe_correlation(forms: Forms) -> str:
+    """Says how alike the two forms order the models, without the noise of their means."""
+    correlation = forms.correlation
+    if correlation.corrected is None:
+        return f"Without noise it cannot be computed: {correlation.reason}."
+    return f"Without the noise of the means, it would be {correlation.corrected:.2f}."
+
+
 def describe_prior(prior: PriorAgreement) -> str:
     """Says how an earlier benchmark ranks the models, and which items are in both."""
     tau = _say(
@@ -191,6 +223,13 @@ def describe_prior(prior: PriorAgreement) -> str:
         f"{tau} {pluralize(prior.common_items, 'item')} of this benchmark "
         f"({100 * prior.overlap:.0f} %) are in {prior.name} too."
     )
+
+
+def between(figure: Figure) -> str:
+    """Returns the interval of a difference in points, in brackets; nothing without one."""
+    if figure.interval is None:
+        return ""
+    return " ({:+.1f} to {:+.1f})".format(*(100 * end for end in figure.interval))
 
 
 def points(share: float) -> str:

@@ -40,7 +40,8 @@ def test_the_correlation_of_noisy_means_is_corrected_and_broken_items_lead() -> 
     assert (forms.broken[0].lost, forms.broken[0].won, forms.broken[0].change) == (10, 0, -1.0)
     # Nothing gained as much; chance breaks items that lost two models.
     assert forms.broken[0].by_chance == pytest.approx(1 / 3) and forms.broken[-1].by_chance > 0.5
-    assert forms.broken_items >= len(forms.broken)
+    # Two more lost as many models as one won: (1 + 1) / 5.
+    assert forms.broken_items == sum(item.by_chance < 0.41 for item in forms.broken) == 5
 
 
 def test_forms_without_common_items_are_refused() -> None:

@@ -133,8 +133,12 @@ def diagnosis(storage: Path) -> content_of.Page:
     # All models give another answer than the key, so the item is suspect.
     about = {"text": HOSTILE, "target": "key", "choices": 4.0}
     items = pd.DataFrame(about, index=[HOSTILE])
-    responses = make_responses(table, items, left_out={HOSTILE: 1})
-    return diagnosis_page(run, diagnose(responses), quality())
+    logs = pd.DataFrame({"model": ["model-00", "model-01"], "sampled": True, "cost": [1.0, 2.0]})
+    logs = logs.assign(tokens=1.0, seconds=float("nan"))
+    responses = make_responses(table, items, logs, left_out={HOSTILE: 1})
+    # The second form loses what the hostile item has.
+    second = make_responses(table.assign(score=table["score"] * (table["item"] != "item-1")))
+    return diagnosis_page(run, diagnose(responses, form=second), quality())
 
 
 def attempt(task: str, *models: str) -> Example:

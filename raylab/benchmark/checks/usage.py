@@ -1,0 +1,59 @@
+"""The cost, tokens and time that models took, where logs say so."""
+
+import numpy as np
+
+from raylab.benchmark.responses import Responses
+from raylab.core.runs.records import Part
+from raylab.core.stats import Array
+
+SPENT = ("cost", "tokens", "seconds")
+"""What logs may say, the most telling first."""
+
+
+class Usage(Part):
+    """What a model took for each response that counts; None where a log of its does not say so."""
+
+    model: str
+    mean: float
+    """Its mean score, in [0, 1]."""
+    cost: float | None
+    """In the currency of the logs; US dollars in Inspect's."""
+    tokens: float | None
+    """Of prompts and replies."""
+    seconds: float | None
+    """From the start of a log to its end, over its responses: the more calls run at once, the less.
+    """
+    unbeaten: bool
+    """True if no model scores higher for as little, or as high for less: by cost, or by tokens or
+    seconds where costs are unknown."""
+
+
+def measure_usage(responses: Responses) -> tuple[Usage, ...]:
+    """Returns what each model took, the best score first; nothing where no log says so."""
+    logs, matrix = responses.logs, responses.matrix
+    if logs.empty or not logs[[*SPENT]].notna().to_numpy().any():
+        return ()
+    counts = responses.table["model"].value_counts()
+    sums = logs[logs["sampled"]].groupby("model")[[*SPENT]].agg(lambda own: own.to_numpy().sum())
+    spent = sums.div(counts, axis=0).reindex(list(matrix.models))
+    price = next((spent[name].to_numpy() for name in SPENT if spent[name].notna().any()), None)
+    if price is None:
+        return ()
+    means = matrix.means
+    values = spent.astype(object).where(spent.notna(), None).to_dict("records")
+    return tuple(
+        Usage(
+            model=matrix.models[place],
+            mean=float(means[place]),
+            unbeaten=not np.isnan(price[place]) and not _is_beaten(means, price, place),
+            **values[place],
+        )
+        for place in np.argsort(-means, kind="stable")
+    )
+
+
+def _is_beaten(means: Array, price: Array, place: int) -> bool:
+    """Returns whether a model is as good and as cheap as this one, and better in one of both."""
+    as_good, as_cheap = means >= means[place], price <= price[place]
+    better = (means > means[place]) | (price < price[place])
+    return bool((as_good & as_cheap & better).any())

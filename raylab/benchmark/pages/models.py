@@ -1,0 +1,167 @@
+"""The sections on models: how good they are, what they cost, and which differences are real."""
+
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+from matplotlib.ticker import PercentFormatter
+
+from raylab.benchmark.checks.diagnosis import Diagnosis
+from raylab.benchmark.checks.differences import Differences
+from raylab.benchmark.checks.models import Slice
+from raylab.benchmark.checks.usage import SPENT, Usage
+from raylab.benchmark.pages.pairs import pair_cell, pair_table
+from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
+from raylab.core.page.page import Block, block
+from raylab.core.page.table import BEST, Cell, Column, Table, percent, share_cell, shorten
+
+SHOWN_MODELS = 12
+"""Most models beside each other in a table: the best ones."""
+COMPARED_MODELS = 5
+"""Most models in the list of pairs in the report of a run: the best ones."""
+NAMED_MODELS = 12
+"""Most models that the chart of costs names."""
+MAX_LABEL = 24
+
+
+def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
+    """Yields each model's mean with its error, by task and topic, and beside what it took."""
+    differences, errors = diagnosis.differences, ["standard error"]
+    if differences.clusters is not None:
+        errors.append("without clusters")
+    yield Table(
+        "Models",
+        [
+            "model",
+            Column("mean score and 95 % interval", text=True),
+            *errors,
+            "items",
+            "rank",
+            Column("possible ranks", text=True),
+        ],
+        [
+            [
+                rank.model,
+                share_cell(mean.mean),
+                *(percent(error) for error in (mean.error, mean.unclustered)[: len(errors)]),
+                f"{mean.items:,}",
+                str(rank.rank),
+                f"{rank.low} to {rank.high}",
+            ]
+            for mean, rank in zip(diagnosis.means, differences.ranks, strict=True)
+        ],
+        "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
+    )
+    if len(diagnosis.slices) > 1:
+        yield _by_task(diagnosis.slices, [rank.model for rank in differences.ranks[:SHOWN_MODELS]])
+    if diagnosis.usage:
+        yield from _usage(diagnosis.usage)
+
+
+def _by_task(slices: Sequence[Slice], models: Sequence[str]) -> Table:
+    return Table(
+        "Results by task and topic",
+        ["task", "items", *models],
+        [
+            [
+                ": ".join(filter(None, (part.task, part.topic))),
+                f"{part.items:,}",
+                *(share_cell(part.means[m]) if m in part.means else "-" for m in models),
+            ]
+            for part in slices
+        ],
+        "Mean scores of the best models, with 95 % intervals.",
+        dense=True,
+    )
+
+
+def _usage(usage: Sequence[Usage]) -> Iterator[Block]:
+    there = [name for name in SPENT if any(getattr(each, name) is not None for each in usage)]
+    yield Table(
+        "Score and cost",
+        ["model", "mean score", *there],
+        [
+            [
+                Cell(each.model, look=BEST if each.unbeaten else ""),
+                percent(each.mean),
+                *(_spent(getattr(each, name)) for name in there),
+            ]
+            for each in usage
+        ],
+        "Per response, as the logs say. Bold: no other model is as good for less, or better.",
+    )
+    if sum(getattr(each, there[0]) is not None for each in usage) > 1:
+        yield block("charts", [_cost_chart(usage, there[0])], f"Mean score by {there[0]}.")
+
+
+def _spent(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cost_chart(usage: Sequence[Usage], name: str) -> Markup:
+    drawn = [(getattr(each, name), each) for each in usage if getattr(each, name) is not None]
+    with drawing("usage"):
+        figure = new_figure(3.2)
+        axes = figure.add_subplot(xlabel=f"{name} per response")
+        axes.set_title("Mean score")
+        for place, (value, each) in enumerate(drawn):
+            colour = SERIES[0] if each.unbeaten else MUTED
+            axes.scatter([value], [each.mean], s=28, color=colour)
+            if place < NAMED_MODELS:
+                label = shorten(each.model, MAX_LABEL)
+                axes.annotate(
+                    label, (value, each.mean), (4, 4), textcoords="offset points", fontsize=8
+                )
+        if min(value for value, _ in drawn) > 0:
+            axes.set_xscale("log")
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.margins(x=0.2, y=0.1)
+        return as_svg(figure, f"Mean score of the models by {name} per response")
+
+
+def best_pairs(differences: Differences) -> Table:
+    """Returns the pairs of the best models, for the report of a run with a diagnosis."""
+    best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
+    return pair_table(
+        "Differences between models",
+        [pair for pair in differences.shown if {pair.first, pair.second} <= best],
+        "Points by which a model lies above another on the items that both answered. The interval "
+        "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",
+    )
+
+
+def difference_blocks(differences: Differences) -> Iterator[Block]:
+    """Yields the matrix of pairs, the comparison with a baseline, and the curve of power."""
+    models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
+    if len(models) > 1:
+        pairs = {(pair.first, pair.second): pair for pair in differences.shown}
+        yield Table(
+            "Differences of pairs",
+            ["model", *(f"{place}." for place in range(2, len(models) + 1))],
+            [
+                [f"{place}. {row}", *(pair_cell(pairs.get((row, model))) for model in models[1:])]
+                for place, row in enumerate(models, 1)
+            ],
+            "Points by which a model lies above each model below it, on the items that both "
+            "answered; bold if the difference is real at the 5 % level for all pairs (Holm).",
+            dense=True,
+        )
+    if differences.baseline is not None:
+        yield pair_table(
+            f"Models compared with {differences.baseline}",
+            differences.against,
+            "Points by which a model lies above the baseline; a difference is real at the 5 % "
+            "level for these comparisons (Holm).",
+        )
+    if differences.curve:
+        yield Table(
+            "Items and what they detect",
+            ["items", "points"],
+            [
+                [
+                    f"{point.items:,}",
+                    "-" if point.difference is None else f"{100 * point.difference:.1f}",
+                ]
+                for point in differences.curve
+            ],
+            "The difference that a typical pair must have to be found real 80 % of the time.",
+        )

@@ -1,0 +1,102 @@
+"""The sections on noise and on the stability of the ranking, with their charts."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from markupsafe import Markup
+from matplotlib.ticker import PercentFormatter
+
+from raylab.benchmark.checks.diagnosis import Diagnosis
+from raylab.benchmark.checks.noise import Noise
+from raylab.benchmark.checks.stability import Stability
+from raylab.benchmark.pages.sentences import (
+    describe_component,
+    describe_signal,
+    describe_stability,
+)
+from raylab.core.page.charts import SERIES, as_svg, drawing, new_figure
+from raylab.core.page.page import Block, block
+from raylab.core.page.table import Column, Table, figure_cell
+from raylab.core.runs.records import Figure, Measure
+
+VALUE = Column("value and 95 % interval", text=True)
+NUMBER = Measure("", better=None, form="number")
+
+
+def noise_blocks(noise: Noise) -> Iterator[Block]:
+    """Yields the sources of the variance, and what more of each would gain."""
+    if shares := {each.name: each.share for each in noise.components if each.share}:
+        yield block("charts", [_variance_bar(shares)], "Shares of the variance of a score.")
+    figures = [(c.name, c.variance, describe_component(noise, c)) for c in noise.components]
+    figures.append(("signal to noise", noise.signal_to_noise, describe_signal(noise)))
+    yield figure_table("Variance", figures)
+    if noise.designs:
+        labels = ("standard error", "reliability")
+        yield Table(
+            "Larger benchmarks",
+            ["size", *(replace(VALUE, label=label) for label in labels)],
+            [
+                [
+                    design.name,
+                    figure_cell(NUMBER, design.standard_error),
+                    figure_cell(NUMBER, design.reliability),
+                ]
+                for design in noise.designs
+            ],
+            "A model's mean score is off by one standard error. Reliability is the share of the "
+            "variance of models' means that comes from the models.",
+        )
+
+
+def stability_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
+    """Yields how alike other items would rank the models."""
+    stability, sentences = diagnosis.stability, describe_stability(diagnosis)
+    if stability.curve:
+        caption = "Agreement of two rankings, each by this number of different items."
+        yield block("charts", [_tau_curve(stability)], caption)
+    figures = {
+        "tau of halves": stability.tau,
+        "alpha": stability.alpha,
+        "saturated items": stability.saturated,
+        "headroom": stability.headroom,
+    }
+    rows = [(name, figure, sentences[name]) for name, figure in figures.items()]
+    yield figure_table("Stability", rows)
+
+
+def figure_table(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
+    """Returns a table of figures with their intervals and what they say."""
+    return Table(
+        title,
+        ["figure", VALUE, Column("what it says", text=True)],
+        [[name, figure_cell(NUMBER, figure), sentence] for name, figure, sentence in rows],
+    )
+
+
+def _variance_bar(shares: Mapping[str, float]) -> Markup:
+    with drawing("variance"):
+        figure = new_figure(1.5)
+        axes = figure.add_subplot()
+        left = 0.0
+        for number, (name, share) in enumerate(shares.items()):
+            colour = SERIES[number % len(SERIES)]
+            axes.barh(0, share, left=left, color=colour, label=name, edgecolor="none")
+            left += share
+        axes.set_yticks([])
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        figure.legend(loc="outside lower left", ncols=3, labelcolor="linecolor", handlelength=1.0)
+        return as_svg(figure, "Shares of the variance of a score")
+
+
+def _tau_curve(stability: Stability) -> Markup:
+    sizes = [point.items for point in stability.curve]
+    with drawing("tau"):
+        figure = new_figure(3.0)
+        axes = figure.add_subplot(xlabel="items")
+        axes.set_title("Kendall's tau")
+        axes.plot(sizes, [point.tau for point in stability.curve], color=SERIES[0], linewidth=2)
+        low, high = zip(*(point.interval for point in stability.curve), strict=True)
+        axes.fill_between(sizes, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
+        axes.set_ylim(top=1.02)
+        return as_svg(figure, "Kendall's tau of two rankings by the number of items")

@@ -1,0 +1,183 @@
+"""The statistics section of a paper, as Markdown and as LaTeX, with the figures filled in.
+
+It answers the recommendations of Miller (Adding Error Bars to Evals, arXiv 2411.00640) and the
+points of BetterBench on statistics (Reuel et al., arXiv 2411.12990), or says what the logs lack.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from raylab.benchmark.checks.diagnosis import Diagnosis
+from raylab.benchmark.pages.models import best_pairs
+from raylab.benchmark.pages.pairs import LATEX, as_latex
+from raylab.benchmark.pages.sentences import (
+    describe_differences,
+    describe_forms,
+    describe_signal,
+    points,
+)
+from raylab.core.page.table import Cell, Table, share_cell
+from raylab.core.printable import join_names, pluralize
+
+MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_<>|[]#"})
+"""The characters that mean something else in Markdown."""
+MILLER, BETTERBENCH = "Miller 2024", "BetterBench"
+MISSING = "Not possible from these logs: "
+REPEATED = 1.005
+"""Mean number of responses of a model to an item from which on items count as repeated."""
+
+
+def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
+    """Yields the methods, the figures, and what was answered of the recommendations."""
+    yield from _methods(diagnosis)
+    yield Table(
+        "Mean scores with standard errors and 95 % intervals",
+        ["Model", "Mean", "Standard error", "95 % interval", "Items"],
+        [
+            [
+                mean.model,
+                share_cell(mean.mean).text,
+                "-" if mean.error is None else points(mean.error),
+                share_cell(mean.mean).small or mean.mean.reason or "-",
+                f"{mean.items:,}",
+            ]
+            for mean in diagnosis.means
+        ],
+    )
+    yield best_pairs(diagnosis.differences)
+    yield Table(
+        "Recommendations on statistics, and what was done",
+        ["Source", "Recommendation", "Here"],
+        [[MILLER, *row] for row in _miller(diagnosis)]
+        + [[BETTERBENCH, *row] for row in _betterbench(diagnosis)],
+    )
+
+
+def as_markdown(blocks: Iterable[str | Table]) -> str:
+    """Returns blocks as Markdown, with the tables of GitHub."""
+    lines = ["# Statistics"]
+    for each in blocks:
+        if isinstance(each, str):
+            lines += ["", each.translate(MARKDOWN)]
+            continue
+        head = [column.label.translate(MARKDOWN) for column in each.head]
+        lines += ["", f"**{each.title}.** {each.notes}".strip(), "", f"| {' | '.join(head)} |"]
+        lines.append(f"|{' --- |' * len(head)}")
+        lines += [f"| {' | '.join(row)} |" for row in _cells(each, MARKDOWN)]
+    return "\n".join([*lines, ""])
+
+
+def as_tex(blocks: Iterable[str | Table]) -> str:
+    """Returns blocks as a section of LaTeX, for the packages booktabs and tabularx."""
+    lines = [r"\section{Statistics}"]
+    for each in blocks:
+        if isinstance(each, str):
+            lines += ["", each.translate(LATEX)]
+            continue
+        wide = len(each.head) == len(("source", "recommendation", "answer"))
+        alignment = r"lp{0.35\linewidth}p{0.4\linewidth}" if wide else "l" * len(each.head)
+        head = [column.label.translate(LATEX) for column in each.head]
+        lines += ["", r"\begin{table}", rf"\caption{{{each.title.translate(LATEX)}}}"]
+        lines += [as_latex(alignment, head, _cells(each, LATEX)) + r"\end{table}"]
+    return "\n".join([*lines, ""])
+
+
+def _cells(table: Table, escapes: dict[int, str]) -> Iterator[list[str]]:
+    for row in table.rows:
+        cells = (Cell(cell) if isinstance(cell, str) else cell for cell in row)
+        yield [(cell.text or cell.small).translate(escapes) for cell in cells]
+
+
+def _methods(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yields what was read, and how means and differences were computed."""
+    differences, sizes = diagnosis.differences, (diagnosis.models, diagnosis.items)
+    models, items = (pluralize(n, noun) for n, noun in zip(sizes, ("model", "item"), strict=True))
+    left = [f"{n:,} {reason}" for reason, n in diagnosis.left_out.items()]
+    yield " ".join(
+        [
+            f"We have {pluralize(diagnosis.responses, 'response')} of {models} to {items}.",
+            *([f"Left out: {join_names(left)}."] if left else []),
+            *(f"{sentence}." for sentence in diagnosis.reading.sentences),
+        ]
+    )
+    clustered = (
+        f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
+        "freedom for working independence)"
+        if differences.clusters is not None
+        else "items vary independently"
+    )
+    yield (
+        "Intervals are for the choice of items: tasks and topics are fixed strata, and "
+        f"{clustered}. Those of means are Wilson's score intervals, for the effective number of "
+        "items. Two models are compared on the items that both answered, by McNemar's exact test "
+        "with the interval of Bonett and Price (2012) where answers are right or wrong, else by "
+        "the t-test of their paired differences; p-values are adjusted for all "
+        f"{pluralize(differences.pairs, 'pair')} (Holm)."
+    )
+    yield describe_differences(differences)
+
+
+def _miller(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
+    errors = [mean.error for mean in diagnosis.means if mean.error is not None]
+    spread = f"{100 * min(errors):.1f} to {points(max(errors))}." if errors else ""
+    yield "Standard error of each mean", spread or f"{MISSING}there are too few items."
+    yield "Clustered errors for related items", _clusters(diagnosis)
+    yield "Repeated answers, to reduce their chance", _repeats(diagnosis)
+    yield (
+        "Next-token probabilities in place of samples",
+        f"{MISSING}they hold scores of answers, not probabilities.",
+    )
+    pairs = diagnosis.differences
+    paired = f"{pairs.apart:,} of {pluralize(pairs.pairs, 'pair')} differ (Holm)."
+    yield "Paired differences of models", paired if pairs.pairs else f"{MISSING}one model."
+    power = "-" if pairs.smallest.value is None else points(pairs.smallest.value)
+    yield (
+        "Analysis of power",
+        f"{MISSING}{pairs.smallest.reason}."
+        if pairs.smallest.value is None
+        else f"A difference of {power} is detected 80 % of the time.",
+    )
+
+
+def _betterbench(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
+    best, saturated = diagnosis.stability.headroom.value, diagnosis.stability.saturated
+    ceiling = "" if best is None else f" The best model is {points(best)} below the ceiling;"
+    yield (
+        "Floor and ceiling of the metric",
+        f"Scores lie in [0, 1].{ceiling} nearly all models are right on {saturated.cases:,} items.",
+    )
+    guessing = diagnosis.chance
+    yield (
+        "Level of chance",
+        f"{MISSING}they do not say how many options items have."
+        if guessing is None
+        else f"Guessing scores {100 * guessing:.1f} % on average.",
+    )
+    yield "Level of people", f"{MISSING}they hold models."
+    yield (
+        "Sensitivity to the form of the input",
+        f"{MISSING}they hold one form; forms=[first,second] compares two."
+        if diagnosis.forms is None
+        else describe_forms(diagnosis.forms),
+    )
+    yield "Uncertainty or significance of results", "95 % intervals and adjusted p-values, above."
+    yield "Results over several runs", _repeats(diagnosis)
+
+
+def _clusters(diagnosis: Diagnosis) -> str:
+    clusters = diagnosis.differences.clusters
+    if clusters is None:
+        return "No clusters were declared; cluster=KEY names what related items share."
+    ratios = [
+        mean.error / mean.unclustered
+        for mean in diagnosis.means
+        if mean.error is not None and mean.unclustered
+    ]
+    widest = f", which changes errors by a factor of up to {max(ratios):.2f}" if ratios else ""
+    return f"{clusters:,} clusters{widest}."
+
+
+def _repeats(diagnosis: Diagnosis) -> str:
+    repeats = diagnosis.responses / sum(mean.items for mean in diagnosis.means)
+    if repeats < REPEATED:
+        return f"{MISSING}each model answered each item once."
+    return f"{repeats:.2g} responses to an item, on average. {describe_signal(diagnosis.noise)}"
