@@ -23,7 +23,7 @@ from raylab.core.files import Place
 
 WEED = Path(sys.executable).with_name("weed")
 REGION = "us-east-1"
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 180.0
 PARTS = ("master", "volume", "filer", "s3")
 
 

@@ -15,7 +15,7 @@ def test_work_runs_beside_the_block_until_it_is_stopped() -> None:
         over.wait()
 
     with running(work, stop=over.set):
-        assert begun.wait(10)
+        assert begun.wait(60)
         assert not over.is_set()
     assert over.is_set()
 

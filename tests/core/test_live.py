@@ -52,7 +52,7 @@ def run_on_terminal(**environment: str) -> tuple[str, str]:
         # So ends a terminal whose last writer has gone.
         pass
     os.close(parent)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=300)[1]
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()), error
 
 

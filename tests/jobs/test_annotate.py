@@ -1,5 +1,6 @@
 """The annotation job as a user runs it, against a chat server that fails in every way it can."""
 
+import contextlib
 import json
 import os
 import signal
@@ -173,6 +174,13 @@ def wait_for_cases(store: Store, count: int, driver: "subprocess.Popen[str] | No
     raise AssertionError(f"fewer than {count} cases after {SECONDS} s")
 
 
+def content(path: Path) -> bytes:
+    # Ray and the archive's writer, which end at this time, remove some of their files.
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_bytes()
+    return b""
+
+
 def actor_of(driver: "subprocess.Popen[str]", name: str) -> psutil.Process:
     family = psutil.Process(driver.pid).children(recursive=True)
     return next(process for process in family if f"ray::{name}" in " ".join(process.cmdline()))
@@ -209,7 +217,7 @@ def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server
         output, errors = output + done.stdout, errors + done.stderr
         written = [p for d in (tmp_path, Path(ray_files)) for p in d.rglob("*") if p.is_file()]
         assert any(path.suffix == ".log" for path in written)
-        assert not [path for path in written if KEY.encode() in path.read_bytes()]
+        assert not [path for path in written if KEY.encode() in content(path)]
     statuses = assert_complete(store, tmp_path, 100)
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 30 and statuses["adjudicated"] > 2 and statuses["human"] >= 30

@@ -83,11 +83,11 @@ def served(storage: Path) -> Generator[str]:
     assert process.stdout is not None
     found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
     try:
-        assert found is not None, process.communicate(timeout=10)
+        assert found is not None, process.communicate(timeout=60)
         yield found[0]
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -108,7 +108,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
 
     def visit(name: str = "", **options: Any) -> Page:
         context = browser.new_context(**{"base_url": address, **options})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page: Page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))

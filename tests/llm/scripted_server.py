@@ -386,7 +386,7 @@ def server_process(*arguments: str) -> Generator[str]:
         yield process.stdout.readline().strip()
     finally:
         process.stdin.close()
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +37,8 @@ SETTINGS = {
 }
 """Variables of the processes that Ray starts for a job; the user's own settings win."""
 JOIN_SECONDS = 5.0
+_own = Event()
+"""Set while this process has a connection that a `session` made."""
 
 
 def placement_options(config: ClusterConfig) -> dict[str, Any]:
@@ -129,10 +132,17 @@ def _connect(address: str | None) -> Generator[None]:
             _start()
         else:
             _join(address)
+        _own.set()
         try:
             yield
         finally:
+            _own.clear()
             ray.shutdown()
+
+
+def owns_connection() -> bool:
+    """Returns True if a `session` connected this process, and its end ends all tasks."""
+    return _own.is_set()
 
 
 @cache

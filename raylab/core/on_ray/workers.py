@@ -11,6 +11,7 @@ from raylab.core.config.base import ClusterConfig
 from raylab.core.on_ray.session import (
     count_places,
     cpus_per_worker,
+    owns_connection,
     placement_options,
     result_of,
     uses_gpu,
@@ -62,7 +63,9 @@ class RayWorkers:
                 result = result_of(ready, f"{function.__name__} of {pending[ready]}")
                 yield pending.pop(ready), result
         finally:
-            for reference in pending:
+            # Ray 2.60 aborts this process if a task ends while it is cancelled, as tasks do at
+            # Ctrl-C in a terminal. The end of the session ends them too, unless it is another's.
+            for reference in () if owns_connection() else pending:
                 ray.cancel(reference, force=True)
 
 

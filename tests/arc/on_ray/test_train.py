@@ -108,7 +108,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     killer = when(two_epochs_are_stored, lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL))
     with json_lines("train"):
         metrics = run(settings)
-    killer.join(timeout=10)
+    killer.join(timeout=120)
     assert 2 <= len(seen) < EPOCHS
     out, err = map(lines_of, capsys.readouterr())
     assert metrics == metrics_in(directory) and metrics.ended
@@ -163,7 +163,7 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
     )
     with pytest.raises(WorkersLostError, match=r"(?s)/begun failed: .*resume=true"):
         run(begun)
-    killer.join(timeout=10)
+    killer.join(timeout=120)
     told = capfd.readouterr().out
     assert re.search(r"no message from the workers for 1 s: .* of 2 CPUs are free", told)
     assert "worker 0 failed (" in told and "start again" not in told

@@ -23,7 +23,7 @@ import psutil
 
 CHECKOUT = Path(__file__).parents[3]
 RAY = str(Path(sys.executable).with_name("ray"))
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 180.0
 SECONDS_TO_STOP = 5.0
 
 

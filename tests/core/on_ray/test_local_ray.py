@@ -153,4 +153,4 @@ def test_an_address_where_nothing_listens_is_told_within_seconds(
         session(ClusterConfig(address=f"{scheme}127.0.0.1:1")),
     ):
         pass
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30

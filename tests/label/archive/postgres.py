@@ -22,7 +22,7 @@ import psutil
 import psycopg
 
 USER = "raylab"
-SECONDS_TO_START = 30.0
+SECONDS_TO_START = 180.0
 
 
 class PostgresServer:
@@ -114,11 +114,11 @@ class PostgresServer:
         return f"{self.url('postgres')}&options=-csearch_path%3D{name}"
 
     def disconnect(self) -> None:
-        """Ends all connections, as a restart does that nobody notices."""
+        """Ends all connections with their locks, as a restart does that nobody notices."""
         self.execute(
             "postgres",
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = "
-            "'client backend' AND pid <> pg_backend_pid()",
+            f"SELECT pg_terminate_backend(pid, {SECONDS_TO_START * 1000:.0f}) FROM "
+            "pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )
 
     def execute(self, database: str, statement: str) -> None:

@@ -72,7 +72,7 @@ def test_processes_write_one_run_at_once_and_a_killed_one_loses_nothing(archive_
         killed.stdout.readline()
     killed.kill()
     acknowledged = 7 + len(killed.communicate()[0].splitlines())
-    written, told = other.communicate(timeout=60)
+    written, told = other.communicate(timeout=300)
     assert (other.returncode, written) == (0, "".join(f"{n}\n" for n in range(25)))
     # On a busy machine a writer may wait for the other long enough to say so; nothing else is told.
     assert all(line.endswith("; trying again") for line in told.splitlines()), told
@@ -96,7 +96,7 @@ def test_a_server_killed_and_started_again_is_waited_for(
     with Archive.open(location) as archive:
         writing = threading.Thread(target=write_all)
         writing.start()
-        written.get(timeout=60)
+        written.get(timeout=300)
         postgres.kill()
         assert written.qsize() < 50
         starting = threading.Timer(0.2, postgres.start)
@@ -132,13 +132,13 @@ def test_a_lock_that_is_held_long_is_outlasted_or_given_up(
     def hold(connection: Connection) -> None:
         connection.execute(text("UPDATE runs SET holder = holder"))
         held.set()
-        free.wait(30)
+        free.wait(300)
 
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {})
         with Archive.open(archive_url) as holder, ThreadPoolExecutor() as pool:
             pool.submit(holder._database.write, hold)
-            assert held.wait(30)
+            assert held.wait(300)
             with monkeypatch.context() as hasty:
                 hasty.setattr("raylab.label.archive.database.PATIENCE_SECONDS", 0.3)
                 with pytest.raises(ArchiveError, match=r"cannot be used for 0\.3 s \(.*lock"):

@@ -106,7 +106,7 @@ def test_a_failed_write_leaves_no_case_under_way_and_sends_no_further_call(
 
     async def annotate(case: Case, chat: Chat, settings: Settings, _: str) -> Outcome:
         if case.id == "slow":
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
             request = settings.evaluator.request((Message("user", "?"),), None)
             try:
                 await chat.complete(request, case.description_hash, "evaluate-a")
