@@ -7,14 +7,12 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 
 from raylab.benchmark.figures.intervals import deviations, draw_weights
-from raylab.benchmark.figures.measure import compute_figure
-from raylab.benchmark.figures.metrics import METRICS, MeanAccuracies
+from raylab.benchmark.figures.measure import compute_figures
 from raylab.core.stats import Array
 from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS
 
-FIGURES = ("difficulty", "separability", "consistency")
 REPLICATES = 500
 MODELS = (2, 3, 10, 50)
 GENERATIONS = (1, 2, 3, 10)
@@ -89,12 +87,12 @@ def test_intervals_of_quality_hold_the_truth(
         solved = (draw.random((tasks, *means.shape)) < chance(means + ease)) * 1.0
         drawn = np.tensordot(weights.T, solved, axes=1)
         noise = deviations(drawn, np.broadcast_to(sums[:, None, None], drawn.shape), counts)
-        measured = MeanAccuracies(solved.mean(axis=0), (), tasks)
-        true = MeanAccuracies(true_accuracies(means), ())
+        measured = compute_figures(solved.mean(axis=0), noise, tasks)
+        truths = compute_figures(true_accuracies(means), noise[:0], tasks)
         return {
-            name: (compute_figure(metric, measured, noise).interval, float(metric.compute(true)))
-            for name, metric in ((name, METRICS[name]) for name in FIGURES)
-            if not metric.why_not(true)
+            name: (figure.interval, truths[name].value)
+            for name, figure in measured.items()
+            if figure.value is not None
         }
 
     measure(simulate)

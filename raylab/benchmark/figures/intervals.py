@@ -16,12 +16,10 @@ deviations of the replicates from them.
 
 import functools
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import chi2, t
+from scipy.stats import chi2, poisson, t
 
 from raylab.core.runs.records import Figure
 from raylab.core.stats import LEVEL, Array, Interval
@@ -35,9 +33,19 @@ STEPS = 12
 MAX_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
+ALIKE = Figure(
+    reason="no task tells the models or generations apart, so chance cannot be estimated"
+)
+"""A spread without an interval, because the bootstrap changes nothing."""
 
 Path = Callable[[float], Array]
 """Takes a multiple >= 0 and returns a (models, generations) pattern of true moves, 0 for 0."""
+
+
+@functools.cache
+def _weight_quantiles() -> Array:
+    """Returns the (DRAW_LEVELS,) quantiles of Poisson(1) at evenly spaced probabilities."""
+    return poisson.ppf((np.arange(DRAW_LEVELS) + 0.5) / DRAW_LEVELS, 1)
 
 
 def draw_weights(keys: Sequence[str], replicates: int) -> Array:
@@ -47,15 +55,7 @@ def draw_weights(keys: Sequence[str], replicates: int) -> Array:
         for key in keys
     )
     draws = np.frombuffer(digests, "<u2").reshape(len(keys), replicates)
-    return _poisson_quantiles()[draws]
-
-
-@functools.cache
-def _poisson_quantiles() -> Array:
-    """Returns the (DRAW_LEVELS,) quantiles of Poisson(1) at evenly spaced probabilities."""
-    densities = [math.exp(-1) / math.factorial(k) for k in range(12)]
-    probabilities = (np.arange(DRAW_LEVELS) + 0.5) / DRAW_LEVELS
-    return np.searchsorted(np.cumsum(densities), probabilities).astype(np.float64)
+    return _weight_quantiles()[draws]
 
 
 def deviations(weighted: Array, weights: Array, counts: Array) -> Array:
@@ -92,7 +92,7 @@ def maximum(values: Array, noise: Array) -> Interval:
     return float(values[best]) - below, float(values[best]) + above
 
 
-def mean_distance(values: Array, noise: Array, tasks: int) -> Figure | None:
+def mean_distance(values: Array, noise: Array, tasks: int) -> Figure:
     """Estimates the mean distance of true values from their mean.
 
     The true patterns are multiples of the measured one. The interval of two models is that of
@@ -102,9 +102,6 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Figure | None:
         values: (models,) measured values.
         noise: Their noise.
         tasks: Number of tasks that the values are means over.
-
-    Returns:
-        None if the values are equal or the noise is 0.
     """
     pattern = values - values.mean()
     moved = noise - noise.mean(axis=1, keepdims=True)
@@ -117,84 +114,79 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Figure | None:
         lambda scale: scale * unit,
         lambda scale: np.abs(scale * pattern + moved).mean(axis=1),
     )
-    if len(values) != 2 or estimated is None:
+    if len(values) != 2 or estimated.interval is None:
         return estimated
     half = float(t.ppf(1 - LEVEL / 2, tasks - 1)) * float(moved[:, 0].std())
-    corrected = estimated.corrected or 0.0
-    return _figure(distance, max(0.0, distance - half), distance + half, corrected)
+    return _figure(distance, max(0.0, distance - half), distance + half, estimated.corrected or 0.0)
 
 
-def mean_deviation(values: Array, noise: Array) -> Figure | None:
+def mean_deviation(values: Array, noise: Array) -> Figure:
     """Estimates the models' mean sample standard deviation of true values over generations.
 
     One model that moves much and many models that move a little may have the same mean of measured
     deviations but different true ones, because noise hides small moves. So moves that cannot be
     separated from noise are taken both ways: for the least true value they vanish, for the greatest
-    they spread over all models. None if the values are equal or the noise is 0.
+    they spread over all models.
     """
     measured = values - values.mean(axis=-1, keepdims=True)
     moved = noise - noise.mean(axis=-1, keepdims=True)
-    deviation = float(measured.std(axis=-1, ddof=1).mean())
 
-    def estimate(path: Path) -> Figure | None:
-        return _along(
-            deviation,
-            lambda scale: float(path(scale).std(axis=-1, ddof=1).mean()),
-            lambda scale: (path(scale) + moved).std(axis=-1, ddof=1).mean(axis=-1),
+    def deviation(patterns: Array) -> Array:
+        return np.asarray(patterns.std(axis=-1, ddof=1).mean(axis=-1))
+
+    value = float(deviation(measured))
+    ways = [
+        _along(
+            value,
+            lambda scale, path=path: float(deviation(path(scale))),
+            lambda scale, path=path: deviation(path(scale) + moved),
         )
-
-    least = estimate(_few_moves(measured, moved))
-    most = estimate(_many_moves(measured, moved))
-    if least is None or most is None:
-        return least or most
-    corrected = ((least.corrected or 0.0) + (most.corrected or 0.0)) / 2
-    ends = [end for way in (least, most) for end in way.interval or ()]
-    return Figure(value=deviation, interval=(min(ends), max(ends)), corrected=corrected)
-
-
-def _few_moves(measured: Array, noise: Array) -> Path:
-    """Returns multiples of the certain moves and of the moves of the most mobile model."""
-    pattern, others = _certain_moves(measured, noise)
-    own, own_noise = _own(measured), _own(noise)
-    model = int(_energy(own).argmax())
-    if not pattern.any():
-        pattern[model] = measured[model]
-    elif others[model]:
-        expected = _energy(own_noise[:, model]).mean()
-        pattern[model] += own[model] * _signal(_energy(own[model]), expected)
-    return lambda scale: scale * pattern
+        for path in _paths(measured, moved)
+    ]
+    corrected = [way.corrected for way in ways if way.corrected is not None]
+    if not corrected:
+        return ALIKE
+    ends = [end for way in ways for end in way.interval or ()]
+    return Figure(
+        value=value, interval=(min(ends), max(ends)), corrected=sum(corrected) / len(corrected)
+    )
 
 
-def _many_moves(measured: Array, noise: Array) -> Path:
-    """Returns the certain moves, then growing moves of every other model in its direction."""
-    certain, others = _certain_moves(measured, noise)
-    own = _own(measured)
-    lengths = np.sqrt(_energy(own))[:, None]
-    directions = np.divide(own, lengths, out=np.zeros_like(own), where=lengths > 0)
-    spread = np.where(others[:, None], noise.std() * directions, 0.0)
-    if not certain.any():
-        return lambda scale: scale * spread
-    if not spread.any():
-        return lambda scale: scale * certain
-    return lambda scale: min(scale, 1.0) * certain + max(scale - 1.0, 0.0) * spread
+def _paths(measured: Array, noise: Array) -> tuple[Path, Path]:
+    """Returns the moves of few models, then those of many, on paths through the certain moves.
 
-
-def _certain_moves(measured: Array, noise: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Returns the moves that noise does not explain, without its share, and the other models.
-
-    These are the moves of models that differ from most, and the move that the others share.
+    These are the moves of models that differ from most, and the move that the others share, without
+    the share of the noise. Few moves are multiples of them and of the moves of the most mobile
+    model. Many are the certain ones, then growing moves of every other model in its direction.
     """
-    own, own_noise = _energy(_own(measured)), _energy(_own(noise)).mean(axis=0)
     models, generations = measured.shape
-    others = own <= own_noise * _threshold(LEVEL / models, generations)
+    own, own_noise = _own(measured), _own(noise)
+    energies, expected = _energy(own), _energy(own_noise).mean(axis=0)
+    others = energies <= expected * _threshold(LEVEL / models, generations)
     signal = _signal(_energy(measured), _energy(noise).mean(axis=0))
     certain = np.where(others[:, None], 0.0, signal[:, None] * measured)
     if others.any():
         common = measured[others].mean(axis=0)
-        energy, expected = _energy(common), _energy(noise[:, others].mean(axis=1)).mean()
-        if energy > expected * _threshold(CHANCE, generations):
-            certain[others] = common * _signal(energy, expected)
-    return certain, others
+        energy, chance = _energy(common), _energy(noise[:, others].mean(axis=1)).mean()
+        if energy > chance * _threshold(CHANCE, generations):
+            certain[others] = common * _signal(energy, chance)
+    few, mobile = certain.copy(), int(energies.argmax())
+    if not certain.any():
+        few[mobile] = measured[mobile]
+    elif others[mobile]:
+        few[mobile] += own[mobile] * _signal(energies[mobile], expected[mobile])
+    lengths = np.sqrt(energies)[:, None]
+    directions = np.divide(own, lengths, out=np.zeros_like(own), where=lengths > 0)
+    spread = np.where(others[:, None], noise.std() * directions, 0.0)
+
+    def many(scale: float) -> Array:
+        if not certain.any():
+            return scale * spread
+        if not spread.any():
+            return scale * certain
+        return min(scale, 1.0) * certain + max(scale - 1.0, 0.0) * spread
+
+    return lambda scale: scale * few, many
 
 
 def _own(patterns: Array) -> Array:
@@ -224,12 +216,17 @@ def _threshold(chance: float, generations: int) -> float:
 
 def _along(
     measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
-) -> Figure | None:
+) -> Figure:
     """Estimates a spread >= 0 from true patterns along a path, by `search_ends`."""
     if (ends := search_ends(measured, true, replicates)) is None:
-        return None
+        return ALIKE
     low, middle, high = (true(scale) for scale in ends)
     return _figure(measured, min(low, high), max(low, high), middle)
+
+
+def _figure(value: float, low: float, high: float, corrected: float) -> Figure:
+    """Returns a figure whose corrected value is not outside its interval."""
+    return Figure(value=value, interval=(low, high), corrected=min(max(corrected, low), high))
 
 
 def search_ends(
@@ -264,11 +261,6 @@ def search_ends(
         _first(lambda scale: share_above(scale) >= 0.5),
         _first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale)),
     )
-
-
-def _figure(value: float, low: float, high: float, corrected: float) -> Figure:
-    """Returns a figure whose corrected value is not outside its interval."""
-    return Figure(value=value, interval=(low, high), corrected=min(max(corrected, low), high))
 
 
 def _first(holds: Callable[[float], bool]) -> float:

@@ -1,24 +1,26 @@
-"""The metrics of a benchmark with their intervals, from the scores of its tree."""
+"""The four figures of a benchmark with their intervals, from the scores of its tree."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from raylab.benchmark.config import Layout, QualityConfig
-from raylab.benchmark.figures.intervals import deviations
+from raylab.benchmark.figures.intervals import deviations, maximum, mean_deviation, mean_distance
 from raylab.benchmark.figures.metrics import (
     METRICS,
-    MIN_TASKS,
-    TASKS_PER_CONTRAST,
-    MeanAccuracies,
-    QualityMetric,
+    compute_benchmark_consistency,
+    compute_benchmark_difficulty,
+    compute_benchmark_separability,
     model_difference,
+    novelty,
+    novelty_warning,
 )
 from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
-from raylab.benchmark.logs.accuracies import Scores, Sums, add_up
+from raylab.benchmark.logs.accuracies import Scores, add_up
 from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.errors import DataError
@@ -29,8 +31,21 @@ from raylab.core.stats import Array
 LISTED_FILES = 1000
 NAMED = 3
 """Most files, reasons, models or generations that a message names."""
+MIN_TASKS = 20
+"""Fewest tasks of a model in a generation for an interval."""
+MIN_WRONG = 5
+"""Right and wrong tasks that the best model needs for an interval."""
+TASKS_PER_CONTRAST = 3
+"""Tasks needed per difference between models, or generations of a model, in an interval."""
 NO_METRIC = f"raylab has no such figure, only those of scores: {', '.join(METRICS)}"
-NOT_WANTED = "metrics_to_compute leaves it out"
+NO_PRIOR = (
+    "no earlier benchmark is given: name one by prior= of a pipeline, or by "
+    "quality_eval_cfg.prior_datasets="
+)
+IN_STEPS = (
+    "a rank correlation moves in steps, and no method that was tried gives intervals that contain "
+    "the true one often enough"
+)
 
 
 @dataclass(frozen=True)
@@ -55,22 +70,13 @@ class _Table:
     means: Array
     noise: Array
 
-    def accuracies(self, pooled: bool = False) -> dict[str, float]:
-        """Returns models' means over their generations' means, or over all items if pooled."""
-        means = np.average(self.means, axis=-1, weights=self.counts if pooled else None)
-        return dict(zip(self.models, means.tolist(), strict=True))
-
-    @property
-    def by_generation(self) -> dict[str, dict[str, float]]:
-        """Means by model and generation; none of a tree without generations."""
-        if "" in self.generations:
-            return {}
-        rows = zip(self.models, self.means.tolist(), strict=True)
-        return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}
+    def by_model(self, values: Any) -> dict[str, Any]:
+        """Returns (models, ...) values by model."""
+        return dict(zip(self.models, values.tolist(), strict=True))
 
 
 def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
-    """Computes every metric of a benchmark with its interval.
+    """Computes every figure of a benchmark with its interval.
 
     The accuracy of a model is the mean over its generations of the mean over items. Intervals are
     those of `raylab.benchmark.figures.intervals`.
@@ -84,67 +90,141 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
             with `strict`. Without it, models that differ have no figures if there are samples.
     """
     for each in read:
-        if (
-            isinstance(each.responses, DataError)
-            and each.scores.table.empty
-            and not each.tree.models
-        ):
+        empty = each.scores.table.empty and not each.tree.models
+        if empty and isinstance(each.responses, DataError):
             raise each.responses
-    scores = [each.scores for each in read]
-    skipped = [file for each in scores for file in chain.from_iterable(each.skipped.values())]
-    if config.strict and skipped:
-        raise DataError(f"{_explain_skipped(skipped)}; fix or remove them, or set strict=false")
-    # Priors are not resampled: novelty, which alone reads them, has no interval.
-    sums = [
-        add_up(each.table, 0 if prior else config.bootstrap) for prior, each in enumerate(scores)
-    ]
-    counts = [each.left_out if each.tree.layout is Layout.NAMED else 0 for each in read]
-    files = sum(len(own) for each in scores if each.tree.models for own in each.skipped.values())
-    usable, lost = sum(len(each.table) for each in scores), files + sum(counts)
-    files = FileCounts(read=usable + lost, skipped=lost)
-    listed = tuple(skipped[:LISTED_FILES])
+    skipped = [[file for files in each.scores.skipped.values() for file in files] for each in read]
+    if config.strict and any(skipped):
+        explained = _explain_skipped([*chain.from_iterable(skipped)])
+        raise DataError(f"{explained}; fix or remove them, or set strict=false")
+    lost = 0
+    for each, files in zip(read, skipped, strict=True):
+        lost += len(files) if each.tree.models else 0
+        lost += each.left_out if each.tree.layout is Layout.NAMED else 0
+    usable = sum(len(each.scores.table) for each in read)
+    whole = Quality(
+        figures={},
+        layout=read[0].tree.layout,
+        layout_reason=read[0].tree.reason,
+        files=FileCounts(read=usable + lost, skipped=lost),
+        skipped=tuple(chain.from_iterable(skipped))[:LISTED_FILES],
+        reading=read[0].reading,
+    )
     try:
-        tables = [_tabulate(each, total, config) for each, total in zip(scores, sums, strict=True)]
-        for prior in tables[1:]:
-            _refuse_other_models(tables[0], prior)
+        table, *priors = tables = [
+            # Priors are not resampled: novelty, which alone reads them, has no interval.
+            _tabulate(each.scores, config, 0 if place else config.bootstrap)
+            for place, each in enumerate(read)
+        ]
+        for prior in priors:
+            _refuse_other_models(table, prior)
     except DataError as error:
         if isinstance(read[0].responses, DataError) or config.strict:
             raise
-        return Quality(
-            figures={name: Figure(reason=str(error)) for name in METRICS},
-            layout=scores[0].tree.layout,
-            layout_reason=scores[0].tree.reason,
-            files=files,
-            skipped=listed,
-            warnings=(f"no figures: {error}",),
-            reading=read[0].reading,
+        figures = dict.fromkeys(METRICS, Figure(reason=str(error)))
+        return whole.model_copy(update={"figures": figures, "warnings": (f"no figures: {error}",)})
+    # Vector's script takes the mean over all files of a model on an earlier benchmark.
+    means = [
+        np.average(
+            prior.means, axis=-1, weights=prior.counts if config.reference_datasets else None
         )
-    table, *priors = tables
-    pooled = bool(config.reference_datasets)
-    on_priors = {prior.tree.location: prior.accuracies(pooled) for prior in priors}
-    accuracies = MeanAccuracies(
-        table.means,
-        [np.array(list(models.values())) for models in on_priors.values()],
-        int(table.counts.min()),
-    )
-    return Quality(
-        figures=dict(_figures(config, accuracies, table.noise)),
-        models=table.accuracies(),
-        file_counts=dict(zip(table.models, table.counts.sum(axis=-1).astype(int), strict=True)),
-        generations=table.by_generation,
-        priors=on_priors,
-        layout=table.tree.layout,
-        layout_reason=table.tree.reason,
-        files=files,
-        skipped=listed,
-        warnings=tuple(_warnings(tables, accuracies)),
-        reading=read[0].reading,
+        for prior in priors
+    ]
+    figures = compute_figures(table.means, table.noise, int(table.counts.min()), means)
+    wanted, generations = config.metrics_to_compute, table.generations
+    for name in (*METRICS, *wanted):
+        if name not in METRICS:
+            figures[name] = Figure(reason=NO_METRIC)
+        elif wanted and name not in wanted:
+            figures[name] = Figure(reason="metrics_to_compute leaves it out")
+    return whole.model_copy(
+        update={
+            "figures": figures,
+            "models": table.by_model(table.means.mean(axis=-1)),
+            "file_counts": table.by_model(table.counts.sum(axis=-1).astype(int)),
+            "generations": {
+                model: dict(zip(generations, row, strict=True))
+                for model, row in table.by_model(table.means).items()
+                if "" not in generations
+            },
+            "priors": {
+                prior.tree.location: prior.by_model(own)
+                for prior, own in zip(priors, means, strict=True)
+            },
+            "warnings": tuple(_warnings(tables)),
+        }
     )
 
 
-def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:
+def compute_figures(
+    accuracies: Array, noise: Array, tasks: int, priors: Sequence[Array] = ()
+) -> dict[str, Figure]:
+    """Returns the four figures with their intervals, or the reasons why they are missing.
+
+    Args:
+        accuracies: (models, generations) in [0, 1].
+        noise: (replicates, models, generations) deviations of the replicates from them.
+        tasks: Fewest tasks of a model in a generation.
+        priors: (models,) accuracies on each earlier benchmark.
+    """
+    models, generations = accuracies.shape
+    means, moves = accuracies.mean(axis=-1), noise.mean(axis=-1)
+    figures = {
+        "difficulty": Figure(value=compute_benchmark_difficulty(means)),
+        "separability": Figure(value=compute_benchmark_separability(means)),
+        "consistency": Figure(reason="it needs two generations"),
+        "novelty": Figure(reason=NO_PRIOR),
+    }
+    if generations > 1:
+        rows = dict(enumerate(accuracies))
+        figures["consistency"] = Figure(value=compute_benchmark_consistency(rows))
+    if priors:
+        figures["novelty"] = Figure(value=novelty(means, priors), reason=IN_STEPS)
+    # The differences that an interval is about, and the interval of the spread or of the best.
+    estimates: dict[str, tuple[int, Callable[[], Figure]]] = {
+        "difficulty": (0, lambda: _estimate_best(means, moves, tasks * generations)),
+        "separability": (models - 1, lambda: mean_distance(means, moves, tasks)),
+        "consistency": (models * (generations - 1), lambda: mean_deviation(accuracies, noise)),
+    }
+    for name, (contrasts, estimate) in estimates.items():
+        if (value := figures[name].value) is None:
+            continue
+        needed = max(MIN_TASKS, TASKS_PER_CONTRAST * contrasts)
+        if not len(noise):
+            spread = Figure(reason="bootstrap=0")
+        elif tasks < needed:
+            count = pluralize(tasks, "usable file or item", "usable files or items")
+            over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"
+            spread = Figure(reason=f"a model has {count}: the interval over {over} needs {needed}")
+        else:
+            spread = estimate()
+        (low, high), corrected = spread.interval or (0.0, 1.0), spread.corrected
+        if name != "separability":
+            low, high, corrected = 1 - high, 1 - low, None if corrected is None else 1 - corrected
+        ends = (min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0))
+        figures[name] = Figure(
+            value=value,
+            interval=ends if spread.interval else None,
+            corrected=corrected,
+            reason=spread.reason,
+        )
+    return figures
+
+
+def _estimate_best(means: Array, noise: Array, tasks: int) -> Figure:
+    """Returns the interval of the best model's accuracy."""
+    best = float(means.max())
+    if tasks * min(best, 1 - best) < MIN_WRONG:
+        return Figure(
+            reason=f"the best model is right on {tasks * best:.1f} of {tasks} tasks: an interval "
+            f"needs {MIN_WRONG} right and {MIN_WRONG} wrong"
+        )
+    return Figure(interval=maximum(means, noise))
+
+
+def _tabulate(scores: Scores, config: QualityConfig, replicates: int) -> _Table:
     """Arranges the sums of a tree by model and the generations that all models have."""
-    tree, usable = scores.tree, dict[str, set[str]]()
+    tree, sums, usable = scores.tree, add_up(scores.table, replicates), dict[str, set[str]]()
     for model, generation in sums.units:
         usable.setdefault(model, set()).add(generation)
     for model in tree.models:
@@ -157,7 +237,7 @@ def _tabulate(scores: Scores, sums: Sums, config: QualityConfig) -> _Table:
             )
     every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
     if common != every and (config.on_missing_generation == "error" or not common):
-        raise _different_generations(scores, usable)
+        raise _different_generations(scores, usable, every, len(common))
     models, generations = sorted(usable), sorted(common)
     present = every | {source.generation for source in tree.logs}
     units = [(model, generation) for model in models for generation in generations]
@@ -182,8 +262,9 @@ def _refuse_other_models(table: _Table, prior: _Table) -> None:
         )
 
 
-def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> DataError:
-    every, common = set[str]().union(*usable.values()), len(set.intersection(*usable.values()))
+def _different_generations(
+    scores: Scores, usable: Mapping[str, set[str]], every: set[str], common: int
+) -> DataError:
     lacking = [
         f"model {model} has {len(names)} of {len(every)}, without usable scores in "
         f"{join_names(sorted(every - names), NAMED)}"
@@ -199,59 +280,16 @@ def _different_generations(scores: Scores, usable: Mapping[str, set[str]]) -> Da
     )
 
 
-def _figures(
-    config: QualityConfig, accuracies: MeanAccuracies, noise: Array
-) -> Iterator[tuple[str, Figure]]:
-    wanted = config.metrics_to_compute or tuple(METRICS)
-    for name, metric in METRICS.items():
-        if name in wanted:
-            yield name, compute_figure(metric, accuracies, noise)
-        else:
-            yield name, Figure(reason=NOT_WANTED)
-    for name in wanted:
-        if name not in METRICS:
-            yield name, Figure(reason=NO_METRIC)
-
-
-def compute_figure(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Figure:
-    """Computes a figure with its interval.
-
-    Args:
-        metric: The metric.
-        accuracies: Accuracies of one benchmark.
-        noise: (replicates, models, generations) deviations of the replicates from them.
-    """
-    if reason := metric.why_not(accuracies):
-        return Figure(reason=reason)
-    value = metric.compute(accuracies)
-    if isinstance(metric.estimate, str):
-        return Figure(value=value, reason=metric.estimate)
-    if not len(noise):
-        return Figure(value=value, reason="bootstrap=0")
-    models, generations = accuracies.benchmark.shape
-    needed = max(MIN_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
-    if accuracies.tasks < needed:
-        tasks = pluralize(accuracies.tasks, "usable file or item", "usable files or items")
-        over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"
-        reason = f"a model has {tasks}: the interval over {over} needs {needed}"
-        return Figure(value=value, reason=reason)
-    estimated = metric.estimate(accuracies, noise)
-    if estimated.interval is None:
-        return estimated.model_copy(update={"value": value})
-    low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
-    return estimated.model_copy(update={"value": value, "interval": (low, high)})
-
-
 def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
     """Returns the number of files that cannot be used, with the commonest reasons and examples."""
     reasons = Counter(file.reason.partition(":")[0] for file in skipped)
     counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(NAMED))
-    lines = [f"\n  {file.path}: {file.reason}" for file in islice(skipped, NAMED)]
+    lines = [f"\n  {file.path}: {file.reason}" for file in skipped[:NAMED]]
     examples = f" ({counts}), for example{''.join(lines)}\n" if lines else ""
     return f"{pluralize(len(skipped), 'score file')} cannot be used{examples}"
 
 
-def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[str]:
+def _warnings(tables: Sequence[_Table]) -> Iterator[str]:
     for table in tables:
         location = table.tree.location
         if count := table.tree.ignored:
@@ -264,6 +302,5 @@ def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[
                 f"generations of {location} left out, because not every model has usable scores in "
                 f"them: {join_names(table.dropped, NAMED)}"
             )
-    for metric in METRICS.values():
-        if not metric.why_not(accuracies) and (warning := metric.warning(accuracies)):
-            yield warning
+    if len(tables) > 1 and (warning := novelty_warning(len(tables[0].models), len(tables) - 1)):
+        yield warning

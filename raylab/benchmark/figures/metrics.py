@@ -1,85 +1,51 @@
-"""The metrics of a benchmark's quality, computed from the accuracies of models on it.
+"""The four figures of a benchmark's quality, from the accuracies of models on it.
 
-A metric is a formula and an entry in `METRICS`, which measurements, tables and pages read.
 Difficulty, separability and novelty follow AutoBencher (arXiv 2407.08351), consistency follows Data
 Swarms (arXiv 2506.00741).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 
-from raylab.benchmark.figures.intervals import maximum, mean_deviation, mean_distance
-from raylab.core.runs.records import Figure
 from raylab.core.stats import Array
 
+METRICS = {
+    "difficulty": (
+        "How much the best model gets wrong: 0 if one model is always right, 1 if no model is ever "
+        "right.",
+        "1 - the highest accuracy of a model",
+    ),
+    "separability": (
+        "How far apart the models lie: 0 if the benchmark cannot tell them apart, at most 0.5.",
+        "mean over models of |accuracy - mean accuracy|",
+    ),
+    "consistency": (
+        "How stable a model's accuracy is across generations: 1 if it never changes. The choice of "
+        "tasks lowers it; the corrected figure is free of that bias.",
+        "1 - mean over models of the sample standard deviation (n - 1) over generations",
+    ),
+    "novelty": (
+        "How little earlier benchmarks predict the ranking of the models on this one: 0 if they "
+        "predict it fully, 1 if not at all.",
+        "1 - Spearman's rank correlation of the accuracies with their least-squares prediction "
+        "from the prior benchmarks, clamped to [0, 1]",
+    ),
+}
+"""The meaning and the formula of each figure, in the order shown."""
 DECIMALS = 12
 """Decimals to which tied accuracies and predictions agree."""
 RANK_TOLERANCE = 1e-10
 """Share of the largest singular value below which others count as zero."""
 MIN_MODELS = 6
 """Fewest models for novelty: with fewer, a rank correlation takes too few values."""
-MIN_TASKS = 20
-"""Fewest tasks of a model in a generation for an interval."""
-MIN_WRONG = 5
-"""Right and wrong tasks that the best model needs for an interval."""
-TASKS_PER_CONTRAST = 3
-"""Tasks needed per difference between models, or generations of a model, in an interval."""
-NO_PRIOR = (
-    "no earlier benchmark is given: name one by prior= of a pipeline, or by "
-    "quality_eval_cfg.prior_datasets="
-)
-ALIKE = "no task tells the models or generations apart, so chance cannot be estimated"
-"""The reason why a spread has no interval if the bootstrap changes nothing."""
 
 LOGGER = logging.getLogger(__name__)
 
 Accuracies = Mapping[str, float] | Iterable[float]
-
-
-@dataclass(frozen=True)
-class MeanAccuracies:
-    """Accuracies in [0, 1] that the metrics are computed from.
-
-    Attributes:
-        benchmark: (models, generations).
-        priors: (models,) for each earlier benchmark.
-        tasks: Fewest tasks of a model in a generation; 0 if that is unknown.
-    """
-
-    benchmark: Array
-    priors: Sequence[Array]
-    tasks: int = 0
-
-    @property
-    def models(self) -> Array:
-        """(models,) means over the generations."""
-        return self.benchmark.mean(axis=-1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class QualityMetric:
-    """A figure of the quality of a benchmark."""
-
-    compute: Callable[[MeanAccuracies], float]
-    why_not: Callable[[MeanAccuracies], str] = lambda _: ""
-    """Returns the reason why it cannot be computed; empty if it can."""
-    warning: Callable[[MeanAccuracies], str] = lambda _: ""
-    """Returns the reason why the computed figure is meaningless; empty if it is not."""
-    estimate: Callable[[MeanAccuracies, Array], Figure] | str
-    """Returns the interval over tasks and the corrected value, or the reason why there are none,
-    from accuracies and the (replicates, models, generations) deviations of the replicates. A text
-    is the reason for all trees."""
-    contrasts: Callable[[int, int], int] = lambda models, generations: 0
-    """Returns the number of differences in its interval."""
-    meaning: str
-    """The meaning of the figure, for readers of the report."""
-    computation: str
-    """The formula in words."""
 
 
 def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
@@ -123,7 +89,18 @@ def compute_benchmark_consistency(accuracies: Mapping[Any, Iterable[float]]) -> 
     """
     if not accuracies:
         raise ValueError("consistency of no models: give one model or more")
-    return float(1.0 - _rows(accuracies).std(axis=-1, ddof=1).mean())
+    rows = {
+        name: _finite_array(values, f"accuracy of {name!r}, generation")
+        for name, values in accuracies.items()
+    }
+    expected = len(next(iter(rows.values())))
+    for name, row in rows.items():
+        if len(row) < 2 or len(row) != expected:
+            raise ValueError(
+                f"model {name!r} has {len(row)} generations, the first model {expected}: "
+                "consistency needs two or more, the same number for every model"
+            )
+    return float(1.0 - np.array(list(rows.values())).std(axis=-1, ddof=1).mean())
 
 
 def compute_benchmark_novelty(
@@ -146,34 +123,28 @@ def compute_benchmark_novelty(
     actual = _finite_array(current)
     if not priors:
         raise ValueError("novelty against no prior benchmark: give one or more")
-    columns = [_prior_figures(current, number, prior) for number, prior in enumerate(priors, 1)]
+    columns = list[Array]()
+    for number, prior in enumerate(priors, 1):
+        if difference := model_difference(current, prior):
+            raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
+        own = {name: prior[name] for name in current}
+        columns.append(_finite_array(own, f"figure of prior {number},", bounded=False))
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
-    return _novelty(actual, columns)
+    return novelty(actual, columns)
 
 
-def _prior_figures(models: Iterable[str], number: int, prior: Mapping[str, float]) -> Array:
-    """Returns the (models,) figures of a prior, in the order of the models."""
-    if difference := model_difference(models, prior):
-        raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
-    figures = {name: prior[name] for name in models}
-    return _finite_array(figures, f"figure of prior {number},", bounded=False)
-
-
-def _rows(accuracies: Mapping[Any, Iterable[float]]) -> Array:
-    """Returns (models, generations) accuracies, of two generations or more."""
-    rows = {
-        name: _finite_array(values, f"accuracy of {name!r}, generation")
-        for name, values in accuracies.items()
-    }
-    expected = len(next(iter(rows.values())))
-    for name, row in rows.items():
-        if len(row) < 2 or len(row) != expected:
-            raise ValueError(
-                f"model {name!r} has {len(row)} generations, the first model {expected}: "
-                "consistency needs two or more, the same number for every model"
-            )
-    return np.array(list(rows.values()))
+def novelty(current: Array, earlier: Sequence[Array]) -> float:
+    """Returns the novelty of (models,) accuracies against (models,) figures of each prior."""
+    actual, priors = np.round(current, DECIMALS), np.stack(earlier, axis=-1)
+    columns = np.round(priors / np.maximum(np.abs(priors).max(axis=0), 1.0), DECIMALS)
+    columns = np.round(columns - columns.mean(axis=0), DECIMALS)
+    weights = np.linalg.pinv(columns, rcond=RANK_TOLERANCE) @ (actual - actual.mean())
+    predicted = np.round(columns @ weights + actual.mean(), DECIMALS)
+    # Spearman's correlation, 0 where it is undefined.
+    a, b = (np.asarray(rankdata(v)) - (len(v) + 1) / 2 for v in (predicted, actual))
+    spread = np.sqrt((a * a).sum() * (b * b).sum())
+    return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
@@ -196,91 +167,6 @@ def novelty_warning(models: int, priors: int) -> str:
         f"novelty of {models} models means nothing, because a rank correlation of so few takes few "
         f"values: it needs {MIN_MODELS} models or more"
     )
-
-
-def _novelty(current: Array, earlier: Sequence[Array]) -> float:
-    """Returns the novelty of (models,) accuracies against (models,) figures of each prior."""
-    actual, priors = np.round(current, DECIMALS), np.stack(earlier, axis=-1)
-    columns = np.round(priors / np.maximum(np.abs(priors).max(axis=0), 1.0), DECIMALS)
-    columns = np.round(columns - columns.mean(axis=0), DECIMALS)
-    weights = np.linalg.pinv(columns, rcond=RANK_TOLERANCE) @ (actual - actual.mean())
-    predicted = np.round(columns @ weights + actual.mean(), DECIMALS)
-    # Spearman's correlation, 0 where it is undefined.
-    a, b = (np.asarray(rankdata(v)) - (len(v) + 1) / 2 for v in (predicted, actual))
-    spread = np.sqrt((a * a).sum() * (b * b).sum())
-    return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
-
-
-def _estimate_difficulty(accuracies: MeanAccuracies, noise: Array) -> Figure:
-    best = float(accuracies.models.max())
-    count = accuracies.tasks * accuracies.benchmark.shape[-1]
-    if count * min(best, 1 - best) < MIN_WRONG:
-        return Figure(
-            reason=f"the best model is right on {count * best:.1f} of {count} tasks: an interval "
-            f"needs {MIN_WRONG} right and {MIN_WRONG} wrong"
-        )
-    low, high = maximum(accuracies.models, noise.mean(axis=-1))
-    return Figure(interval=(1 - high, 1 - low))
-
-
-def _estimate_separability(accuracies: MeanAccuracies, noise: Array) -> Figure:
-    distance = mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks)
-    return distance or Figure(reason=ALIKE)
-
-
-def _estimate_consistency(accuracies: MeanAccuracies, noise: Array) -> Figure:
-    deviation = mean_deviation(accuracies.benchmark, noise)
-    if deviation is None or deviation.interval is None:
-        return Figure(reason=ALIKE)
-    low, high = deviation.interval
-    return Figure(interval=(1 - high, 1 - low), corrected=1 - (deviation.corrected or 0.0))
-
-
-METRICS = {
-    "difficulty": QualityMetric(
-        compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
-        estimate=_estimate_difficulty,
-        meaning="How much the best model gets wrong: 0 if one model is always right, 1 if no model "
-        "is ever right.",
-        computation="1 - the highest accuracy of a model",
-    ),
-    "separability": QualityMetric(
-        compute=lambda accuracies: compute_benchmark_separability(accuracies.models),
-        estimate=_estimate_separability,
-        contrasts=lambda models, generations: models - 1,
-        meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
-        "0.5.",
-        computation="mean over models of |accuracy - mean accuracy|",
-    ),
-    "consistency": QualityMetric(
-        compute=lambda accuracies: compute_benchmark_consistency(
-            dict(enumerate(accuracies.benchmark))
-        ),
-        why_not=lambda accuracies: (
-            "" if accuracies.benchmark.shape[-1] > 1 else "it needs two generations"
-        ),
-        estimate=_estimate_consistency,
-        contrasts=lambda models, generations: models * (generations - 1),
-        meaning="How stable a model's accuracy is across generations: 1 if it never changes. The "
-        "choice of tasks lowers it; the corrected figure is free of that bias.",
-        computation="1 - mean over models of the sample standard deviation (n - 1) over "
-        "generations",
-    ),
-    "novelty": QualityMetric(
-        compute=lambda accuracies: _novelty(accuracies.models, accuracies.priors),
-        why_not=lambda accuracies: "" if accuracies.priors else NO_PRIOR,
-        estimate="a rank correlation moves in steps, and no method that was tried gives intervals "
-        "that contain the true one often enough",
-        warning=lambda accuracies: novelty_warning(
-            accuracies.benchmark.shape[-2], len(accuracies.priors)
-        ),
-        meaning="How little earlier benchmarks predict the ranking of the models on this one: 0 if "
-        "they predict it fully, 1 if not at all.",
-        computation="1 - Spearman's rank correlation of the accuracies with their least-squares "
-        "prediction from the prior benchmarks, clamped to [0, 1]",
-    ),
-}
-"""Every metric by its name, in the order shown."""
 
 
 def _finite_array(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:

@@ -72,7 +72,7 @@ def figures_table(quality: Quality) -> Table:
             Column("what it says", text=True, page_only=True),
         ],
         [
-            [name, *_figure_cells(figure), _explain(name)]
+            [name, *_figure_cells(figure), Cell(*METRICS.get(name, ("",)))]
             for name, figure in quality.figures.items()
         ],
         "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "
@@ -116,11 +116,6 @@ def _figure_cells(figure: Figure) -> Row:
     at = figure.value if figure.corrected is None else figure.corrected
     interval = Cell(f"{low:.4f} to {high:.4f}", bar=(low, at, high))
     return [number(figure.value), number(figure.corrected), interval]
-
-
-def _explain(name: str) -> Cell:
-    metric = METRICS.get(name)
-    return Cell(metric.meaning, metric.computation) if metric else Cell("")
 
 
 def _accuracy_table(name: str, quality: Quality, rules: Mapping[str, Mapping[str, float]]) -> Table:
