@@ -70,12 +70,15 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
     sections: dict[tuple[str, str], Iterator[Block]] = {
         ("models", "How good the models are"): model_blocks(diagnosis),
         ("differences", "Which differences are real"): difference_blocks(diagnosis.differences),
+        **(
+            {("forms", "What the second form changes"): form_blocks(diagnosis.forms)}
+            if diagnosis.forms is not None
+            else {}
+        ),
         ("items", "Which items are suspect"): item_blocks(diagnosis.suspects, items),
         ("noise", "Where noise comes from"): noise_blocks(diagnosis.noise),
         ("stability", "How stable the ranking is"): stability_blocks(diagnosis),
     }
-    if diagnosis.forms is not None:
-        sections["forms", "What the second form changes"] = form_blocks(diagnosis.forms)
     if diagnosis.priors:
         sections["priors", "Agreement with earlier benchmarks"] = iter([_prior_table(diagnosis)])
     sections["responses", "Responses"] = _responses(diagnosis)

@@ -1,18 +1,21 @@
 """The section on two forms of a benchmark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from raylab.benchmark.checks.forms import Forms, Shift
+from raylab.benchmark.checks.forms import ChangedItem, Forms, Shift
 from raylab.benchmark.pages.noise import NUMBER
-from raylab.benchmark.pages.sentences import describe_correlation, describe_forms
-from raylab.core.page.page import Block
-from raylab.core.page.table import Cell, Column, Row, Table, figure_cell, percent
+from raylab.benchmark.pages.sentences import describe_correlation
+from raylab.core.page.page import Block, block
+from raylab.core.page.table import Cell, Column, Row, Table, figure_cell
+from raylab.core.printable import pluralize
 from raylab.core.runs.records import Figure
+
+FIRST_ITEMS = 10
+"""Most items in view."""
 
 
 def form_blocks(forms: Forms) -> Iterator[Block]:
     """Yields the shifts of the models, how alike both forms rank them, and the broken items."""
-    yield describe_forms(forms)
     yield Table(
         "Shifts to the second form",
         ["model", "items", "points", Column("95 % interval", text=True), "p", "p (Holm)"],
@@ -30,23 +33,28 @@ def form_blocks(forms: Forms) -> Iterator[Block]:
         [[name, figure_cell(NUMBER, figure)] for name, figure in rows],
         describe_correlation(forms),
     )
-    if forms.broken:
-        yield Table(
-            "Items that lost most in the second form",
-            ["item", "models lost", "models won", "change", "by chance"],
+    yield _item_table(forms.broken[:FIRST_ITEMS])
+    if more := forms.broken[FIRST_ITEMS:]:
+        yield block("fold", pluralize(len(more), "more item"), [_item_table(more)])
+
+
+def _item_table(items: Sequence[ChangedItem]) -> Table:
+    return Table(
+        "Items that lost most in the second form",
+        ["item", "models lost", "models won", "points", "by chance"],
+        [
             [
-                [
-                    item.item,
-                    str(item.lost),
-                    str(item.won),
-                    f"{100 * item.change:+.1f}",
-                    percent(item.by_chance),
-                ]
-                for item in forms.broken
-            ],
-            "The last column is the share of items with such a loss, or more, that chance "
-            "explains, by the number that gain as much.",
-        )
+                item.item,
+                str(item.lost),
+                str(item.won),
+                f"{100 * item.change:+.1f}",
+                f"{100 * item.by_chance:.0f} %",
+            ]
+            for item in items
+        ],
+        "The last column is the share of items with such a loss, or more, that chance explains, by "
+        "the number that gain as much.",
+    )
 
 
 def _shift_row(shift: Shift) -> Row:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
-from matplotlib.ticker import PercentFormatter
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Differences
@@ -112,8 +113,8 @@ def _cost_chart(usage: Sequence[Usage], name: str) -> Markup:
                     label, (value, each.mean), (4, 4), textcoords="offset points", fontsize=8
                 )
         if min(value for value, _ in drawn) > 0:
-            axes.set_xscale("log")
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+            _scale_by_ratio(axes)
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.margins(x=0.2, y=0.1)
         return as_svg(figure, f"Mean score of the models by {name} per response")
 
@@ -152,16 +153,32 @@ def difference_blocks(differences: Differences) -> Iterator[Block]:
             "Points by which a model lies above the baseline; a difference is real at the 5 % "
             "level for these comparisons (Holm).",
         )
-    if differences.curve:
-        yield Table(
-            "Items and what they detect",
-            ["items", "points"],
-            [
-                [
-                    f"{point.items:,}",
-                    "-" if point.difference is None else f"{100 * point.difference:.1f}",
-                ]
-                for point in differences.curve
-            ],
+    if any(point.difference is not None for point in differences.curve):
+        yield block(
+            "charts",
+            [_power_curve(differences)],
             "The difference that a typical pair must have to be found real 80 % of the time.",
         )
+
+
+def _power_curve(differences: Differences) -> Markup:
+    drawn = [(p.items, 100 * p.difference) for p in differences.curve if p.difference is not None]
+    with drawing("power"):
+        figure = new_figure(2.6)
+        axes = figure.add_subplot(xlabel="items")
+        axes.set_title("Points that are detected")
+        axes.plot(*zip(*drawn, strict=True), color=SERIES[0], linewidth=2, marker="o", markersize=4)
+        for size, value in drawn:
+            axes.annotate(f"{value:.1f}", (size, value), (3, 5), textcoords="offset points")
+        _scale_by_ratio(axes)
+        axes.set_xticks([size for size, _ in drawn])
+        axes.set_ylim(0, 1.2 * max(value for _, value in drawn))
+        return as_svg(figure, "Points that are detected by the number of items")
+
+
+def _scale_by_ratio(axes: Axes) -> None:
+    """Sets a logarithmic scale with plain numbers."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())

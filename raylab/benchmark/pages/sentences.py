@@ -8,7 +8,7 @@ from raylab.benchmark.checks.forms import Forms
 from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
 from raylab.benchmark.checks.sampling import FEW_CLUSTERS
 from raylab.benchmark.checks.stability import PriorAgreement
-from raylab.benchmark.checks.suspects import Suspects
+from raylab.benchmark.checks.suspects import Fault, Suspects
 from raylab.benchmark.checks.wrong_keys import SOURCE
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure
@@ -74,7 +74,7 @@ def describe_agreement(suspects: Suspects) -> str:
             "independent ones (Kish)."
         ),
     )
-    return f"{alike} {effective} {SOURCE}"
+    return f"{alike} {effective}{f' {SOURCE}' if Fault.KEY in suspects.counts else ''}"
 
 
 def describe_differences(differences: Differences) -> str:
