@@ -17,7 +17,7 @@ from tests.faults.jobs import JOBS, Elastic, Work, write_inputs
 pytestmark = [pytest.mark.fault, pytest.mark.ray, pytest.mark.slow]
 
 WORKERS = 2
-SECONDS = 900.0
+SECONDS = 1800.0
 
 each_job = pytest.mark.parametrize("kind", JOBS, ids=lambda kind: kind.job)
 Kind = type[Work]
