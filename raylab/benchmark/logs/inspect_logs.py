@@ -9,9 +9,9 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -24,10 +24,13 @@ from raylab.benchmark.logs.log import (
     Choice,
     Files,
     Log,
-    Samples,
+    Sample,
     as_settings,
+    dig,
+    entries,
     pick,
     read_time,
+    total,
 )
 from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import decode, elements, open_zip, over, read_member
@@ -56,17 +59,11 @@ EVERY_RUN = {
 }
 """Settings that do not make another model or task."""
 
-Values = Mapping[str, Any]
-
 
 class _Log(Header):
     eval: Any = None
     stats: Any = None
     samples: list[Any] | None = None
-
-    @property
-    def about(self) -> Values:
-        return _as_mapping(self.eval)
 
 
 class _Score(msgspec.Struct):
@@ -84,136 +81,123 @@ class _Sample(msgspec.Struct):
     error: Any = None
     invalidation: Any = None
     metadata: Any = None
-    output: dict[str, Any] | None = None
+    output: Any = None
 
 
 _SAMPLE, _LOG = msgspec.json.Decoder(_Sample), msgspec.json.Decoder(_Log)
 
 
-def read_inspect(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+def read_inspect(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds a log to `files`.
 
     Raises:
         DataError: It is not a log, broken, or lacks the chosen score.
         OSError: It cannot be read.
     """
-    is_zip = source.place.name.endswith(".eval")
+    choice, is_zip = files.choice, source.place.name.endswith(".eval")
     with open_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
         header, samples = _read_json(file) if archive is None else _read_zip(archive)
-        if header.status is None and not header.scores and not header.about:
+        if header.status is None and not header.scores and not header.eval:
             raise DataError(f"not {A_LOG}: it has neither status nor results")
         log = _describe(header, source, choice)
-        rows = Samples(choice)
         if samples is None and choice.units and isinstance(log.header, float):
             log.task = ""
-            rows.add(source.name.removesuffix(".json"), log.header)
-        elif samples is None:
-            log.sampled = False
-        elif choice.samples:
-            _read_samples(header, log, samples, rows)
-        files.add(log, rows)
+            files.add(log, [Sample(source.name.removesuffix(".json"), log.header)])
+        elif samples is None or not choice.samples:
+            log.sampled = samples is not None
+            files.add(log)
+        else:
+            files.add(log, _read_samples(header, log, samples, choice))
 
 
 def _describe(header: _Log, source: Source, choice: Choice) -> Log:
-    """Returns what the header says."""
-    about, stats = header.about, _as_mapping(header.stats)
-    usage = list(_as_mapping(stats.get("model_usage")).values())
-    began, ended = (read_time(stats.get(name)) for name in ("started_at", "completed_at"))
-    sums = {
-        "tokens": _sum(usage, "total_tokens"),
-        "cost": _sum(usage, "total_cost"),
-        "seconds": ended - began if began and ended else math.nan,
-    }
-    arguments = as_settings(about.get("task_args"))
-    solver = {"solver": about.get("solver")}
-    condition = as_settings(about.get("model_args"), about.get("model_generate_config"), solver)
-    return Log(
+    """Returns what the header says, with its published mean and the scores that are not read."""
+    about = header.eval
+    usage = entries(header.stats, "model_usage")
+    began, ended = (read_time(dig(header.stats, n)) for n in ("started_at", "completed_at"))
+    arguments = as_settings(dig(about, "task_args"))
+    solver = {"solver": dig(about, "solver")}
+    condition = as_settings(dig(about, "model_args"), dig(about, "model_generate_config"), solver)
+    log = Log(
         source,
         INSPECT,
-        str(about.get("model") or ""),
-        str(about.get("task") or ""),
+        str(dig(about, "model") or ""),
+        str(dig(about, "task") or ""),
         condition={key: value for key, value in condition.items() if key not in EVERY_RUN},
         arguments={key: value for key, value in arguments.items() if key not in EVERY_RUN},
-        time=read_time(about.get("created")),
+        scorer=choice.scorer or "",
+        time=read_time(dig(about, "created")),
         status=header.status or "started",
-        identity=(str(about.get("eval_id") or ""), str(about.get("task_id") or "")),
+        identity=(str(dig(about, "eval_id") or ""), str(dig(about, "task_id") or "")),
         header=score_of(header, choice.metric or "accuracy", choice.scorer),
-        usage={name: value for name, value in sums.items() if value == value},
-        **_heading(header, choice),
+        tokens=total(dig(each, "total_tokens") for each in usage),
+        cost=total(dig(each, "total_cost") for each in usage),
+        seconds=ended - began if began and ended else math.nan,
     )
+    if (score := header.choose(choice.scorer)) is not None:
+        log.scorer = score.label
+        log.others = tuple(other.label for other in header.scores if other is not score)
+        if score.reducer in (None, "mean"):
+            log.accuracy = total([score.value(choice.metric or "accuracy")])
+    return log
 
 
-def _heading(header: _Log, choice: Choice) -> dict[str, Any]:
-    """Returns which of the log's scores is read, its published mean, and the others."""
-    score = header.choose(choice.scorer)
-    if score is None:
-        return {"scorer": choice.scorer or ""}
-    value = score.value(choice.metric or "accuracy")
-    is_mean = score.reducer in (None, "mean") and isinstance(value, int | float)
-    return {
-        "scorer": score.label,
-        "others": tuple(other.label for other in header.scores if other is not score),
-        "accuracy": float(value) if is_mean else math.nan,
-    }
-
-
-def _read_samples(header: _Log, log: Log, samples: Iterable[Any], rows: Samples) -> None:
-    """Adds the samples, and completes what the log says about its scores."""
-    choice = rows.choice
-    scored = bool(_as_mapping(header.about.get("config")).get("score_on_error"))
-    chosen = header.choose(choice.scorer)
-    names = dict[str, None]()
-    read = list[tuple[_Sample, _Score | None]]()
-    keys = dict[str, bool]()
+def _read_samples(header: _Log, log: Log, samples: Iterable[Any], choice: Choice) -> list[Sample]:
+    """Returns the samples, and completes what the log says about its scores."""
+    chosen, names, keys = header.choose(choice.scorer), dict[str, None](), dict[str, bool]()
+    wanted = [chosen.name, chosen.scorer] if chosen else [choice.scorer]
+    scored, read = bool(dig(header.eval, "config", "score_on_error")), list[Sample]()
     for each in samples:
+        if len(read) == MAX_SAMPLES:
+            raise over("the log", "samples", MAX_SAMPLES)
         sample = msgspec.convert(each, _Sample)
         scores = sample.scores or {}
         names |= dict.fromkeys(scores)
-        wanted = (chosen.name, chosen.scorer) if chosen else (choice.scorer,)
-        score = next((scores[name] for name in wanted if name in scores), None)
-        if score is None and not chosen and choice.scorer is None:
-            score = next(iter(scores.values()), None)
-        if score is not None and isinstance(score.value, dict):
-            for key, value in cast("dict[str, Any]", score.value).items():
-                keys[key] = keys.get(key, False) or isinstance(value, int | float | str)
-        sample.output = {"completion": (sample.output or {}).get("completion")}
-        read.append((sample, score))
-        if len(read) > MAX_SAMPLES:
-            raise over("the log", "samples", MAX_SAMPLES)
-    if choice.scorer is not None and not chosen and read:
-        pick(choice.scorer, names, "scorer")
-    # Of a score with several values, that of the metric or the score's name, else the first.
-    own = [choice.metric or "", chosen.name if chosen and chosen.name else ""]
-    key = next((name for name in own if name in keys), next((n for n in keys if keys[n]), ""))
-    name = log.scorer or choice.scorer or next(iter(names), "")
-    same = {name, name.split("/")[0], *(s.name for s in header.scores)}
-    log.others = (*log.others, *(n for n in names if n not in same))
-    if chosen and chosen.reducer and chosen.reducer != "mean":
-        means = f"{chosen.name or chosen.scorer}/mean"
-        log.others = (log.scorer, *(other for other in log.others if other != means))
-        name = means
-    if keys:
-        log.others = (*log.others, *(f"{name}.{n}" for n in keys if n != key))
-        name = f"{name}.{key}"
-        log.accuracy = math.nan if own[1] != key else log.accuracy
-    log.scorer = name
-    for sample, score in read:
-        value = None if score is None else score.value
+        own = [*wanted, *(scores if wanted == [None] else ())]
+        score = next((scores[name] for name in own if name in scores), None)
+        value = score and score.value
         if isinstance(value, dict):
-            value = cast("dict[str, Any]", value).get(key)
-        text = _input_text(sample.input)
-        options = cast("list[Any]", sample.choices) if isinstance(sample.choices, list) else []
-        rows.add(
-            sample.id,
-            value,
-            epoch=sample.epoch,
-            wrong=_why_not(sample, score, scored),
-            text="\n".join([text, *map(str, options)]),
-            target=sample.target,
-            choices=len(options) or math.nan,
-            answer=(score and score.answer) or (sample.output or {}).get("completion"),
-            metadata=sample.metadata,
+            for key, leaf in value.items():
+                keys[key] = keys.get(key, False) or isinstance(leaf, int | float | str)
+        options = entries(sample.choices)
+        read.append(
+            Sample(
+                sample.id,
+                value,
+                _why_not(sample, score, scored),
+                sample.epoch,
+                text="\n".join([_input_text(sample.input), *map(str, options)]),
+                target=sample.target,
+                choices=len(options) or math.nan,
+                answer=(score and score.answer) or dig(sample.output, "completion"),
+                metadata=sample.metadata,
+            )
         )
+    if read and not chosen:
+        pick(choice.scorer, names, "scorer")
+    name = log.scorer or next(iter(names), "")
+    same = {name, name.split("/")[0], *(each.name for each in header.scores)}
+    log.others = (*log.others, *(other for other in names if other not in same))
+    if chosen and chosen.reducer and chosen.reducer != "mean":
+        # Samples hold the scores of single epochs, whose mean is read.
+        mean = f"{chosen.name or chosen.scorer}/mean"
+        log.others, name = (name, *(other for other in log.others if other != mean)), mean
+    log.scorer = name
+    if keys:
+        # Of a score with several values, that of the metric or the score's name, else the first.
+        wanted = [choice.metric, chosen and chosen.name]
+        filled = (key for key, is_filled in keys.items() if is_filled)
+        key = next((key for key in wanted if key in keys), next(filled, ""))
+        log.scorer = f"{name}.{key}"
+        log.others = (*log.others, *(f"{name}.{other}" for other in keys if other != key))
+        log.accuracy = log.accuracy if key == wanted[1] else math.nan
+        read = [
+            sample._replace(score=dig(sample.score, key))
+            if isinstance(sample.score, dict)
+            else sample
+            for sample in read
+        ]
+    return read
 
 
 def _why_not(sample: _Sample, score: _Score | None, scored: bool) -> str | None:
@@ -222,7 +206,7 @@ def _why_not(sample: _Sample, score: _Score | None, scored: bool) -> str | None:
         return INVALIDATED
     if sample.error is not None and not (scored and score is not None):
         # A summary has the message itself.
-        message = _as_mapping(sample.error).get("message", sample.error)
+        message = dig(sample.error, "message") or sample.error
         return CANCELLED if "cancel" in str(message).lower() else ERRORED
     return UNSCORED if score is None else None
 
@@ -244,14 +228,12 @@ def _read_zip(archive: zipfile.ZipFile) -> tuple[_Log, Iterable[Any] | None]:
         start = read_member(archive, archive.getinfo(JOURNAL), JOURNAL, LOG_BYTES)
         return decode(_LOG, start, A_LOG), _read_members(archive, members)
     log = read_zip_header(archive, _LOG)
-    if not members and SUMMARIES not in names:
-        return log, None
-    if SUMMARIES not in names or (members and log.invalidated):
-        return log, _read_members(archive, members)
-    return log, _read_summaries(archive, members)
+    if SUMMARIES in names and not (members and log.invalidated):
+        return log, _read_summaries(archive, members)
+    return log, _read_members(archive, members) if members else None
 
 
-def _read_members(archive: zipfile.ZipFile, members: list[str]) -> Iterator[_Sample]:
+def _read_members(archive: zipfile.ZipFile, members: Iterable[str]) -> Iterator[_Sample]:
     for name in members:
         content = read_member(archive, archive.getinfo(name), name, SAMPLE_BYTES)
         yield decode(_SAMPLE, content, A_LOG, name)
@@ -264,44 +246,26 @@ def _read_summaries(archive: zipfile.ZipFile, members: list[str]) -> Iterator[An
     file.seek(content.index(b"[") + 1)
     # Summaries of earlier versions lack the choices.
     first = next(_read_members(archive, members[:1]), None)
-    lacks_choices = first is not None and bool(first.choices) and b'"choices"' not in content
-    by_name: dict[Any, _Sample] = {}
-    if lacks_choices:
-        by_name = {(s.id, s.epoch): s for s in _read_members(archive, members)}
+    lacks_choices = first is not None and first.choices and b'"choices"' not in content
+    whole = {(s.id, s.epoch): s for s in _read_members(archive, members if lacks_choices else ())}
     there = set(members)
     for summary in elements(file, SUMMARIES, SAMPLE_BYTES):
-        values = _as_mapping(summary)
-        sample = by_name.get((values.get("id"), values.get("epoch", 1)))
-        name = f"samples/{values.get('id')}_epoch_{values.get('epoch', 1)}.json"
-        if sample is None and name in there and TRUNCATED in _input_text(values.get("input")):
+        key = dig(summary, "id"), dig(summary, "epoch") or 1
+        sample, name = whole.get(key), "samples/{}_epoch_{}.json".format(*key)
+        if sample is None and name in there and TRUNCATED in _input_text(dig(summary, "input")):
             (sample,) = _read_members(archive, [name])
-        texts = {} if sample is None else {"input": sample.input, "choices": sample.choices}
-        yield {**values, **texts}
+        yield {**summary, "input": sample.input, "choices": sample.choices} if sample else summary
 
 
 def _input_text(value: object) -> str:
     """Returns the text of a sample's input, which may be messages of several parts."""
-    if not isinstance(value, list):
-        return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
     texts = list[str]()
-    for message in cast("list[Any]", value):
-        content = message.get("content") if isinstance(message, dict) else None
-        parts = cast("list[Any]", content if isinstance(content, list) else [{"text": content}])
-        # A summary has `(Image)` for an image, and the like for other media.
-        texts += [
-            str(content.get("text") or f"({str(content.get('type', '')).capitalize()})")
-            for content in parts
-            if isinstance(content, dict)
-        ]
+    for message in entries(value):
+        content = dig(message, "content")
+        for part in entries(content) if isinstance(content, list) else [{"text": content}]:
+            # A summary has `(Image)` for an image, and the like for other media.
+            if isinstance(part, dict):
+                texts.append(str(part.get("text") or f"({str(part.get('type', '')).capitalize()})"))
     return "\n".join(texts)
-
-
-def _sum(entries: list[Any], name: str) -> float:
-    """Returns the sum of a number over entries, NaN if none has it."""
-    numbers = [_as_mapping(entry).get(name) for entry in entries]
-    held = [number for number in numbers if isinstance(number, int | float)]
-    return float(sum(held)) if held else math.nan
-
-
-def _as_mapping(value: object) -> Values:
-    return cast(Values, value) if isinstance(value, dict) else {}

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,25 +12,19 @@ import pandas as pd
 
 from raylab.benchmark.config import Layout
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs.accuracies import Scores
+from raylab.benchmark.logs.accuracies import COLUMNS, Scores
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import (
-    Choice,
-    Description,
-    Files,
-    Log,
-    as_name,
-)
-from raylab.benchmark.logs.rows import NAMED, Rows, Table
-from raylab.benchmark.logs.trees import ScoreTree, Source
-from raylab.benchmark.responses import (
-    Reading,
-    Responses,
-)
+from raylab.benchmark.logs.log import Choice, Column, Description, Files, Log, as_name
+from raylab.benchmark.logs.rows import NAMED, Rows
+from raylab.benchmark.logs.trees import ScoreTree
+from raylab.benchmark.responses import Reading, Responses, ScorersUsed
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize, printable
 
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
+ABOUT = ("format", "model", "task", "generation", "status", "scorer", "accuracy", "sampled")
+"""What the table of logs has of each, with what it used."""
+USED = ("tokens", "cost", "seconds")
 
 
 @dataclass(frozen=True)
@@ -42,6 +36,7 @@ class TreeScores:
         scores: What the four figures take.
         responses: The samples; if there are none, the error that says why.
         reading: How the files were read.
+        left_out: Number of responses and files that do not count.
     """
 
     tree: ScoreTree
@@ -49,7 +44,6 @@ class TreeScores:
     responses: Responses | DataError
     reading: Reading
     left_out: int
-    """Number of responses and files that do not count."""
 
 
 def join_files(tree: ScoreTree, parts: Sequence[Files], choice: Choice) -> TreeScores:
@@ -57,82 +51,72 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], choice: Choice) -> TreeS
 
     Items are named by their ids, or by `task/id` if there are several tasks.
     """
-    logs, table, texts, notes = _gather(parts)
-    left_out, examples = Counter[str](), dict[str, str]()
+    logs, table, items = _gather(parts)
     faults = [*tree.faults, *(fault for part in parts for fault in part.faults)]
+    tree = replace(_settle(tree, logs), faults=tuple(faults))
+    own = [log for log in logs if log.format == INSPECT and log.source.model]
+    named = {(log.source.model, log.model) for log in own}
+    if tree.models and len(named) == len({directory for directory, _ in named}):
+        for log in own:
+            log.model, log.generation = log.source.model, log.source.generation
+    _name_by_settings(logs, "task", "arguments", lambda log: log.task)
+    _name_by_settings(logs, "model", "condition", lambda log: (log.model, log.task))
+    about: Column = pd.DataFrame(
+        {
+            "path": [str(log.source.place) for log in logs],
+            **{name: [getattr(log, name) for log in logs] for name in (*ABOUT, *USED)},
+            "scorers": [", ".join(log.others) for log in logs],
+        }
+    )
+    rows = Rows(logs, about, table, items, choice, sorted(n for part in parts for n in part.notes))
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
         what = "files" if source.name.strip("/") == source.name != "" else "directories"
         kind = re.sub(r"line \d+", "a line", ":".join(fault.split(":")[:2]))
         reason = printable(f"{what} ({kind})", breaks=False)
-        left_out[reason] += 1
-        examples.setdefault(reason, as_name(f"{source.place}: {fault}"))
-    tree = replace(_settle(tree, logs), faults=tuple(faults))
-    if tree.models:
-        own = [log for log in logs if log.format == INSPECT and log.source.model]
-        named = {(log.source.model, log.model) for log in own}
-        if len(named) == len({directory for directory, _ in named}):
-            for log in own:
-                log.model, log.generation = log.source.model, log.source.generation
-    _name_by_settings(logs)
-    about = _tabulate(logs)
-    rows = Rows(about, logs, table, texts, choice, left_out, examples)
-    responses, scorers = rows.join(notes)
-    notes += _notes_on_logs(about, responses)
+        rows.leave_out(reason, 1, as_name(f"{source.place}: {fault}"))
+    responses = rows.join()
+    notes = (*rows.notes, *_notes_on_logs(about, responses))
     by_model = {model: dict(counts) for model, counts in sorted(rows.by_model.items())}
-    reading = Reading(scorers=scorers, notes=tuple(notes), left_out=by_model)
+    reading = Reading(scorers=tuple(_scorers(logs)), notes=notes, left_out=by_model)
     if isinstance(responses, Responses):
         responses = replace(responses, reading=reading)
     scores = _scores_of(tree, logs, responses)
     if not tree.models:
         scores.skipped[""] += [
-            SkippedFile(path=examples[reason], reason=f"{count:,} {reason}")
-            for reason, count in left_out.items()
+            SkippedFile(path=rows.examples[reason], reason=f"{count:,} {reason}")
+            for reason, count in rows.left_out.items()
         ]
-    return TreeScores(tree, scores, responses, reading, sum(left_out.values()))
+    return TreeScores(tree, scores, responses, reading, rows.left_out.total())
 
 
-def _gather(
-    parts: Sequence[Files],
-) -> tuple[list[Log], Table, dict[tuple[str, str, int], Description], list[str]]:
-    """Returns the logs, oldest first, their samples, the texts of items, and notes."""
-    logs, texts, notes = list[Log](), dict[tuple[str, str, int], Description](), list[str]()
-    frames = list[Table]()
+def _gather(parts: Sequence[Files]) -> tuple[list[Log], Column, list[Description]]:
+    """Returns the logs, oldest first, their samples, and the descriptions of items."""
+    logs, items, frames = list[Log](), list[Description](), list[Column]()
     for part in parts:
         for frame in part.tables:
-            frames.append(frame.assign(log=frame["log"] + np.int32(len(logs))))
+            frames.append(
+                frame.assign(log=frame["log"] + len(logs), about=frame["about"] + len(items))
+            )
         logs += part.logs
-        texts = part.texts | texts
-        notes += part.notes
+        items += part.items
     keys = [(log.time, log.source.place.path, log.model, log.task) for log in logs]
     order = sorted(range(len(logs)), key=keys.__getitem__)
-    ages = np.empty(len(logs), np.int32)
-    ages[order] = np.arange(len(logs))
-    table = _concatenate(frames)
-    if len(table):
-        table["log"] = ages[table["log"].to_numpy()]
-        if len(frames) > 1:
-            table = table.iloc[np.argsort(table["log"].to_numpy(), kind="stable")]
-    return [logs[place] for place in order], table.reset_index(drop=True), texts, sorted(notes)
+    names = [*frames[0]] if frames else []
+    table: Column = pd.DataFrame({n: _concatenate([frame[n] for frame in frames]) for n in names})
+    if frames:
+        table["log"] = np.argsort(order)[table["log"]]
+        if not table["log"].is_monotonic_increasing:
+            table = table.sort_values("log", kind="stable", ignore_index=True)
+    return [logs[place] for place in order], table, items
 
 
-def _concatenate(frames: list[Table]) -> Table:
-    frames = [frame for frame in frames if len(frame)]
-    if len(frames) < 2:
-        return frames[0] if frames else pd.DataFrame()
-    columns = dict[str, Any]()
-    for name in frames[0]:
-        parts = [frame[name] for frame in frames]
-        if isinstance(parts[0].dtype, pd.CategoricalDtype):
-            texts = [
-                part.cat.rename_categories(part.cat.categories.astype(object)) for part in parts
-            ]
-            columns[name] = pd.api.types.union_categoricals(texts)
-        else:
-            columns[name] = np.concatenate([part.to_numpy() for part in parts])
-    return pd.DataFrame(columns)
+def _concatenate(columns: list[Column]) -> Column:
+    if isinstance(columns[0].dtype, pd.CategoricalDtype):
+        return pd.api.types.union_categoricals(columns)
+    return np.concatenate(columns)
 
 
-def _settle(tree: ScoreTree, logs: Iterable[Log]) -> ScoreTree:
+def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     """Returns the tree as one whose logs name their models, if its directories do not.
 
     Directories name the models of logs without samples, of logs that name none or all the same
@@ -167,73 +151,55 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
-def _name_by_settings(logs: Sequence[Log]) -> None:
-    """Adds settings to the names of models that differ in them on a task, and to those of tasks."""
-    for name, settings, groups in (
-        ("task", "arguments", lambda log: log.task),
-        ("model", "condition", lambda log: (log.model, log.task)),
-    ):
-        values = defaultdict[tuple[Any, str], set[str]](set)
-        keys = defaultdict[Any, set[str]](set)
-        for log in logs:
-            keys[groups(log)] |= getattr(log, settings).keys()
-        for log in logs:
-            for key in keys[groups(log)]:
-                values[groups(log), key].add(getattr(log, settings).get(key, ""))
-        differing = defaultdict[str, set[str]](set)
-        for (group, key), different in values.items():
-            if len(different) > 1:
-                differing[group if isinstance(group, str) else group[0]].add(key)
-        for log in logs:
-            own: Mapping[str, str] = getattr(log, settings)
-            said = [f"{key}={own[key]}" for key in sorted(differing[getattr(log, name)] & {*own})]
-            if said:
-                setattr(log, name, as_name(f"{getattr(log, name)} ({', '.join(said)})"))
+def _name_by_settings(
+    logs: Sequence[Log], name: str, settings: str, alike: Callable[[Log], Any]
+) -> None:
+    """Adds settings to the names of models, or of tasks, for logs alike that differ in them."""
+    groups, differing = defaultdict[Any, list[Log]](list), defaultdict[str, set[str]](set)
+    for log in logs:
+        groups[alike(log)].append(log)
+    for group in groups.values():
+        for key in {key for log in group for key in getattr(log, settings)}:
+            if len({getattr(log, settings).get(key, "") for log in group}) > 1:
+                differing[getattr(group[0], name)].add(key)
+    for log in logs:
+        own = getattr(log, settings)
+        keys = sorted(differing[getattr(log, name)] & {*own})
+        if said := ["=".join(filter(None, (key, own[key]))) for key in keys]:
+            setattr(log, name, as_name(f"{getattr(log, name)} ({', '.join(said)})"))
 
 
-def _tabulate(logs: Sequence[Log]) -> Table:
-    """Returns a row for each log, with the number of its run."""
-    about: Table = pd.DataFrame(
-        {
-            "path": [str(log.source.place) for log in logs],
-            **{
-                name: [getattr(log, name) for log in logs]
-                for name in ("format", "model", "task", "generation", "status", "scorer")
-            },
-            "scorers": [", ".join(log.others) for log in logs],
-            "accuracy": np.array([log.accuracy for log in logs], float),
-            "sampled": np.array([log.sampled for log in logs], bool),
-            **{
-                name: np.array([log.usage.get(name, np.nan) for log in logs], float)
-                for name in ("tokens", "cost", "seconds")
-            },
-        }
-    )
-    return about
+def _scorers(logs: Sequence[Log]) -> Iterator[ScorersUsed]:
+    """Yields which scores were read, and which others there are."""
+    used = defaultdict[tuple[str, str], list[Log]](list)
+    for log in logs:
+        if log.scorer or log.others:
+            used[log.task, log.scorer].append(log)
+    for (task, scorer), own in used.items():
+        others = tuple(dict.fromkeys(name for log in own for name in log.others))
+        yield ScorersUsed(task=task, used=scorer, others=others, logs=len(own))
 
 
 def _scores_of(tree: ScoreTree, logs: Sequence[Log], responses: Responses | DataError) -> Scores:
     """Returns what the four figures take: logs by their own accuracy, or the samples as items."""
     skipped: dict[str, list[SkippedFile]] = {model: [] for model in tree.models or ("",)}
-    rows, own = list[tuple[str, str, str, float, float]](), list[tuple[Source, float | str]]()
+    faults = list(tree.faults if tree.models else ())
+    rows = list[tuple[str, str, str, float, float]]()
     for log in logs:
-        is_unit = log.header is not None and (log.source.model if tree.models else not log.sampled)
-        if is_unit and log.header is not None:
-            own.append((log.source, log.header))
-            model, generation = (log.source.model, log.source.generation)
-            if not tree.models:
-                model, generation = log.model, log.generation
-            if not isinstance(log.header, str):
-                stem = os.path.splitext(log.source.name)[0]
-                item = log.source.name if tree.models else log.task or stem
-                rows.append((model, generation, item, log.header, 1.0))
-    for source, result in (*own, *(tree.faults if tree.models else ())):
-        if isinstance(result, str):
-            path = f"{source.top.path}/{source.name}"
-            skipped.setdefault(source.model if tree.models else "", []).append(
-                SkippedFile(path=path, reason=result)
-            )
-    table: Table = pd.DataFrame(rows, columns=["model", "generation", "item", "score", "weight"])
+        source, header = log.source, log.header
+        if header is None or (log.sampled if not tree.models else not source.model):
+            continue
+        if isinstance(header, str):
+            faults.append((source, header))
+        elif tree.models:
+            rows.append((source.model, source.generation, source.name, header, 1.0))
+        else:
+            item = log.task or os.path.splitext(source.name)[0]
+            rows.append((log.model, log.generation, item, header, 1.0))
+    for source, reason in faults:
+        own = skipped.setdefault(source.model if tree.models else "", [])
+        own.append(SkippedFile(path=source.place.path, reason=reason))
+    table: Column = pd.DataFrame(rows, columns=list(COLUMNS))
     if not tree.models and isinstance(responses, Responses):
         samples = responses.table[[*table]]
         texts = samples.astype(dict.fromkeys(("model", "generation", "item"), object))
@@ -241,25 +207,20 @@ def _scores_of(tree: ScoreTree, logs: Sequence[Log], responses: Responses | Data
     return Scores(tree, table.astype({"score": float, "weight": float}), skipped)
 
 
-def _notes_on_logs(about: Table, responses: Responses | DataError) -> Iterable[str]:
+def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[str]:
     """Yields sentences on logs that did not succeed or have no samples, and on lost models."""
-    if not len(about):
-        return
-    failed = about[about["sampled"] & ~about["status"].isin(["success"])]
+    sampled = about["sampled"].astype(bool)
+    failed = about[sampled & (about["status"] != "success")]
     if len(failed):
-        kinds = [
-            f"{pluralize(count, 'log')} with status {status}"
-            for status, count in failed["status"].value_counts().items()
-        ]
-        names = join_names(sorted(set(failed["model"])), NAMED)
-        yield f"the finished samples of {join_names(kinds)} were read: {names}"
-    bare = about[~about["sampled"]]
+        counts = failed["status"].value_counts().items()
+        kinds = join_names([f"{pluralize(n, 'log')} with status {name}" for name, n in counts])
+        names = join_names(sorted({*failed["model"]}), NAMED)
+        yield f"the finished samples of {kinds} were read: {names}"
+    bare = about[~sampled]
     if len(bare):
-        names = join_names([*bare["path"]], NAMED)
         count = pluralize(len(bare), "log without samples is", "logs without samples are")
-        yield f"{count} in the four figures only: {names}"
+        yield f"{count} in the four figures only: {join_names([*bare['path']], NAMED)}"
     if isinstance(responses, Responses):
-        left = set(responses.table["model"].cat.categories)
-        lost = sorted(set(about.loc[about["sampled"], "model"]) - left - {""})
-        if lost:
+        left = responses.table["model"].cat.categories
+        if lost := sorted({*about[sampled]["model"]} - {*left, ""}):
             yield f"no response counts of {join_names(lost, 10)}"

@@ -1,12 +1,13 @@
-"""What readers return: the logs in files, and a table of their samples.
+"""What readers return of files: the logs in them, and one table of their samples.
 
 A log is the evaluation of a model on a task. A file of Inspect is one log; a table is a log for
-each model and task in it.
+each model and task in it. Readers hand over values as they are written, in a frame; `Files` makes
+names, numbers and descriptions of items from its columns, for all formats alike.
 """
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,20 +15,22 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import over
 from raylab.core.errors import DataError
 from raylab.core.printable import printable
+from raylab.core.stats import Array
 
-MAX_NAME = 200
-MAX_TEXT = 20_000
-MAX_ANSWER = 200
+MAX_NAME, MAX_ANSWER, MAX_TEXT = 200, 200, 20_000
 MAX_SAMPLES, MAX_ROWS = 1_000_000, 20_000_000
 """Most samples of a log, and rows of files that are read together, against files that expand."""
 MAX_TEXTS = 1 << 28
 """Most characters of texts of files that are read together."""
 MAX_EPOCH = 1 << 31
+CHUNK = 1 << 14
+"""Samples that are turned into a table at once."""
 
 UNSCORED = "samples without a score"
 ERRORED = "samples that ended in an error"
@@ -46,20 +49,13 @@ VALUES: dict[str, float | None] = {
     "P": 0.5,
 }
 """Scores of the letters that Inspect writes, and of words; None is a missing score."""
-TYPES: dict[str, Any] = {
-    "log": np.int32,
-    "item": "category",
-    "text": np.int64,
-    "epoch": np.int64,
-    "score": np.float64,
-    "wrong": np.int8,
-    "group": "category",
-    "cluster": "category",
-    "weight": np.float64,
-    "answer": "category",
-}
-"""Columns of samples: the number of their log, the hash of the item's whole text (0 if there is
-none), the score as written, and the number of the reason why it does not count, or -1."""
+
+DEFAULTS = {"epoch": 1, "weight": 1, "group": "", "cluster": "", "answer": ""}
+"""Values of the columns that a frame may lack."""
+
+Codes = NDArray[np.int64]
+Column = Any
+"""A column of a frame, whose types pandas declares too widely."""
 
 
 class Choice(NamedTuple):
@@ -87,11 +83,6 @@ class Log:
     """What a file says about an evaluation, as far as it does.
 
     Attributes:
-        source: The file.
-        format: The name of the format.
-        model: The model, or empty.
-        task: The task, or empty.
-        generation: A declared generation, or empty.
         condition: Settings of the model by name.
         arguments: Settings of the task by name.
         scorer: The score that was read.
@@ -102,8 +93,9 @@ class Log:
         accuracy: The published mean of the score that was read; NaN if there is none.
         header: What the four figures take from the log: an accuracy, or why there is none.
         sampled: False for a log without samples.
-        usage: `tokens`, `cost` and `seconds`.
-        bare_task: The task as the file names it, without settings that join it to others.
+        tokens: Those of all samples, NaN where the file does not say.
+        cost: In dollars.
+        seconds: From the first sample to the last, or the sum over samples.
     """
 
     source: Source
@@ -121,18 +113,41 @@ class Log:
     accuracy: float = math.nan
     header: float | str | None = None
     sampled: bool = True
-    usage: Mapping[str, float] = field(default_factory=dict[str, float])
+    tokens: float = math.nan
+    cost: float = math.nan
+    seconds: float = math.nan
 
     def __post_init__(self) -> None:
         self.model, self.task, self.generation = map(
             as_name, (self.model, self.task, self.generation)
         )
-        self.bare_task = self.task
+
+
+class Sample(NamedTuple):
+    """An answer of a model to an item, as a file has it."""
+
+    item: object
+    score: object
+    wrong: str | None = None
+    """The reason why it does not count."""
+    epoch: object = 1
+    text: str = ""
+    """The item's whole text."""
+    key: str = ""
+    """What identifies the item's content, by default the text."""
+    target: object = None
+    choices: float = math.nan
+    """The number of the item's choices."""
+    answer: object = None
+    metadata: object = None
+    """Data of the item, with its group and cluster."""
 
 
 class Description(NamedTuple):
     """What a log says about an item."""
 
+    content: int = 0
+    """A hash of what identifies its content, 0 if there is nothing."""
     text: str = ""
     target: str = ""
     choices: float = math.nan
@@ -143,124 +158,155 @@ class Files:
     """What files say that are read together.
 
     Attributes:
+        choice: What is read of them.
         logs: The logs in them.
-        tables: Samples, with the columns of `TYPES`.
-        texts: What they say about items, by task, item and hash of the text.
+        tables: A row for each sample: the number of its log, its `item`, the number of the item's
+            description, `epoch`, `score` as written, the number of the reason why it does not
+            count or -1 (`wrong`), `group`, `cluster`, `weight` and `answer`.
+        items: Descriptions of items; the first is that of items that none describes.
         faults: Files that cannot be read, with the reasons.
         notes: Sentences about single files.
     """
 
+    choice: Choice
     logs: list[Log] = field(default_factory=list[Log])
     tables: list[pd.DataFrame] = field(default_factory=list[pd.DataFrame])
-    texts: dict[tuple[str, str, int], Description] = field(default_factory=dict[Any, Any])
+    items: list[Description] = field(default_factory=lambda: [Description()])
     faults: list[tuple[Source, str]] = field(default_factory=list[Any])
     notes: list[str] = field(default_factory=list[str])
-    _columns: tuple[list[Any], ...] = field(default_factory=lambda: tuple([] for _ in TYPES))
+    _numbers: dict[tuple[str, str, int], int] = field(default_factory=dict[Any, int])
+    _samples: list[tuple[Any, ...]] = field(default_factory=list[Any])
     _rows: int = 0
     _characters: int = 0
 
-    def add(self, log: Log, samples: "Samples") -> None:
+    def add(self, log: Log, samples: Iterable[Sample] = ()) -> None:
         """Adds a log with its samples."""
-        self._count(len(samples), log)
-        samples.columns[0][:] = [len(self.logs)] * len(samples)
+        for sample in samples:
+            places = (dig(sample.metadata, key) for key in (self.choice.group, self.choice.cluster))
+            self._samples.append((len(self.logs), *sample[:-1], *places))
         self.logs.append(log)
-        for column, more in zip(self._columns, samples.columns, strict=True):
-            column += more
-        for name, text, description in samples.texts.values():
-            self.describe(log.bare_task, name, text, description)
+        if len(self._samples) > CHUNK:
+            self.close()
 
     def close(self) -> None:
         """Turns the samples that were added one at a time into a table."""
-        if self._columns[0]:
-            columns = zip(TYPES.items(), self._columns, strict=True)
-            series = {name: pd.Series(cells, dtype=kind) for (name, kind), cells in columns}
-            self.tables.append(pd.DataFrame(series))
-            self._columns = tuple([] for _ in TYPES)
+        if self._samples:
+            names = ("log", *Sample._fields[:-1], "group", "cluster")
+            self._add(pd.DataFrame(self._samples, columns=list(names), dtype=object))
+            self._samples = []
 
-    def add_table(self, logs: list[Log], table: pd.DataFrame, where: Log) -> None:
-        """Adds logs with the samples of all; `log` numbers these logs."""
-        self._count(len(table), where)
-        self.tables.append(table.assign(log=table["log"] + np.int32(len(self.logs))))
+    def add_table(self, logs: list[Log], frame: pd.DataFrame) -> None:
+        """Adds logs with the samples of all, as columns; `log` numbers these logs."""
+        frame["log"] += len(self.logs)
         self.logs += logs
+        self._add(frame)
 
-    def describe(self, task: str, item: str, text: int, description: Description) -> None:
-        """Keeps what the first log says about an item."""
-        if (key := (task, item, text)) not in self.texts:
-            longest = MAX_TEXT if self._characters < MAX_TEXTS else MAX_ANSWER
-            whole = shorten(description.text, longest)
-            self._characters += len(whole)
-            self.texts[key] = description._replace(text=whole)
+    def _add(self, frame: pd.DataFrame) -> None:
+        """Adds a table from the columns of a frame as files have them."""
+        self._rows += len(frame)
+        if self._rows > MAX_ROWS:
+            raise over(str(self.logs[-1].source.place), "scores", MAX_ROWS)
+        for name, missing in DEFAULTS.items():
+            if name not in frame:
+                frame[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), [missing])
+        item, log = as_names(frame["item"]), frame["log"].to_numpy(np.int32)
+        score, wrong = as_numbers(frame["score"])
+        if "wrong" in frame:
+            reasons = np.array([CODES[reason] for reason in frame["wrong"]])
+            wrong = np.where(reasons < 0, wrong, reasons)
+        epoch, weight = (as_numbers(frame[name], 1.0)[0] for name in ("epoch", "weight"))
+        usable = (epoch > 0) & (epoch < MAX_EPOCH) & (epoch % 1 == 0)
+        usable &= (weight > 0) & (weight < math.inf)
+        wrong = np.where((wrong < 0) & ~usable, CODES[WRONG_NUMBER], wrong)
+        nameless = item.codes == item.categories.get_indexer([""])[0]
+        columns = {
+            "log": log,
+            "item": item,
+            "about": self._describe(frame, item, log),
+            "epoch": np.where(usable, epoch, 1.0).astype(np.int64),
+            "score": score,
+            "wrong": np.where(nameless, CODES[UNNAMED], wrong).astype(np.int8),
+            "group": as_names(frame["group"]),
+            "cluster": as_names(frame["cluster"]),
+            "weight": np.where(usable, weight, 1.0),
+            "answer": as_names(frame["answer"], shorten),
+        }
+        self.tables.append(pd.DataFrame(columns, copy=False))
 
-    def _count(self, rows: int, log: Log) -> None:
-        if self._rows + rows > MAX_ROWS:
-            raise over(str(log.source.place), "scores", MAX_ROWS)
-        self._rows += rows
+    def _describe(self, frame: Column, item: pd.Categorical, log: NDArray[np.int32]) -> Codes:
+        """Keeps what rows say about their items; returns the numbers of these descriptions."""
+        if not {"text", "target"} & {*frame}:
+            return np.zeros(len(frame), np.int64)
+        for name, missing in {"text": "", "target": None, "choices": math.nan}.items():
+            if name not in frame:
+                frame[name] = missing
+        content = frame["text"]
+        if "key" in frame:
+            content = frame["key"].where(frame["key"] != "", content)
+        codes, values = _coded(content)
+        hashes = np.array([*map(text_hash, values), 0], np.int64)[codes]
+        tasks, names = [own.task for own in self.logs], item.categories
+        codes = combine(pd.factorize(np.array(tasks, object))[0][log], item.codes, hashes)
+        firsts, numbers = np.flatnonzero(~pd.Series(codes).duplicated()), list[int]()
+        rows = (frame[name].iloc[firsts].tolist() for name in ("text", "target", "choices"))
+        for place, text, target, choices in zip(firsts, *rows, strict=True):
+            key = tasks[log[place]], names[item.codes[place]], int(hashes[place])
+            if key not in self._numbers:
+                longest = MAX_TEXT if self._characters < MAX_TEXTS else MAX_ANSWER
+                self._numbers[key], whole = len(self.items), shorten(text, longest)
+                self._characters += len(whole)
+                self.items.append(Description(key[2], whole, shorten(target), choices))
+            numbers.append(self._numbers[key])
+        return np.array(numbers, np.int64)[codes]
 
 
-@dataclass
-class Samples:
-    """The samples of a log that is read one sample at a time."""
+def as_names(column: Column, form: Callable[[object], str] | None = None) -> pd.Categorical:
+    """Returns the names in a column as categories, in a form; that of a missing one is empty."""
+    codes, values = _coded(column)
+    names = [
+        "" if value is None or value != value else (form or as_name)(value) for value in values
+    ]
+    numbers, different = pd.factorize(np.array([*names, ""], object))
+    return pd.Categorical.from_codes(numbers[codes], list(different))
 
-    choice: Choice
-    columns: tuple[list[Any], ...] = field(default_factory=lambda: tuple([] for _ in TYPES))
-    texts: dict[tuple[str, int], tuple[str, int, Description]] = field(
-        default_factory=dict[Any, Any]
-    )
 
-    def add(
-        self,
-        item: object,
-        value: object,
-        *,
-        epoch: int = 1,
-        wrong: str | None = None,
-        text: str = "",
-        key: str = "",
-        target: object = None,
-        choices: float = math.nan,
-        answer: object = None,
-        metadata: object = None,
-    ) -> None:
-        """Adds a sample.
+def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]:
+    """Returns the numbers in a column, `missing` where there is none, and codes of reasons.
 
-        Args:
-            item: The item's id.
-            value: Its score as written: a number, a letter or word for one, or None.
-            epoch: Its epoch.
-            wrong: The reason why it does not count.
-            text: The item's whole text.
-            key: What identifies the item's content, by default the text.
-            target: The item's target.
-            choices: The number of its choices.
-            answer: The model's answer.
-            metadata: Data of the item, with its group and cluster.
-        """
-        name, score = as_name(item), read_value(value)
-        if wrong is None and isinstance(score, str):
-            wrong = score
-        if not 0 < epoch < MAX_EPOCH:
-            epoch, wrong = 1, wrong or WRONG_NUMBER
-        number = text_hash(key or text) if key or text else 0
-        if name == "" or item is None:
-            wrong = UNNAMED
-        about = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
-        places = (
-            as_name(about[key]) if key is not None and about.get(key) is not None else ""
-            for key in (self.choice.group, self.choice.cluster)
-        )
-        shown = shorten(answer) if wrong is None or answer else ""
-        score = math.nan if isinstance(score, str) else score
-        values = (0, name, number, epoch, score, CODES[wrong], *places, 1.0, shown)
-        for column, cell in zip(self.columns, values, strict=True):
-            column.append(cell)
-        if (name, number) not in self.texts:
-            about_item = Description(text, shorten(target), choices)
-            self.texts[name, number] = name, number, about_item
-        if len(self) > MAX_SAMPLES:
-            raise over("the log", "samples", MAX_SAMPLES)
+    The reason for what is no number is -1 where there is one.
+    """
+    if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
+        numbers = column.to_numpy(float, na_value=np.nan)
+        reasons = np.where(np.isfinite(numbers), -1, CODES[UNSCORED])
+        return np.where(np.isnan(numbers), missing, numbers), reasons
+    codes, values = _coded(column)
+    read = [*map(read_value, values), UNSCORED]
+    ends = {UNSCORED: missing, NO_NUMBER: math.nan}
+    numbers = np.array([ends[each] if isinstance(each, str) else each for each in read], float)
+    reasons = np.array([CODES[each] if isinstance(each, str) else -1 for each in read])
+    return numbers[codes], reasons[codes]
 
-    def __len__(self) -> int:
-        return len(self.columns[0])
+
+def _coded(column: Column) -> tuple[Codes, list[Any]]:
+    """Returns numbers of the values of a column, -1 for a missing one, and these values."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy(), column.cat.categories.tolist()
+    if column.dtype == object:
+        # Values of JSON, such as lists, may have no hash.
+        return np.arange(len(column)), column.tolist()
+    codes, values = pd.factorize(column)
+    if pd.api.types.is_float_dtype(values.dtype) and (values % 1 == 0).all():
+        values = values.astype("int64")
+    return codes, values.tolist()
+
+
+def combine(*columns: Column) -> Codes:
+    """Returns a number for each different row of columns of whole numbers, from 0 on."""
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes, values = pd.factorize(column)
+        numbers = pd.factorize(numbers * len(values) + codes)[0]
+    return numbers
 
 
 def read_value(value: object) -> float | str:
@@ -279,6 +325,30 @@ def read_value(value: object) -> float | str:
     return NO_NUMBER
 
 
+def dig(value: object, *path: str | int | None) -> Any:
+    """Returns what is at a path of keys and places in a value of JSON, None if nothing is."""
+    for step in path:
+        try:
+            value = cast(Any, value)[step] if isinstance(value, dict | list) else None
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def entries(value: object, *path: str | int) -> list[Any]:
+    """Returns the elements of a list, or values of an object, at a path; none if none is there."""
+    value = dig(value, *path)
+    return [
+        *(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+    ]
+
+
+def total(values: Iterable[object]) -> float:
+    """Returns the sum of the numbers among values, NaN if there is none."""
+    numbers = [each for value in values if isinstance(each := read_value(value), float)]
+    return sum(numbers) if numbers else math.nan
+
+
 def pick(wanted: str | None, there: Iterable[str], what: str) -> str:
     """Returns the wanted name, or the first that is there.
 
@@ -286,22 +356,16 @@ def pick(wanted: str | None, there: Iterable[str], what: str) -> str:
         DataError: The wanted name is not there.
     """
     names = list(dict.fromkeys(there))
-    if wanted is None:
-        return names[0] if names else ""
-    if wanted not in names:
+    if wanted is not None and wanted not in names:
         raise DataError(f"no {what} {wanted}, it has {', '.join(names) or 'none'}")
-    return wanted
+    return wanted or next(iter(names), "")
 
 
 def as_settings(*values: object) -> dict[str, str]:
     """Returns the settings of mappings by name, without empty ones."""
-    settings = dict[str, str]()
-    for value in values:
-        if isinstance(value, dict):
-            for key, setting in cast("dict[str, Any]", value).items():
-                if setting not in (None, "", [], {}):
-                    settings[key] = as_name(setting)
-    return settings
+    mappings = [cast("dict[str, Any]", value) for value in values if isinstance(value, dict)]
+    pairs = (pair for mapping in mappings for pair in mapping.items())
+    return {key: as_name(setting) for key, setting in pairs if setting not in (None, "", [], {})}
 
 
 def as_name(value: object) -> str:
@@ -314,17 +378,18 @@ def as_name(value: object) -> str:
     return text
 
 
-def text_hash(text: str) -> int:
-    """Returns a hash of a text as a signed integer of 8 bytes that is not 0."""
-    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True) or 1
+def text_hash(text: object) -> int:
+    """Returns a hash of a text as a signed integer of 8 bytes, 0 only for an empty one."""
+    content = str(text).encode(errors="surrogatepass")
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return (content and (int.from_bytes(digest, signed=True) or 1)) or 0
 
 
 def shorten(text: object, longest: int = MAX_ANSWER) -> str:
     """Returns a printable text; of a long one, the beginning and the end."""
     if isinstance(text, list):
         text = "; ".join(map(str, cast("list[Any]", text)))
-    whole = "" if text is None else str(text)
+    whole = "" if text is None or text != text else str(text)
     if len(whole) > longest:
         whole = f"{whole[: longest * 2 // 3]} [...] {whole[-longest // 3 :]}"
     return whole if whole.isprintable() else printable(whole)

@@ -1,7 +1,6 @@
 """The logs and tables of a tree, in any mixture of formats, read once by one pool of workers."""
 
 import csv
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -91,27 +90,21 @@ def read_trees(
         DataError: A directory is missing where files are read, or storage fails repeatedly.
     """
     workers = workers or WorkersHere(ClusterConfig())
-    sources = [source for tree in trees for source in tree.sources]
     calls = dict[tuple[int, int], tuple[Any, ...]]()
     for place, tree in enumerate(trees):
-        wanted = max(
-            PARTS_PER_PLACE * workers.places, math.ceil(len(tree.sources) / FILES_PER_PART)
-        )
-        count = min(len(tree.sources), wanted)
+        files = len(tree.sources)
+        count = min(files, max(PARTS_PER_PLACE * workers.places, -(-files // FILES_PER_PART)))
         calls |= {(place, n): (tree.sources[n::count], choice) for n in range(count)}
-    parts = dict[tuple[int, int], Files]()
-    ends = workers.run(read_files, calls)
+    parts: list[list[Files]] = [[] for _ in trees]
+    ends, total = workers.run(read_files, calls), sum(len(tree.sources) for tree in trees)
     try:
-        with watch(max(len(sources), 1), "files", parts=len(calls)) as progress, closing(ends):
+        with watch(max(total, 1), "files", parts=len(calls)) as progress, closing(ends):
             for key, read in ends:
-                parts[key] = read
+                parts[key[0]].append(read)
                 progress.end(len(calls[key][0]))
     except OSError as error:
         raise DataError(f"scores cannot be read, after retries: {error}") from error
-    return [
-        join_files(tree, [parts[key] for key in sorted(parts) if key[0] == place], choice)
-        for place, tree in enumerate(trees)
-    ]
+    return [join_files(tree, own, choice) for tree, own in zip(trees, parts, strict=True)]
 
 
 def read_responses(tree: ScoreTree, config: QualityConfig | None = None) -> Responses:
@@ -149,12 +142,12 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Files:
         DataError: The directory of a file is missing on the machine where this runs.
         OSError: A file cannot be read for the moment.
     """
-    files = Files()
+    files = Files(choice)
     for source in sources:
         try:
             buffer = REQUEST_BYTES if choice.samples else PREFIX
             with closing(open_source(source, buffer)) as file:
-                _read(file, source, choice, files)
+                _read(file, source, files)
             continue
         except DirectoryError:
             raise
@@ -170,27 +163,26 @@ def read_files(sources: Iterable[Source], choice: Choice) -> Files:
     return files
 
 
-def _read(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+def _read(file: BinaryIO, source: Source, files: Files) -> None:
     """Reads a file by its name, and one of JSON by how it begins."""
     read, name = read_table, source.place.name
     if name == HELM_SAMPLES:
         read = read_helm
     elif name.endswith(".eval"):
         read = read_inspect
-    elif (
-        name.endswith(".json") and not file.read(PREFIX).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
-    ):
-        read = read_inspect
+    elif name.endswith(".json"):
+        is_list = file.read(PREFIX).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+        read = read_table if is_list else read_inspect
     elif name.endswith((".jsonl", ".jsonlines")):
         # The keys of the first line show the format.
-        keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1")
+        keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1").keys()
         if "doc_id" in keys:
             read = read_harness
-        elif {"sample_id", "evaluation"} <= keys.keys():
+        elif {"sample_id", "evaluation"} <= keys:
             read = read_ever
     file.seek(0)
     try:
-        read(file, source, choice, files)
+        read(file, source, files)
     except DataError as error:
         if read is not read_inspect or not name.endswith(".json"):
             raise

@@ -1,16 +1,28 @@
 """The samples of all logs on their way to responses: named, paired, scaled, counted."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import CODES, ERRORED, REASONS, UNNAMED, Choice, Description, Log
-from raylab.benchmark.responses import Responses, ScorersUsed, make_responses, no_items
+from raylab.benchmark.logs.log import (
+    CODES,
+    ERRORED,
+    REASONS,
+    UNNAMED,
+    Choice,
+    Codes,
+    Column,
+    Description,
+    Log,
+    as_names,
+    combine,
+)
+from raylab.benchmark.responses import Responses, make_responses
 from raylab.core.errors import DataError
 from raylab.core.printable import pluralize
 
@@ -22,93 +34,87 @@ TOLERANCE = 5e-4
 NAMED = 3
 """Most names in a sentence."""
 
-Table = Any
-"""A DataFrame or a column of it, whose types pandas declares too widely."""
-
 
 @dataclass
 class Rows:
-    """The samples of all logs on their way to responses."""
+    """The samples of all logs on their way to responses.
 
-    about: Table
+    Attributes:
+        logs: The logs, oldest first.
+        about: A row for each log.
+        table: A row for each sample, by log; see `Files`.
+        items: Descriptions of items.
+        choice: What is read.
+        notes: Sentences on what a reader of the figures has to know.
+        left_out: Numbers of what does not count, by reason.
+        examples: The first place where each reason applies.
+        by_model: Numbers of responses that do not count, by model and reason.
+    """
+
     logs: Sequence[Log]
-    table: Table
-    texts: Mapping[tuple[str, str, int], Description]
+    about: Column
+    table: Column
+    items: Sequence[Description]
     choice: Choice
-    left_out: Counter[str]
-    examples: dict[str, str]
+    notes: list[str]
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    examples: dict[str, str] = field(default_factory=dict[str, str])
+    by_model: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def __post_init__(self) -> None:
-        self.by_model = defaultdict[str, Counter[str]](Counter)
+    def leave_out(self, reason: str, count: int, example: str) -> None:
+        """Counts what does not count."""
+        self.left_out[reason] += count
+        self.examples.setdefault(reason, example)
 
-    def join(self, notes: list[str]) -> tuple[Responses | DataError, tuple[ScorersUsed, ...]]:
-        """Returns the responses, or why there are none, and the scores that were read."""
-        scorers = self._scorers()
-        if not len(self.table):
-            return self._error(), scorers
-        self.log = self.table["log"].to_numpy()
-        self.wrong = self.table["wrong"].to_numpy().astype(np.int64)
-        self.reasons = [*REASONS]
-        self.score = self.table["score"].to_numpy(float)
-        self._check_published(notes)
-        if self.choice.errors_are_wrong:
-            failed = self.wrong == CODES[ERRORED]
-            self.score, self.wrong = (
-                np.where(failed, 0.0, self.score),
-                np.where(failed, -1, self.wrong),
-            )
-        self._name_items()
-        self._match_texts()
-        run = self._number_runs()
-        self._scale()
-        epoch = self._number_epochs(run, notes)
-        self._mark(~self.named[self.log], UNNAMED)
-        self._count()
-        right = np.flatnonzero(self.wrong < 0)
+    def join(self) -> Responses | DataError:
+        """Returns the responses, or why there are none."""
+        right = self._judge() if len(self.table) else np.zeros(0, np.int64)
         if not len(right):
-            return self._error(), scorers
+            reasons = [f"{count:,} {reason}" for reason, count in self.left_out.items()]
+            why = ", ".join(reasons) or "the logs have no samples"
+            return DataError(f"no response of a model can be used ({why})")
         rows: dict[str, Any] = {
-            "model": self._of_logs("model"),
-            "task": self._of_logs("task"),
+            **{name: self._of_logs(name) for name in ("model", "task", "generation", "scorer")},
+            **{name: self.table[name].array for name in ("group", "cluster", "weight", "answer")},
             "item": self.item,
-            "group": self.table["group"].array,
-            "cluster": self.table["cluster"].array,
-            "generation": self._of_logs("generation"),
-            "run": run,
-            "epoch": epoch,
-            "scorer": self._of_logs("scorer"),
+            "run": self.about["run"].to_numpy()[self.log],
+            "epoch": self.epoch,
             "score": self.score,
-            "weight": self.table["weight"].to_numpy(),
-            "answer": self.table["answer"].array,
         }
-        if len(right) < len(run):
+        if len(right) < len(self.wrong):
             rows = {name: values[right] for name, values in rows.items()}
-        self.about["samples"] = np.bincount(self.log, minlength=len(self.logs))
         for key in ("group", "cluster"):
             name = getattr(self.choice, key)
-            if name is not None and not any(rows[key].categories):
-                notes.append(f"{key}={name}: no sample or row that counts has it")
-        items = self._describe(right, notes)
-        frame = pd.DataFrame(rows, copy=False)
-        read = make_responses(frame, items, self.about, self.left_out, self.examples)
-        return read, scorers
+            if name is not None and not any(rows[key].categories[np.unique(rows[key].codes)]):
+                self.notes.append(f"{key}={name}: no sample or row that counts has it")
+        items, frame = self._describe(right), pd.DataFrame(rows, copy=False)
+        return make_responses(frame, items, self.about, self.left_out, self.examples)
 
-    @property
-    def named(self) -> Table:
-        return (self.about["model"] != "").to_numpy()
-
-    def _error(self) -> DataError:
-        reasons = [f"{count:,} {reason}" for reason, count in self.left_out.items()]
-        why = ", ".join(reasons) or "the logs have no samples"
-        return DataError(f"no response of a model can be used ({why})")
+    def _judge(self) -> Codes:
+        """Decides which samples count and as what; returns their places."""
+        self.reasons, self.log = [*REASONS], self.table["log"].to_numpy()
+        self.item: pd.Categorical = self.table["item"].array
+        self.epoch, self.score = (self.table[each].to_numpy() for each in ("epoch", "score"))
+        self.wrong = self.table["wrong"].to_numpy(np.int64)
+        self._check_published()
+        if self.choice.errors_are_wrong:
+            failed = self.wrong == CODES[ERRORED]
+            self.score = np.where(failed, 0.0, self.score)
+            self.wrong = np.where(failed, -1, self.wrong)
+        self._name_items()
+        self._match_texts()
+        self._number_runs()
+        self._scale()
+        self._number_epochs()
+        self._mark((self.about["model"] == "").to_numpy()[self.log], UNNAMED)
+        self._count()
+        return np.flatnonzero(self.wrong < 0)
 
     def _of_logs(self, name: str) -> pd.Categorical:
-        column = self.about[name].astype("category")
-        return pd.Categorical.from_codes(
-            column.cat.codes.to_numpy()[self.log], column.cat.categories
-        )
+        codes, names = pd.factorize(self.about[name])
+        return pd.Categorical.from_codes(codes[self.log], names)
 
-    def _mark(self, wrong: Table, reason: str) -> None:
+    def _mark(self, wrong: Column, reason: str) -> None:
         """Leaves out the samples that are still right and that are wrong for a reason."""
         chosen = wrong & (self.wrong < 0)
         if chosen.any():
@@ -117,263 +123,194 @@ class Rows:
             self.wrong = np.where(chosen, self.reasons.index(reason), self.wrong)
 
     def _count(self) -> None:
-        """Counts the samples that are left out, by reason and by model."""
-        for number in np.unique(self.wrong[self.wrong >= 0]):
-            places, reason = np.flatnonzero(self.wrong == number), self.reasons[number]
-            self.left_out[reason] += len(places)
-            where = self.about["path"].iloc[self.log[places[0]]]
-            self.examples.setdefault(reason, f"{where}: {self.item[places[0]]}")
-            for log, count in zip(*np.unique(self.log[places], return_counts=True), strict=True):
-                self.by_model[self.logs[log].model][reason] += int(count)
+        """Counts the samples that are left out, by reason, model and log."""
+        places = np.flatnonzero(self.wrong >= 0)
+        for name, logs in {"samples": self.log, "left_out": self.log[places]}.items():
+            self.about[name] = np.bincount(logs, minlength=len(self.logs))
+        lost = pd.DataFrame({"reason": self.wrong[places], "log": self.log[places], "at": places})
+        counts = lost.groupby(["reason", "log"])["at"].agg(["size", "first"])
+        for (number, log), count, first in counts.itertuples(name=None):
+            reason = self.reasons[number]
+            self.leave_out(reason, count, f"{self.about['path'].iloc[log]}: {self.item[first]}")
+            self.by_model[self.logs[log].model][reason] += count
 
     def _name_items(self) -> None:
         """Names items uniquely over tasks."""
-        self.item: pd.Categorical = self.table["item"].array
-        own = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
-        task, names = own[0][self.log], [str(name) for name in own[1]]
-        if sum(name != "" for name in names) < 2:
+        numbers, tasks = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
+        if sum(task != "" for task in tasks) < 2:
             return
-        size = len(self.item.categories) + 1
-        pairs, places = np.unique(task * size + self.item.codes + 1, return_inverse=True)
-        items = ["", *self.item.categories.tolist()]
-        full = [
-            f"{names[pair // size]}/{items[pair % size]}"
-            if names[pair // size]
-            else items[pair % size]
-            for pair in pairs
-        ]
-        codes, different = pd.factorize(np.array(full, object))
-        codes = np.where(self.item.codes < 0, -1, codes[places.reshape(-1)])
-        self.item = pd.Categorical.from_codes(codes, list(different))
+        task = numbers[self.log]
+        codes = combine(task, self.item.codes)
+        firsts = np.flatnonzero(~pd.Series(codes).duplicated())
+        pairs = zip(tasks[task[firsts]], self.item[firsts], strict=True)
+        names = [f"{task}/{item}" if task and item else item for task, item in pairs]
+        self.item = as_names(pd.Series(names, dtype=object), str)[codes]
 
     def _match_texts(self) -> None:
         """Pairs items by their texts, or leaves out other texts than most models' under an id.
 
         Each format has hashes of its own, so they are compared within it.
         """
-        text = self.table["text"].to_numpy()
+        content = np.array([each.content for each in self.items], np.int64)
+        text, item = content[self.table["about"].to_numpy()], self.item.codes
         if not text.any():
             return
-        frame: Table = pd.DataFrame({"item": self.item.codes, "text": text, "log": self.log})
-        frame["form"] = pd.factorize(self.about["format"])[0][self.log]
-        hashed: Table = frame[text != 0].drop_duplicates()
-        hashed["model"] = pd.factorize(self.about["model"])[0][hashed["log"]]
-        models = hashed.drop_duplicates(["form", "item", "text", "model"])
+        if self.choice.by_text:
+            named = np.where(text != 0, pd.Series(item).groupby(text).transform("first"), item)
+            codes = combine(named, text)
+            firsts = named[~pd.Series(codes).duplicated()]
+            # An id may stand for several texts.
+            counts = pd.Series(firsts).groupby(firsts).cumcount() + 1
+            pairs = zip(self.item.categories[firsts], counts, strict=True)
+            names = [f"{name} (text {count})" if count > 1 else name for name, count in pairs]
+            self.item = as_names(pd.Series(names, dtype=object), str)[codes]
+            return
+        form, model = (pd.factorize(self.about[each])[0][self.log] for each in ("format", "model"))
+        frame: Column = pd.DataFrame({"form": form, "item": item, "text": text, "model": model})
+        models = frame[text != 0].drop_duplicates()
         counts = models.groupby(["form", "item", "text"], sort=False).size()
         usual = counts.sort_values(ascending=False, kind="stable").reset_index("text")
         usual = usual.groupby(["form", "item"])["text"].first()
-        if self.choice.by_text:
-            first = hashed.groupby("text")["item"].first()
-            codes = np.where(text != 0, first.reindex(text).fillna(-1).to_numpy(), self.item.codes)
-            # An id that stands for several texts names its usual one.
-            pairs, places = np.unique(np.stack([codes, text]), axis=1, return_inverse=True)
-            seen, names = Counter[int](), list[str]()
-            for code in pairs[0].astype(int):
-                seen[code] += 1
-                same = f" (text {seen[code]})" if seen[code] > 1 else ""
-                names.append(f"{self.item.categories[code]}{same}")
-            self.item = pd.Categorical.from_codes(places.reshape(-1), names)
-        elif len(usual) < len(counts):
+        if len(usual) < len(counts):
             expected = usual.reindex(pd.MultiIndex.from_frame(frame[["form", "item"]])).to_numpy()
             self._mark((text != 0) & (text != expected), OTHER_TEXT)
 
-    def _number_runs(self) -> Table:
-        """Returns the run of each sample; leaves out what a later attempt or a copy replaces.
+    def _number_runs(self) -> None:
+        """Numbers the runs of each model; leaves out what a later attempt or a copy replaces.
 
-        Attempts are logs of one task id of which at most one succeeded; logs of one evaluation id
-        and time are copies. Of attempts, the one that succeeded counts first, then the newest.
         Logs that share no item are one run.
         """
-        runs = np.ones(len(self.logs), np.int64)
-        groups = defaultdict[tuple[str, str, str], list[int]](list)
+        runs, groups = np.ones(len(self.logs), np.int64), defaultdict[Any, list[int]](list)
+        evaluation, rank = np.arange(len(self.logs)), np.zeros(len(self.logs), np.int64)
+        starts = np.searchsorted(self.log, np.arange(len(self.logs) + 1))
         for number, log in enumerate(self.logs):
             if log.sampled:
                 groups[log.model, log.task, log.generation].append(number)
-        shared = [numbers for numbers in groups.values() if len(numbers) > 1]
-        if not shared:
-            return runs[self.log]
-        starts = np.searchsorted(self.log, np.arange(len(self.logs) + 1))
-        codes = self.item.codes.astype(np.int64) * 1_000 + np.minimum(self.table["epoch"], 999)
-        for numbers in shared:
+        for numbers in groups.values():
             taken = list[set[int]]()
-            for attempts in _attempts([self.logs[n] for n in numbers], numbers):
-                own = set[int]()
-                for number in attempts:
-                    place = slice(starts[number], starts[number + 1])
-                    cells, right = codes[place], self.wrong[place] < 0
-                    if len(attempts) > 1:
-                        later = np.isin(cells, [*own]) if own else np.zeros(len(cells), bool)
-                        replaced = np.zeros(len(self.log), bool)
-                        replaced[place] = later
-                        self._mark(replaced, CONTINUED)
-                        own |= {*cells[right & ~later].tolist()}
-                    else:
-                        own = {*cells.tolist()}
-                items = {cell // 1_000 for cell in own}
-                run = next((r for r, there in enumerate(taken) if not there & items), len(taken))
-                taken[run:] = [taken[run] | items] if run < len(taken) else [items]
-                runs[attempts] = run + 1
+            for attempts in sorted(_attempts(self.logs, numbers), key=min):
+                evaluation[attempts], rank[attempts] = attempts[0], range(len(attempts))
+                if len(numbers) > 1:
+                    places = (slice(starts[number], starts[number + 1]) for number in attempts)
+                    own = {item for each in places for item in self.item.codes[each].tolist()}
+                    free = (run for run, items in enumerate(taken) if items.isdisjoint(own))
+                    run = next(free, len(taken))
+                    taken[run:] = [own.union(*taken[run : run + 1]), *taken[run + 1 :]]
+                    runs[attempts] = run + 1
         self.about["run"] = runs
-        return runs[self.log]
+        if rank.any():
+            cell = combine(evaluation[self.log], self.item.codes, self.epoch)
+            place = pd.Series(np.where(self.wrong < 0, rank[self.log], len(self.logs)))
+            self._mark((place > place.groupby(cell).transform("min")).to_numpy(), CONTINUED)
 
-    def _number_epochs(self, run: Table, notes: list[str]) -> Table:
-        """Returns the epochs; repetitions under one id and epoch are further epochs."""
-        epoch = self.table["epoch"].to_numpy()
-        key = self.log.astype(np.int64) * (len(self.item.categories) + 1) + self.item.codes + 1
-        if int(epoch.max()) > 1:
-            numbers, different = pd.factorize(epoch)
-            cell = key * len(different) + numbers
-        else:
-            cell = key
-        again = pd.Series(cell).duplicated().to_numpy() & (self.wrong < 0)
+    def _number_epochs(self) -> None:
+        """Takes repetitions under one id and epoch of a log for further epochs."""
+        cell = combine(self.log, self.item.codes)
+        again = pd.Series(combine(cell, self.epoch)).duplicated().to_numpy() & (self.wrong < 0)
         if not again.any():
-            return epoch
-        repeated = np.isin(key, np.unique(key[again]))
-        order = pd.Series(key[repeated]).groupby(key[repeated]).cumcount().to_numpy() + 1
-        count, place = int(again.sum()), int(np.flatnonzero(again)[0])
-        notes.append(
-            f"{pluralize(count, 'response')} repeat an item in one file and count as further "
-            f"epochs, as {self.item[place]} in {self.about['path'].iloc[self.log[place]]}"
+            return
+        repeated = np.isin(cell, cell[again])
+        self.epoch = self.epoch.copy()
+        self.epoch[repeated] = pd.Series(cell[repeated]).groupby(cell[repeated]).cumcount() + 1
+        place = int(np.flatnonzero(again)[0])
+        self.notes.append(
+            f"{pluralize(int(again.sum()), 'response')} repeat an item in one file and count as "
+            f"further epochs, as {self.item[place]} in {self.about['path'].iloc[self.log[place]]}"
         )
-        epoch = epoch.copy()
-        epoch[repeated] = order
-        return epoch
 
-    def _check_published(self, notes: list[str]) -> None:
+    def _check_published(self) -> None:
         """Compares the means that logs publish with those of their samples."""
         published = self.about["accuracy"].to_numpy(float)
         if np.isnan(published).all():
             return
-        used = (self.wrong < 0) & ~np.isnan(self.score)
         item = self.table["item"].cat.codes
-        frame: Table = pd.DataFrame({"log": self.log, "item": item, "score": self.score})
-        frame = frame[used]
-        cells = frame.groupby(["log", "item"])["score"].mean()
+        frame: Column = pd.DataFrame({"log": self.log, "item": item, "score": self.score})
+        cells = frame[self.wrong < 0].groupby(["log", "item"])["score"].mean()
         means = cells.groupby("log").mean().reindex(range(len(self.logs))).to_numpy()
         self.about["mean"] = means
         digits = [len(f"{value:.4g}".partition(".")[2]) for value in published]
         error = np.maximum(0.51 * 10.0 ** -np.array(digits), TOLERANCE)
-        with np.errstate(invalid="ignore"):
-            odd = np.flatnonzero(np.abs(means - published) > error)
+        odd = np.flatnonzero(np.abs(means - published) > error)
         for place in odd[:NAMED]:
-            notes.append(
+            self.notes.append(
                 f"{self.logs[place].model}: the log publishes {published[place]:.4g} for "
                 f"{self.logs[place].scorer}, its samples have {means[place]:.4g} "
                 f"({self.about['path'].iloc[place]})"
             )
         if len(odd) > NAMED:
             rest = pluralize(len(odd) - NAMED, "more log publishes", "more logs publish")
-            notes.append(f"{rest} another mean than that of the samples")
+            self.notes.append(f"{rest} another mean than that of the samples")
 
     def _scale(self) -> None:
         """Brings scores to [0, 1]; those of a scorer that leaves it are read whole or not."""
-        used = self.wrong < 0
-        with np.errstate(invalid="ignore"):
-            outside = used & ((self.score < 0) | (self.score > 1))
-        scale = self.choice.scale
+        used, scale = self.wrong < 0, self.choice.scale
+        outside = used & ((self.score < 0) | (self.score > 1))
         if not outside.any() and scale is None:
             return
-        keys = self.about["task"].astype(str) + "\0" + self.about["scorer"].astype(str)
-        numbers = pd.factorize(keys)[0]
+        numbers = combine(*(pd.factorize(self.about[name])[0] for name in ("task", "scorer")))
         scorer = numbers[self.log]
-        chosen = np.unique(scorer[outside]) if outside.any() else np.unique(scorer[used])
+        chosen = np.unique(scorer[outside if outside.any() else used])
         for number in chosen:
             own = used & (scorer == number)
             least, most = float(self.score[own].min()), float(self.score[own].max())
             first = self.logs[int(np.flatnonzero(numbers == number)[0])]
-            name = f"{OUTSIDE} of {first.scorer or 'the table'}" + (
-                f" on {first.task}" if first.task and len(chosen) > 1 else ""
-            )
+            name = f"{OUTSIDE} of {first.scorer or 'the table'}"
+            if first.task and len(chosen) > 1:
+                name += f" on {first.task}"
+            name += f", from {least:g} to {most:g}: "
             if scale is None:
                 ends = _ends(least, most)
-                self._mark(
-                    own,
-                    f"{name}, from {least:g} to {most:g}: set scale=[{ends[0]:g},{ends[1]:g}], or "
-                    "the ends of its scale",
-                )
+                way = f"set scale=[{ends[0]:g},{ends[1]:g}], or the ends of its scale"
+                self._mark(own, f"{name}{way}")
             elif least < scale[0] or most > scale[1]:
-                self._mark(own, f"{name}, from {least:g} to {most:g}: scale= does not hold them")
+                self._mark(own, f"{name}scale= does not hold them")
             else:
                 scaled = (self.score - scale[0]) / (scale[1] - scale[0])
                 self.score = np.where(own, scaled, self.score)
 
-    def _describe(self, right: Table, notes: list[str]) -> pd.DataFrame:
+    def _describe(self, right: Codes) -> pd.DataFrame | None:
         """Returns the items that count, without texts where most items of a task share one."""
-        if not self.texts:
-            return no_items()
-        item, text, codes = self.table["item"].array, self.table["text"].to_numpy(), self.item.codes
-        firsts = right[np.unique(codes[right], return_index=True)[1]]
-        described = [
-            self.texts.get(
-                (
-                    self.logs[self.log[place]].bare_task,
-                    item.categories[item.codes[place]],
-                    int(text[place]),
-                ),
-                Description(),
-            )
-            for place in firsts
-        ]
-        names = [self.item.categories[codes[place]] for place in firsts]
-        frame: Table = pd.DataFrame(described, index=pd.Index(names, name="item"))
-        frame["task"] = pd.factorize(self.about["task"])[0][self.log[firsts]]
-        shared = (
-            frame[frame["text"] != ""]
-            .groupby("task")["text"]
-            .agg(lambda own: own.value_counts().iloc[0] / len(own) if len(own) > NAMED else 0.0)
-        )
-        for number, share in shared.items():
-            if share > 0.5:
-                frame.loc[frame["task"] == number, "text"] = ""
-                name = str(self.about["task"].unique()[number]) or "the benchmark"
-                notes.append(
+        about = self.table["about"].to_numpy()[right]
+        if not about.any():
+            return None
+        item, firsts = np.unique(self.item.codes[right], return_index=True)
+        described = [self.items[number] for number in about[firsts]]
+        frame = pd.DataFrame(described, self.item.categories[item]).drop(columns="content")
+        tasks = self.about["task"].to_numpy()[self.log[right[firsts]]]
+        for task, texts in frame["text"].groupby(tasks):
+            counts = texts[texts != ""].value_counts()
+            if counts.sum() > NAMED and counts.iloc[0] > counts.sum() / 2:
+                frame.loc[texts.index, "text"] = ""
+                name = task or "the benchmark"
+                self.notes.append(
                     f"the logs do not hold the texts of the items of {name}: most share one"
                 )
-        return frame.drop(columns="task")
-
-    def _scorers(self) -> tuple[ScorersUsed, ...]:
-        """Returns which scores were read, and which others there are."""
-        used: dict[tuple[str, str], list[Log]] = {}
-        for log in self.logs:
-            if log.scorer or log.others:
-                used.setdefault((log.task, log.scorer), []).append(log)
-        return tuple(
-            ScorersUsed(
-                task=task,
-                used=scorer,
-                others=tuple(dict.fromkeys(name for log in own for name in log.others)),
-                logs=len(own),
-            )
-            for (task, scorer), own in used.items()
-        )
+        return frame
 
 
-def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterable[list[int]]:
-    """Yields the numbers of logs that are attempts at one evaluation, the best first."""
-    by_id = defaultdict[tuple[str, str], list[int]](list)
-    for log, number in zip(logs, numbers, strict=True):
-        by_id[log.format, log.identity[1]].append(number)
-    about = dict(zip(numbers, logs, strict=True))
-    runs = list[list[int]]()
-    for (form, _), same in by_id.items():
-        if form != INSPECT:
-            runs += [[number] for number in same]
-            continue
-        copies = dict[tuple[str, float], list[int]]()
+def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yields the numbers of logs that are attempts at one evaluation, the best first.
+
+    Attempts are logs of one task id of which at most one succeeded; logs of one evaluation id and
+    time are copies. The one that succeeded counts first, then the newest.
+    """
+    by_task = defaultdict[Any, list[int]](list)
+    for number in numbers:
+        log = logs[number]
+        by_task[log.identity[1] if log.format == INSPECT else number].append(number)
+    for same in by_task.values():
+        ended = dict[Any, list[int]]()
         for number in same:
-            if about[number].status == "success":
-                key = about[number].identity[0], about[number].time
-                copies.setdefault(key if key[0] else (str(number), 0.0), []).append(number)
-        ended = [*copies.values()]
+            name, time = logs[number].identity[0], logs[number].time
+            if logs[number].status == "success":
+                ended.setdefault((name, time) if name else number, []).append(number)
+        runs = [*ended.values()]
         for number in same:
-            if about[number].status != "success":
-                later = [run for run in ended if about[run[0]].time >= about[number].time]
-                if ended:
-                    (later or ended[-1:])[0].append(number)
-        if not ended:
-            ended = [same[::-1]]
-        runs += [sorted(run, key=lambda n: (about[n].status != "success", -n)) for run in ended]
-    return sorted(runs, key=min)
+            if runs and logs[number].status != "success":
+                later = (run for run in runs if logs[run[0]].time >= logs[number].time)
+                next(later, runs[-1]).append(number)
+        for run in runs or [same]:
+            yield sorted(run, key=lambda n: (logs[n].status != "success", -n))
 
 
 def _ends(least: float, most: float) -> tuple[float, float]:

@@ -8,25 +8,28 @@ evaluation. HELM writes `per_instance_stats.json` beside `run_spec.json` and `sc
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import msgspec
 
 from raylab.benchmark.logs.log import (
     ERRORED,
+    MAX_SAMPLES,
     UNSCORED,
-    Choice,
     Files,
     Log,
-    Samples,
+    Sample,
     as_settings,
+    dig,
+    entries,
     pick,
     read_time,
+    total,
 )
 from raylab.benchmark.logs.trees import EVER_ENDING, HARNESS_NAME, Source
-from raylab.core.bounded import decode, lines, read_all
+from raylab.core.bounded import decode, lines, over, read_all
 from raylab.core.files import Place
 
 HARNESS, EVER, HELM = "lm-evaluation-harness", "Every Eval Ever", "HELM"
@@ -43,113 +46,87 @@ HELM_METRICS = (
 )
 """HELM's metrics of quality, by priority."""
 Values = dict[str, Any]
+HELM_TOKENS = ("num_prompt_tokens", "num_output_tokens")
 OBJECT = msgspec.json.Decoder(Values)
 ENTRIES = msgspec.json.Decoder(list[Values])
 
 
-def read_harness(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+def read_harness(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds the samples of lm-evaluation-harness, for one filter and metric.
 
     Raises:
         DataError: The file or the results beside it are broken, or no sample has the filter.
         OSError: The file cannot be read.
     """
-    match = HARNESS_NAME.fullmatch(source.place.name)
-    task, time = (match["task"], match["time"]) if match else (source.place.stem, "")
-    results = _read_object(_find_results(source.place, time))
-    filters, metrics, rows = dict[str, None](), dict[str, None](), Samples(choice)
+    choice, place = files.choice, source.place
+    match = HARNESS_NAME.fullmatch(place.name)
+    task, time = (match["task"], match["time"]) if match else (place.stem, "")
+    names = [name for name in place.parent.names() if name.endswith(".json")]
+    own = [name for name in names if time and name.endswith(f"_{time}.json")]
+    own = own or [name for name in names if name.startswith("results_")]
+    results = _read_beside(place, own[-1]) if own else {}
+    filters, metrics, samples = dict[str, None](), dict[str, None](), list[Sample]()
     wanted = choice.scorer
-    for number, line in lines(file, "the samples"):
-        sample = decode(OBJECT, line, "a sample", f"line {number}")
-        name = str(sample.get("filter", "none"))
+    for line in records(file, "the samples"):
+        name = str(line.get("filter", "none"))
         filters[name] = None
         wanted = wanted or name
         if name != wanted:
             continue
-        own = _list(sample.get("metrics")) or [key for key in sample if key not in NO_METRIC]
+        own = entries(line, "metrics") or [key for key in line if key not in NO_METRIC]
         metrics |= dict.fromkeys(map(str, own))
-        metric = choice.metric or next(iter(metrics), "")
-        target, answer, choices = _read_answer(sample)
-        rows.add(
-            sample.get("doc_id"),
-            sample.get(metric),
-            text=_read_text(sample),
-            key=str(sample.get("doc_hash") or ""),
-            target=target,
-            choices=choices,
-            answer=answer,
-            metadata=sample.get("doc"),
+        document = line.get("doc")
+        if isinstance(document, dict):
+            document = {k: each for k, each in document.items() if k.casefold() not in NO_TEXT}
+        requests = [entries(each) for each in entries(line, "arguments")]
+        target, answer, choices = _read_answer(line, requests)
+        samples.append(
+            Sample(
+                line.get("doc_id"),
+                line.get(choice.metric or next(iter(metrics), "")),
+                text="\n".join(_texts(document)) or str(dig(requests, 0, 0) or ""),
+                key=str(line.get("doc_hash") or ""),
+                target=target,
+                choices=choices,
+                answer=answer,
+                metadata=line.get("doc"),
+            )
         )
     wanted = pick(wanted, filters, "filter")
     metric = pick(choice.metric, metrics, "metric")
-    label = metric if wanted == "none" else f"{metric} of {wanted}"
     others = [f"{metric} of {name}" for name in filters if name != wanted]
-    published = _dict(_dict(results.get("results")).get(task)).get(f"{metric},{wanted}")
-    config = _dict(results.get("config"))
-    files.add(
-        Log(
-            source,
-            HARNESS,
-            str(results.get("model_name") or source.place.parent.name),
-            task,
-            condition=as_settings({k: config.get(k) for k in ("model_args", "gen_kwargs")}),
-            arguments=as_settings({"num_fewshot": _dict(results.get("n-shot")).get(task)}),
-            scorer=label,
-            others=(*(name for name in metrics if name != metric), *others),
-            time=read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time)),
-            accuracy=published if isinstance(published, int | float) else math.nan,
+    # A run's time is that of all its tasks.
+    sizes = total(dig(size, "effective") for size in entries(results, "n-samples"))
+    share = total([dig(results, "n-samples", task, "effective")]) / (sizes or math.nan)
+    log = Log(
+        source,
+        HARNESS,
+        str(results.get("model_name") or place.parent.name),
+        task,
+        condition=as_settings(
+            {key: dig(results, "config", key) for key in ("model_args", "gen_kwargs")}
         ),
-        rows,
+        arguments=as_settings({"num_fewshot": dig(results, "n-shot", task)}),
+        scorer=metric if wanted == "none" else f"{metric} of {wanted}",
+        others=(*(name for name in metrics if name != metric), *others),
+        time=read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time)),
+        accuracy=total([dig(results, "results", task, f"{metric},{wanted}")]),
+        seconds=share * total([results.get("total_evaluation_time_seconds")]),
     )
+    files.add(log, samples)
 
 
-def _find_results(samples: Place, time: str) -> Place | None:
-    """Returns the results of the run that wrote the samples, or the latest beside them."""
-    names = [name for name in samples.parent.names() if name.endswith(".json")]
-    beside = [name for name in names if time and name.endswith(f"_{time}.json")]
-    beside = beside or [name for name in names if name.startswith("results_")]
-    return samples.parent / beside[-1] if beside else None
-
-
-def _read_text(sample: Values) -> str:
-    """Returns the texts of a document, or the prompt where it has none."""
-    document = sample.get("doc")
-    if isinstance(document, str):
-        return document
-    texts = [
-        text
-        for key, value in _dict(document).items()
-        if key.casefold() not in NO_TEXT
-        for text in _texts(value)
-    ]
-    requests = _requests(sample)
-    prompt = str(requests[0][0]) if requests and requests[0] else ""
-    return "\n".join(texts) or prompt
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yields the texts in a value of a document."""
+def _texts(value: object) -> list[str]:
+    """Returns the texts in a value of JSON."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _texts(each)
-    elif isinstance(value, dict):
-        for each in cast(Values, value).values():
-            yield from _texts(each)
+        return [value]
+    return [text for each in entries(value) for text in _texts(each)]
 
 
-def _requests(sample: Values) -> list[list[Any]]:
-    """Returns the arguments of a sample's requests, which are lists or objects."""
-    arguments = sample.get("arguments")
-    requests = [*_dict(arguments).values()] or _list(arguments)
-    return [[*_dict(each).values()] or _list(each) for each in requests]
-
-
-def _read_answer(sample: Values) -> tuple[object, object, float]:
+def _read_answer(line: Values, requests: list[list[Any]]) -> tuple[object, object, float]:
     """Returns the target, the reply or the likeliest choice, and the number of choices."""
-    target, replies = sample.get("target"), _list(sample.get("filtered_resps"))
-    options = [each[1] for each in _requests(sample) if len(each) > 1 and isinstance(each[1], str)]
+    target, replies = line.get("target"), entries(line, "filtered_resps")
+    options = [each[1] for each in requests if len(each) > 1 and isinstance(each[1], str)]
     try:
         likelihoods = [float(likelihood) for likelihood, *_ in replies if len(replies) > 1]
         answer = options[likelihoods.index(max(likelihoods))]
@@ -160,159 +137,164 @@ def _read_answer(sample: Values) -> tuple[object, object, float]:
     return target, answer, len(options)
 
 
-def read_ever(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+def read_ever(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds the samples of Every Eval Ever, for one result of each evaluation.
 
     Raises:
         DataError: The file or the evaluation beside it is broken, or no result has the metric.
         OSError: The file cannot be read.
     """
-    name = source.place.name.removesuffix(EVER_ENDING)
-    run = _read_object(source.place.parent / f"{name}.json")
-    results = [_dict(each) for each in _list(run.get("evaluation_results"))]
-    names = {str(each.get("evaluation_result_id")): _metric_of(each) for each in results}
-    published = {
-        (str(each.get("evaluation_name")), _metric_of(each)): each.get("score_details")
-        for each in results
-    }
-    settings = [_dict(_dict(r.get("generation_config")).get("generation_args")) for r in results]
-    logs = dict[tuple[str, str], tuple[Samples, dict[str, None]]]()
-    epochs = Counter[tuple[str, str, str]]()
-    for number, line in lines(file, "the samples"):
-        sample = decode(OBJECT, line, "a sample", f"line {number}")
-        key = str(sample.get("model_id") or ""), str(sample.get("evaluation_name") or "")
-        rows, metrics = logs.setdefault(key, (Samples(choice), {}))
-        own, metadata = str(sample.get("evaluation_result_id")), _dict(sample.get("metadata"))
-        metric = names.get(own, str(metadata.get("metric") or ""))
-        if not metric and metrics:
-            metric = next(iter(metrics))
-        metrics[metric] = None
-        if metric != (choice.metric or next(iter(metrics))):
-            continue
-        item = str(sample.get("sample_id"))
-        epochs[*key, item] += 1
-        question, evaluation = _dict(sample.get("input")), _dict(sample.get("evaluation"))
-        answers = [_dict(each) for each in _list(sample.get("answer_attribution"))]
-        outputs = _list(_dict(sample.get("output")).get("raw"))
-        options = _list(question.get("choices"))
-        rows.add(
-            sample.get("sample_id"),
-            evaluation.get("score"),
-            epoch=epochs[*key, item],
-            wrong=ERRORED if sample.get("error") else _why_missing(metadata),
-            text="\n".join(map(str, (question.get("raw") or "", *options))),
-            key=str(sample.get("sample_hash") or ""),
-            target=question.get("reference"),
-            choices=len(options) or math.nan,
-            answer=(answers[-1] if answers else {}).get("extracted_value") or (outputs or [""])[-1],
-            metadata=metadata,
+    run = _read_beside(source.place, f"{source.place.name.removesuffix(EVER_ENDING)}.json")
+    metric_of, published = dict[str, str](), dict[tuple[str, str], object]()
+    for result in entries(run, "evaluation_results"):
+        config = dig(result, "metric_config")
+        metric = str(dig(config, "metric_id") or dig(config, "metric_name") or "")
+        metric_of[str(dig(result, "evaluation_result_id"))] = metric
+        published[str(dig(result, "evaluation_name")), metric] = dig(
+            result, "score_details", "score"
         )
-    for (model, task), (rows, metrics) in logs.items():
-        metric = pick(choice.metric, metrics, "metric")
-        score = _dict(published.get((task, metric))).get("score")
+    metrics = defaultdict[tuple[str, str], dict[str, None]](dict)
+    samples = defaultdict[tuple[str, str], list[Sample]](list)
+    used = defaultdict[tuple[str, str], list[tuple[object, object]]](list)
+    epochs = Counter[tuple[str, str, str]]()
+    for line in records(file, "the samples"):
+        key = str(line.get("model_id") or ""), str(line.get("evaluation_name") or "")
+        own = str(line.get("evaluation_result_id"))
+        metric = metric_of.get(own) or str(dig(line, "metadata", "metric") or "")
+        metric = metric or next(iter(metrics[key]), "")
+        metrics[key][metric] = None
+        if metric != (files.choice.metric or next(iter(metrics[key]))):
+            continue
+        options, item = entries(line, "input", "choices"), str(line.get("sample_id"))
+        epochs[*key, item] += 1
+        samples[key].append(
+            Sample(
+                line.get("sample_id"),
+                dig(line, "evaluation", "score"),
+                wrong=ERRORED if line.get("error") else _why_missing(line),
+                epoch=epochs[*key, item],
+                text="\n".join(map(str, (dig(line, "input", "raw") or "", *options))),
+                key=str(line.get("sample_hash") or ""),
+                target=dig(line, "input", "reference"),
+                choices=len(options) or math.nan,
+                answer=dig(line, "answer_attribution", -1, "extracted_value")
+                or dig(line, "output", "raw", -1),
+                metadata=line.get("metadata"),
+            )
+        )
+        latency = dig(line, "performance", "latency_ms")
+        used[key].append((dig(line, "token_usage", "total_tokens"), latency))
+    settings = as_settings(
+        dig(run, "evaluation_results", 0, "generation_config", "generation_args")
+    )
+    for (model, task), there in metrics.items():
+        metric = pick(files.choice.metric, there, "metric")
         log = Log(
             source,
             EVER,
             model,
             task,
-            condition=as_settings(settings[0] if settings else {}),
+            condition=settings,
             scorer=metric,
-            others=tuple(name for name in metrics if name != metric),
+            others=tuple(name for name in there if name != metric),
             time=read_time(run.get("evaluation_timestamp") or run.get("retrieved_timestamp")),
-            accuracy=score if isinstance(score, int | float) else math.nan,
+            accuracy=total([published.get((task, metric))]),
+            tokens=total(tokens for tokens, _ in used[model, task]),
+            seconds=total(latency for _, latency in used[model, task]) / 1000,
         )
-        files.add(log, rows)
+        files.add(log, samples[model, task])
 
 
-def _metric_of(result: Values) -> str:
-    config = _dict(result.get("metric_config"))
-    return str(config.get("metric_id") or config.get("metric_name") or "")
-
-
-def _why_missing(metadata: Values) -> str | None:
+def _why_missing(line: Values) -> str | None:
     """Returns the reason for a missing metric, which the converter from lm-eval writes as 0."""
-    metrics = metadata.get("lm_eval_metrics")
+    metrics = dig(line, "metadata", "lm_eval_metrics")
     if not isinstance(metrics, str):
         return None
     values = decode(OBJECT, metrics.encode(), "metrics").values()
     return None if any(isinstance(value, int | float) for value in values) else UNSCORED
 
 
-def read_helm(file: BinaryIO, source: Source, choice: Choice, files: Files) -> None:
+def read_helm(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds the samples of a run of HELM, for one metric.
 
     Raises:
         DataError: The file or those beside it are broken, or no sample has the metric.
         OSError: The file cannot be read.
     """
-    entries = decode(ENTRIES, read_all(file, "the samples", RESULTS_BYTES), "HELM's samples")
-    spec = _read_object(source.place.parent / "run_spec.json")
-    state = _read_object(source.place.parent / "scenario_state.json")
+    rows = decode(ENTRIES, read_all(file, "the samples", RESULTS_BYTES), "HELM's samples")
+    spec, state = (
+        _read_beside(source.place, name) for name in ("run_spec.json", "scenario_state.json")
+    )
     asked = {
-        str(_dict(each.get("instance")).get("id")): each
-        for each in map(_dict, _list(state.get("request_states")))
-        if not _dict(each.get("instance")).get("perturbation")
+        str(dig(request, "instance", "id")): request
+        for request in entries(state, "request_states")
+        if not dig(request, "instance", "perturbation")
     }
-    metrics, measured = dict[str, None](), list[tuple[Values, dict[str, Any]]]()
-    for entry in entries:
-        if not entry.get("perturbation"):
-            stats = {
-                str(_dict(stat.get("name")).get("name")): stat.get("mean", stat.get("sum"))
-                for stat in map(_dict, _list(entry.get("stats")))
-            }
-            metrics |= dict.fromkeys(stats)
-            measured.append((entry, stats))
+    rows = [row for row in rows if not row.get("perturbation")]
+    measured = [
+        {
+            str(dig(stat, "name", "name")): stat.get("mean", stat.get("sum"))
+            for stat in entries(row, "stats")
+        }
+        for row in rows
+    ]
+    metrics = dict.fromkeys(name for stats in measured for name in stats)
     first = next((name for name in HELM_METRICS if name in metrics), None)
-    metric = pick(choice.metric or first, metrics, "metric")
-    rows = Samples(choice)
-    for entry, stats in measured:
-        request = _dict(asked.get(str(entry.get("instance_id"))))
-        instance, output = _dict(request.get("instance")), _dict(request.get("result"))
-        references = [_dict(each) for each in _list(instance.get("references"))]
-        options = [str(_dict(each.get("output")).get("text")) for each in references]
-        right = [
-            text
-            for text, each in zip(options, references, strict=True)
-            if "correct" in _list(each.get("tags"))
-        ]
-        completions = [_dict(each) for each in _list(output.get("completions"))]
-        answer = str((completions or [{}])[0].get("text") or "").strip()
-        mapping = _dict(request.get("output_mapping"))
-        trial = entry.get("train_trial_index")
-        rows.add(
-            entry.get("instance_id"),
-            stats.get(metric),
-            epoch=trial + 1 if isinstance(trial, int) else 1,
-            wrong=None if metric in stats else UNSCORED,
-            text="\n".join([str(_dict(instance.get("input")).get("text") or ""), *options]),
-            target=right,
-            choices=len(options) if mapping else math.nan,
-            answer=mapping.get(answer, answer),
-            metadata=instance,
+    metric = pick(files.choice.metric or first, metrics, "metric")
+    samples = list[Sample]()
+    for row, stats in zip(rows, measured, strict=True):
+        request = asked.get(str(row.get("instance_id")))
+        references = entries(request, "instance", "references")
+        options = [str(dig(each, "output", "text")) for each in references]
+        mapping = dig(request, "output_mapping")
+        answer = str(dig(request, "result", "completions", 0, "text") or "").strip()
+        trial = row.get("train_trial_index")
+        samples.append(
+            Sample(
+                row.get("instance_id"),
+                stats.get(metric),
+                epoch=trial + 1 if isinstance(trial, int) else 1,
+                text="\n".join([str(dig(request, "instance", "input", "text") or ""), *options]),
+                target=[
+                    option
+                    for option, each in zip(options, references, strict=True)
+                    if "correct" in entries(each, "tags")
+                ],
+                choices=len(options) if mapping else math.nan,
+                answer=dig(mapping, answer) or answer,
+                metadata=dig(request, "instance"),
+            )
         )
-    adapter, whole = _dict(spec.get("adapter_spec")), str(spec.get("name") or "")
-    name, _, arguments = whole.partition(":")
-    parts = [part for part in arguments.split(",") if part and not part.startswith("model=")]
+    name, _, arguments = str(spec.get("name") or "").partition(":")
+    settings = [each for each in arguments.split(",") if each and not each.startswith("model=")]
+    model = dig(spec, "adapter_spec", "model") or dig(spec, "adapter_spec", "model_deployment")
     log = Log(
         source,
         HELM,
-        str(adapter.get("model") or adapter.get("model_deployment") or source.place.parent.name),
-        ":".join([name, ",".join(parts)] if parts else [name]),
+        str(model or source.place.parent.name),
+        f"{name}:{','.join(settings)}" if settings else name,
         scorer=metric,
         others=tuple(name for name in HELM_METRICS if name in metrics and name != metric),
+        tokens=total(stats.get(name) for stats in measured for name in HELM_TOKENS),
+        seconds=total(stats.get("inference_runtime") for stats in measured),
     )
-    files.add(log, rows)
+    files.add(log, samples)
 
 
-def _read_object(place: Place | None) -> Values:
-    if place is None or not place.exists():
-        return {}
-    return decode(OBJECT, place.read(RESULTS_BYTES), "results", place.name)
+def records(file: BinaryIO, what: str, most: int = MAX_SAMPLES) -> Iterator[Values]:
+    """Yields the objects in JSON lines.
+
+    Raises:
+        DataError: A line is no object, or there are more than `most`.
+        OSError: The file cannot be read.
+    """
+    for count, (number, line) in enumerate(lines(file, what)):
+        if count == most:
+            raise over(what, "lines", most)
+        yield decode(OBJECT, line, "an object", f"line {number}")
 
 
-def _dict(value: object) -> Values:
-    return cast(Values, value) if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _read_beside(place: Place, name: str) -> Values:
+    """Returns the object in a file beside another one, an empty one if there is none."""
+    beside = place.parent / name
+    return decode(OBJECT, beside.read(RESULTS_BYTES), "results", name) if beside.exists() else {}
