@@ -7,13 +7,14 @@ so the ratio of the two variances is drawn a little towards 1, or towards `PRIOR
 clusters. The quantile is Student's unless single items are right or wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.benchmark.checks.sampling import TINY, SamplingDesign, is_clustered, present_weights
+from raylab.benchmark.checks.sampling import TINY, Means, SamplingDesign, present_weights
 from raylab.benchmark.responses import Matrix, Responses
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array
@@ -58,21 +59,23 @@ def measure_models(responses: Responses) -> tuple[tuple[ModelMean, ...], tuple[S
     matrix = responses.matrix
     skills, _ = fit_items(matrix)
     order = np.argsort(-np.round(skills, 12), kind="stable")
-    figures, errors = estimate_means(matrix)
-    clustered = is_clustered(matrix)
-    apart = estimate_means(matrix, clustered=False)[1] if clustered else errors
-    means = tuple(
+    figures, means = estimate_means(matrix)
+    errors, unclustered = (
+        [None if np.isnan(error) else float(error) for error in side]
+        for side in (means.errors, means.unclustered)
+    )
+    models = tuple(
         ModelMean(
             model=matrix.models[place],
             mean=figures[place],
-            error=None if np.isnan(errors[place]) else float(errors[place]),
-            unclustered=float(apart[place]) if clustered else None,
+            error=errors[place],
+            unclustered=unclustered[place],
             items=int((~np.isnan(matrix.scores[place])).sum()),
             adjusted=float(skills[place]),
         )
         for place in order
     )
-    return means, tuple(_slices(responses, order[:SHOWN_MODELS]))
+    return models, tuple(_slices(responses, order[:SHOWN_MODELS]))
 
 
 def fit_items(matrix: Matrix) -> tuple[Array, Array]:
@@ -96,16 +99,11 @@ def fit_items(matrix: Matrix) -> tuple[Array, Array]:
     return skills + level, ease - level
 
 
-def estimate_means(matrix: Matrix, clustered: bool = True) -> tuple[list[Figure], Array]:
-    """Returns the means of models with their intervals, and (models,) standard errors.
-
-    Args:
-        matrix: Scores of models on items.
-        clustered: False takes all items as independent.
-    """
+def estimate_means(matrix: Matrix) -> tuple[list[Figure], Means]:
+    """Returns the means of models with their intervals, and with their standard errors."""
     weights, present = present_weights(matrix), ~np.isnan(matrix.scores)
     scores = np.nan_to_num(matrix.scores)
-    means = SamplingDesign.of_matrix(matrix, clustered).estimate(scores, weights)
+    means = SamplingDesign(matrix).estimate(scores, weights)
     value = np.clip(means.values, 0.0, 1.0)
     # Kish's number of items, which weighs them.
     size = weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1)
@@ -132,32 +130,27 @@ def estimate_means(matrix: Matrix, clustered: bool = True) -> tuple[list[Figure]
         else Figure(value=float(value[n]), interval=(float(low[n]), float(high[n])))
         for n in range(len(value))
     ]
-    return figures, means.errors
+    return figures, means
 
 
 def _slices(responses: Responses, models: NDArray[np.int64]) -> Iterator[Slice]:
     """Yields the results by task if there are several, and by topic if a task has several."""
-    matrix = responses.matrix
-    rows = responses.table.drop_duplicates("item").set_index("item").loc[list(matrix.items)]
-    places = rows.reset_index().groupby(["task", "group"], observed=True).indices
-    by_task = dict[str, list[NDArray[np.int64]]]()
-    for (task, _), items in places.items():
-        by_task.setdefault(str(task), []).append(items)
-    topics = {task: len(parts) for task, parts in by_task.items()}
-    parts = [((task, ""), np.concatenate(own)) for task, own in by_task.items() if len(by_task) > 1]
-    parts += [((str(t), str(g)), items) for (t, g), items in places.items() if topics[str(t)] > 1]
+    matrix, table = responses.matrix, responses.table.drop_duplicates("item")
+    names = table.set_index("item").loc[list(matrix.items)].reset_index()
+    tasks = names.groupby("task", observed=True).indices
+    topics = names.groupby(["task", "group"], observed=True).indices
+    several = Counter(task for task, _ in topics)
+    parts = [((task, ""), items) for task, items in tasks.items() if len(tasks) > 1]
+    parts += [(part, items) for part, items in topics.items() if several[part[0]] > 1]
     for (task, topic), items in sorted(parts, key=lambda part: part[0]):
-        means = dict[str, Figure]()
-        for model in models:
-            own = items[~np.isnan(matrix.scores[model, items])]
-            if len(own):
-                sliced = Matrix(
-                    matrix.scores[[model]][:, own],
-                    (matrix.models[model],),
-                    tuple(matrix.items[item] for item in own),
-                    matrix.strata[own],
-                    matrix.clusters[own],
-                    matrix.weights[own],
-                )
-                means[matrix.models[model]] = estimate_means(sliced)[0][0]
+        shown = models[~np.isnan(matrix.scores[models][:, items]).all(axis=1)]
+        own = Matrix(
+            matrix.scores[shown][:, items],
+            tuple(matrix.models[model] for model in shown),
+            tuple(matrix.items[item] for item in items),
+            matrix.strata[items],
+            matrix.clusters[items],
+            matrix.weights[items],
+        )
+        means = dict(zip(own.models, estimate_means(own)[0], strict=True))
         yield Slice(task=task, topic=topic, items=len(items), means=means)

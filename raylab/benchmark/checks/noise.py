@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.benchmark.checks.sampling import is_clustered, merge_lone
+from raylab.benchmark.checks.sampling import SamplingDesign, is_clustered
 from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import LEVEL, Array
@@ -196,10 +196,8 @@ def measure_noise(responses: Responses) -> Noise:
 
 def _cells(responses: Responses) -> _Cells:
     table, matrix = responses.table, responses.matrix
-    strata = merge_lone(matrix.strata, matrix.clusters)
-    order = np.lexsort((matrix.clusters, strata))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
+    design = SamplingDesign(matrix)
+    places = np.argsort(design.order)
     generation, model, item = (
         np.unique(table[name].cat.codes, return_inverse=True)[1]
         for name in ("generation", "model", "item")
@@ -211,10 +209,8 @@ def _cells(responses: Responses) -> _Cells:
         np.bincount(place, weights, int(np.prod(shape))).reshape(shape).astype(float)
         for weights in (None, score, score**2)
     )
-    stratum = np.diff(strata[order], prepend=-1) != 0
-    cluster = stratum | (np.diff(matrix.clusters[order], prepend=-1) != 0)
-    starts = [np.flatnonzero(firsts) for firsts in (stratum, cluster)]
-    return _Cells(counts, sums, squares, (np.array([0]), *starts, np.arange(len(order))))
+    starts = np.array([0]), design.strata, design.cells, np.arange(shape[2])
+    return _Cells(counts, sums, squares, starts)
 
 
 def _estimable(cells: _Cells) -> list[str]:

@@ -8,14 +8,14 @@ cluster's residuals is divided by its expectation if items were independent and 
 assumption also gives Satterthwaite's degrees of freedom. Where each item is its own cluster, this
 is the textbook's stratified standard error.
 
-Every figure that has an error uses it: means, differences, shifts, tau, reliability, headroom.
+Every figure that has an error uses it: means, differences, shifts, tau. The variance components
+have the same strata and clusters.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raylab.benchmark.responses import Matrix
 from raylab.core.stats import Array
@@ -35,12 +35,15 @@ class Means:
             is the sum of their products.
         freedom: (rows,) degrees of freedom of the standard errors; below 1 there is no error.
         clusters: (rows,) numbers of clusters with values.
+        unclustered: (rows,) standard errors as if all items were independent; NaN where no cluster
+            is declared.
     """
 
     values: Array
     parts: Array
     freedom: Array
     clusters: Array
+    unclustered: Array
 
     @cached_property
     def errors(self) -> Array:
@@ -48,32 +51,47 @@ class Means:
         squares = np.einsum("rc,rc->r", self.parts, self.parts)
         return np.where(self.freedom > 0, np.sqrt(squares), np.nan)
 
+    @cached_property
+    def covariance(self) -> Array:
+        """(rows, rows) covariance of the means."""
+        return self.parts @ self.parts.T
+
 
 class SamplingDesign:
-    """The strata and clusters of items, and the order in which their sums are fast.
+    """The strata and clusters of a matrix's items, and the order in which their sums are fast.
 
-    A stratum that missing values leave with one cluster is compared with all items.
+    A stratum of one cluster shows no variation, so all such strata are one. A stratum that missing
+    values leave with one cluster is compared with all items.
+
+    Attributes:
+        order: (items,) places of the items, sorted by stratum and cluster.
+        strata: The first place of each stratum in that order.
+        cells: The first place of each cluster in a stratum.
     """
 
-    def __init__(self, strata: NDArray[np.int64], clusters: NDArray[np.int64]) -> None:
-        strata = merge_lone(strata, clusters)
-        order = np.lexsort((clusters, strata))
-        own, group = strata[order], clusters[order]
-        starts = np.flatnonzero((np.diff(own, prepend=-1) != 0) | (np.diff(group, prepend=-1) != 0))
-        self.order = None if np.array_equal(order, np.arange(len(order))) else order
-        # One cell for each cluster in a stratum.
-        self.cells = None if len(starts) == len(order) else starts
-        self.stratum, cluster = own[starts], group[starts]
-        self.strata = np.flatnonzero(np.diff(self.stratum, prepend=-1))
-        across = np.argsort(cluster, kind="stable")
-        self.across = None if len(np.unique(cluster)) == len(cluster) else across
-        self.clusters = np.flatnonzero(np.diff(cluster[across], prepend=-1))
-
-    @classmethod
-    def of_matrix(cls, matrix: Matrix, clustered: bool = True) -> "SamplingDesign":
-        """Returns the design of a matrix, or that of its items as if they were independent."""
-        items = np.arange(len(matrix.items))
-        return cls(matrix.strata, matrix.clusters if clustered else items)
+    def __init__(self, matrix: Matrix) -> None:
+        clusters, items = matrix.clusters, np.arange(len(matrix.items))
+        self._independent = (
+            SamplingDesign(replace(matrix, clusters=items)) if is_clustered(matrix) else None
+        )
+        _, strata = np.unique(matrix.strata, return_inverse=True)
+        pairs = np.unique(np.stack([strata, clusters]), axis=1)
+        lone = np.bincount(pairs[0]) == 1
+        strata = np.where(lone[strata], -1, strata)
+        self.order = np.lexsort((clusters, strata))
+        strata, clusters = strata[self.order], clusters[self.order]
+        first = np.diff(strata, prepend=-2) != 0
+        self.strata = np.flatnonzero(first)
+        self.cells = np.flatnonzero(first | (np.diff(clusters, prepend=-1) != 0))
+        # The same for cells, in whose order a cluster may be in several strata.
+        self._starts = np.flatnonzero(first[self.cells])
+        self._stratum = np.cumsum(first[self.cells]) - 1 if len(self.strata) > 1 else slice(None)
+        names, self._cluster = np.unique(clusters[self.cells], return_inverse=True)
+        self._across = np.argsort(self._cluster, kind="stable")
+        self._clusters = np.flatnonzero(np.diff(self._cluster[self._across], prepend=-1))
+        self._is_sorted = np.array_equal(self.order, items)
+        self._is_single = len(self.cells) == len(items)
+        self._is_nested = len(names) == len(self.cells)
 
     def estimate(self, values: Array, weights: Array) -> Means:
         """Estimates means over items.
@@ -82,47 +100,48 @@ class SamplingDesign:
             values: (rows, items), 0 where missing.
             weights: (rows or 1, items), 0 where missing.
         """
-        if self.order is not None:
+        unclustered = np.full(len(values), np.nan)
+        if self._independent is not None:
+            unclustered = self._independent.estimate(values, weights).errors
+        if not self._is_sorted:
             values, weights = values[:, self.order], weights[:, self.order]
         sums, own, squares = (
-            array if self.cells is None else np.add.reduceat(array, self.cells, axis=1)
-            for array in (values * weights, weights, weights**2)
+            each if self._is_single else np.add.reduceat(each, self.cells, axis=1)
+            for each in (values * weights, weights, weights**2)
         )
-        totals, all_squares, number = (
-            np.add.reduceat(array, self.strata, axis=1) for array in (own, squares, own > 0)
-        )
+        totals, all_squares, number = map(self._by_stratum, (own, squares, own > 0))
+        total = totals.sum(axis=1, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
-            total = totals.sum(axis=1, keepdims=True)
             mean = sums.sum(axis=1, keepdims=True) / total
-            base = np.add.reduceat(sums, self.strata, axis=1) / totals
-        parts = (all_squares**2 / np.maximum(number - 1, 1)).sum(axis=1)
-        one_by_one = all_squares.sum(axis=1) ** 2 / np.maximum(parts, TINY**2)
-        base = np.where(number > 1, base, mean)
+            base = np.where(number > 1, self._by_stratum(sums) / totals, mean)
+        alone = (all_squares**2 / np.maximum(number - 1, 1)).sum(axis=1)
+        freedom = all_squares.sum(axis=1) ** 2 / np.maximum(alone, TINY**2)
         totals = np.where(number > 1, totals, total)
         all_squares = np.where(number > 1, all_squares, all_squares.sum(axis=1, keepdims=True))
-        shares = own / np.maximum(totals, TINY)[:, self.stratum]
-        expected = squares * (1 - 2 * shares) + shares**2 * all_squares[:, self.stratum]
-        residuals = sums - own * np.nan_to_num(base)[:, self.stratum]
-        cluster_squares, expected, residuals = map(self._by_cluster, (squares, expected, residuals))
-        free = expected > TINY * cluster_squares
-        scale = np.sqrt(np.where(free, cluster_squares, 0.0) / np.where(free, expected, 1.0))
-        if self.cells is None and len(own) > 1:
-            # The same for many rows of single items that weigh about alike in a stratum.
-            freedom = one_by_one
-        else:
-            freedom = self._freedom(scale, squares, shares, all_squares, cluster_squares)
-        rows, used = len(values), (cluster_squares > 0).sum(axis=1)
+        shares = own / np.maximum(totals, TINY)[:, self._stratum]
+        residuals = sums - own * np.nan_to_num(base)[:, self._stratum]
+        expected = squares * (1 - 2 * shares) + shares**2 * all_squares[:, self._stratum]
+        residuals, expected, whole = map(self._by_cluster, (residuals, expected, squares))
+        free = expected > TINY * whole
+        scale = np.sqrt(np.where(free, whole, 0.0) / np.where(free, expected, 1.0))
+        # Many rows of single items weigh about alike in a stratum, which gives the same.
+        if not self._is_single or len(own) == 1:
+            freedom = self._freedom(scale, squares, shares, all_squares, whole)
         return Means(
             values=mean[:, 0],
             parts=residuals * (scale / np.where(total > 0, total, 1.0)),
-            freedom=np.broadcast_to(np.where(free.any(axis=1), freedom, 0.0), rows),
-            clusters=np.broadcast_to(used, rows),
+            freedom=np.broadcast_to(np.where(free.any(axis=1), freedom, 0.0), len(values)),
+            clusters=np.broadcast_to((whole > 0).sum(axis=1), len(values)),
+            unclustered=unclustered,
         )
 
+    def _by_stratum(self, cells: Array) -> Array:
+        return np.add.reduceat(cells, self._starts, axis=1)
+
     def _by_cluster(self, cells: Array) -> Array:
-        if self.across is None:
+        if self._is_nested:
             return cells
-        return np.add.reduceat(cells[:, self.across], self.clusters, axis=1)
+        return np.add.reduceat(cells[:, self._across], self._clusters, axis=1)
 
     def _freedom(
         self, scale: Array, squares: Array, shares: Array, all_squares: Array, clusters: Array
@@ -133,29 +152,15 @@ class SamplingDesign:
         squared, over the sum of all squared covariances. Two clusters of a stratum correlate by its
         mean, those of other strata do not.
         """
-        if self.across is not None:
-            numbers = np.empty(len(self.across), np.int64)
-            numbers[self.across] = np.repeat(
-                np.arange(len(self.clusters)), np.diff(self.clusters, append=len(self.across))
-            )
-            scale = scale[:, numbers]
+        if not self._is_nested:
+            scale = scale[:, self._cluster]
         q, v = scale * squares, scale * shares
-        own = v * (all_squares[:, self.stratum] * v - 2 * q)
-        qq, vv, qv, diagonal = (
-            np.add.reduceat(array, self.strata, axis=1) for array in (q * q, v * v, q * v, own**2)
-        )
+        own = v * (all_squares[:, self._stratum] * v - 2 * q)
+        qq, vv, qv, diagonal = map(self._by_stratum, (q * q, v * v, q * v, own**2))
         whole = 2 * (qq * vv + qv**2) - 4 * all_squares * qv * vv + (all_squares * vv) ** 2
         between = np.maximum(whole - diagonal, 0.0).sum(axis=1)
         within = (clusters**2).sum(axis=1)
         return clusters.sum(axis=1) ** 2 / np.maximum(within + between, TINY**2)
-
-
-def merge_lone(strata: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns numbers of strata from 0; those of one cluster, which show no variation, are one."""
-    _, strata = np.unique(strata, return_inverse=True)
-    cells = np.unique(np.stack([strata, clusters]), axis=1)
-    lone = np.bincount(cells[0]) == 1
-    return np.unique(np.where(lone[strata], -1, strata), return_inverse=True)[1]
 
 
 def is_clustered(matrix: Matrix) -> bool:

@@ -50,18 +50,13 @@ def noise_blocks(noise: Noise) -> Iterator[Block]:
 
 def stability_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     """Yields how alike other items would rank the models."""
-    stability, sentences = diagnosis.stability, describe_stability(diagnosis)
+    stability = diagnosis.stability
     if stability.curve:
         caption = "Agreement of two rankings, each by this number of different items."
         yield block("charts", [_tau_curve(stability)], caption)
-    figures = {
-        "tau of halves": stability.tau,
-        "alpha": stability.alpha,
-        "saturated items": stability.saturated,
-        "headroom": stability.headroom,
-    }
-    rows = [(name, figure, sentences[name]) for name, figure in figures.items()]
-    yield figure_table("Stability", rows)
+    yield figure_table(
+        "Stability", [("tau of halves", stability.tau, describe_stability(diagnosis))]
+    )
 
 
 def figure_table(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:

@@ -139,11 +139,11 @@ def _miller(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
 
 
 def _betterbench(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
-    best, saturated = diagnosis.stability.headroom.value, diagnosis.stability.saturated
-    ceiling = "" if best is None else f" The best model is {points(best)} below the ceiling;"
+    ceiling = points(max(1 - diagnosis.means[0].adjusted, 0.0))
     yield (
         "Floor and ceiling of the metric",
-        f"Scores lie in [0, 1].{ceiling} nearly all models are right on {saturated.cases:,} items.",
+        f"Scores lie in [0, 1]. The best model is {ceiling} below the ceiling; all models are "
+        f"right on {pluralize(diagnosis.suspects.all_right, 'item')}.",
     )
     guessing = diagnosis.chance
     yield (

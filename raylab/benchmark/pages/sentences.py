@@ -81,11 +81,9 @@ def describe_differences(differences: Differences) -> str:
     """Says how many pairs of models differ, and how large a difference must be."""
     number, pairs = differences.apart, pluralize(differences.pairs, "pair")
     differ = f"{pairs} of models {'differs' if number == 1 else 'differ'}"
-    apart = _say(
-        "The share of pairs told apart",
-        differences.share_apart,
-        lambda share: f"{number:,} of {differ} at the 5 % level (Holm).",
-    )
+    apart = f"{number:,} of {differ} at the 5 % level (Holm)."
+    if not differences.pairs:
+        apart = "There is one model, and no pair to tell apart."
     smallest = _say(
         "The smallest detectable difference",
         differences.smallest,
@@ -152,34 +150,16 @@ def describe_signal(noise: Noise) -> str:
     )
 
 
-def describe_stability(diagnosis: Diagnosis) -> dict[str, str]:
-    """Returns what each figure of the stability says, by its label."""
-    stability, items = diagnosis.stability, pluralize(diagnosis.items, "item")
-    return {
-        "tau of halves": _say(
-            "The stability of the ranking",
-            stability.tau,
-            lambda value: (
-                f"Two halves of the {items} rank {50 * (1 + value):.0f} % of the pairs "
-                "of models alike."
-            ),
+def describe_stability(diagnosis: Diagnosis) -> str:
+    """Says how alike two halves of the items would rank the models."""
+    return _say(
+        "The stability of the ranking",
+        diagnosis.stability.tau,
+        lambda value: (
+            f"Two halves of the {pluralize(diagnosis.items, 'item')} rank "
+            f"{50 * (1 + value):.0f} % of the pairs of models alike."
         ),
-        "alpha": _say(
-            "The reliability (alpha)",
-            stability.alpha,
-            lambda value: (
-                f"Reliability is {value:.2f}: {100 * max(value, 0.0):.0f} % of the "
-                "differences between models' means do not come from the choice of items."
-            ),
-        ),
-        "saturated items": f"{stability.saturated.cases:,} of {items} are answered right by nearly "
-        "all models.",
-        "headroom": _say(
-            "The headroom",
-            stability.headroom,
-            lambda value: f"The best model is {points(value)} below a perfect score.",
-        ),
-    }
+    )
 
 
 def describe_forms(forms: Forms) -> str:

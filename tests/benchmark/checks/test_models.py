@@ -12,10 +12,10 @@ from tests.benchmark.checks.simulation import as_matrix
 
 @pytest.mark.parametrize("right", [0, 1, 20, 39, 40])
 def test_the_interval_of_single_items_is_wilsons(right: int) -> None:
-    (mean,), (error,) = estimate_means(as_matrix(np.arange(40)[None] * 1.0 < right))
+    (mean,), means = estimate_means(as_matrix(np.arange(40)[None] * 1.0 < right))
     assert mean.value == right / 40
     # statsmodels, cov_type="HC2" of a constant: the sample standard deviation over sqrt(n).
-    assert error == pytest.approx(np.std(np.arange(40) < right, ddof=1) / 40**0.5)
+    assert means.errors[0] == pytest.approx(np.std(np.arange(40) < right, ddof=1) / 40**0.5)
     assert mean.interval == pytest.approx(wilson(right / 40, 40), abs=2e-3)
 
 
