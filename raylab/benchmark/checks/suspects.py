@@ -10,7 +10,7 @@ import pandas as pd
 
 from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
 from raylab.benchmark.checks.items import FEWEST, constant
-from raylab.benchmark.checks.wrong_keys import count_effective
+from raylab.benchmark.checks.agreement import count_effective
 from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Figure, Part
 

@@ -1,0 +1,98 @@
+"""How models agree: what they are worth together, and which answers nearly all of them give."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from raylab.core.runs.records import Figure
+from raylab.core.stats import Array
+
+Codes = NDArray[np.int32]
+COPY = 0.95
+"""Share of the items that one of two models fails from which equal answers make a copy."""
+GRID, STEPS = (np.arange(40) + 0.5) / 40, 300
+"""Shares of models that may give an answer, and steps of their estimation."""
+MIN_SURE, MAX_SURE = 0.7, 0.85
+"""Bounds of the share of models from which an answer is given as right ones are."""
+MIN_RATIO = 6.0
+"""Least likelihood ratio statistic for such answers; a chance of 0.01 without (Self, Liang 1987)."""
+
+
+def count_effective(scores: Array) -> Figure:
+    """Returns how many independent models (models, items) scores are worth (Kish 1965).
+
+    M models whose scores on items correlate by r on average are worth M / (1 + (M - 1) r). Models
+    with equal scores on all items have no correlation and are left out.
+    """
+    present = ~np.isnan(scores)
+    counts = present.sum(axis=1, keepdims=True)
+    centred = np.where(present, scores - np.nansum(scores, axis=1, keepdims=True) / counts, 0.0)
+    scale = np.sqrt((centred**2).sum(axis=1, keepdims=True) / counts)
+    varied = scale[:, 0] > 1e-12
+    models, items = int(varied.sum()), scores.shape[1]
+    if models < 2:
+        return Figure(count=models, reason="fewer than two models have different scores")
+    standard, kept = centred[varied] / scale[varied], present[varied].astype(float)
+    with np.errstate(invalid="ignore"):
+        correlations = np.nan_to_num(standard @ standard.T / (kept @ kept.T))
+    total = max(float(correlations.sum()), 1.0)
+    # The influence of each item on the sum of the correlations.
+    influence = standard.sum(axis=0) ** 2 - correlations.sum(axis=1) @ standard**2
+    error = 1.96 * float(np.sqrt((influence**2).sum())) / items
+    low, high = models**2 / (total + error), models**2 / max(total - error, 1.0)
+    return Figure(value=models**2 / total, interval=(low, high), count=models)
+
+
+def find_copies(codes: Codes, keys: Codes) -> NDArray[np.bool_]:
+    """Returns which models answer like an earlier one wherever either of them fails.
+
+    Args:
+        codes: (models, items) answers; -1 for none.
+        keys: (items,) right answers.
+    """
+    copies = np.zeros(len(codes), bool)
+    for model, own in enumerate(codes):
+        others = codes[:model]
+        failed = (others >= 0) & (own >= 0) & ((others != keys) | (own != keys))
+        same = (failed & (others == own)).sum(axis=1)
+        copies[model] = ((same > 0) & (same >= COPY * failed.sum(axis=1))).any()
+    return copies
+
+
+def judge_agreement(votes: Codes, models: Codes, right: Codes) -> Array:
+    """Returns the (items,) chances that models agree on another answer as they do on right ones.
+
+    Hard items have a commonest wrong answer too, so many votes alone are no evidence. The share of
+    models that votes for the commonest other answer is estimated over all items, whatever its
+    distribution (nonparametric maximum likelihood by EM: Laird 1978; as a prior: Efron 2014, "Two
+    modeling strategies for empirical Bayes estimation"). The chance is that an item's share is at
+    least the one by which a model is right where another one is. All are 0 if the votes are about
+    as likely without any such item.
+
+    Args:
+        votes: (items,) numbers of models that give the commonest other answer.
+        models: (items,) numbers of models that answer.
+        right: (items,) numbers of models that are right.
+    """
+    sure = (right * (right - 1)).sum() / max((right * (models - 1)).sum(), 1)
+    agreed = np.clip(sure, MIN_SURE, MAX_SURE) <= GRID
+    kinds, places, sizes = np.unique(
+        np.stack([votes, models]), axis=1, return_inverse=True, return_counts=True
+    )
+    likelihood = binom.pmf(kinds[0][:, None], kinds[1][:, None], GRID)
+    chances, fit = _estimate(likelihood, sizes)
+    _, without = _estimate(likelihood[:, ~agreed], sizes)
+    if 2 * (fit - without) < MIN_RATIO:
+        return np.zeros(len(votes))
+    return chances[:, agreed].sum(axis=1)[places.reshape(-1)]
+
+
+def _estimate(likelihood: Array, sizes: NDArray[np.int64]) -> tuple[Array, float]:
+    """Returns the chances of the shares by the kinds of items, and the log-likelihood."""
+    prior = np.ones(likelihood.shape[1]) / likelihood.shape[1]
+    for _ in range(STEPS):
+        joint = likelihood * prior
+        prior = sizes @ (joint / joint.sum(axis=1, keepdims=True)) / sizes.sum()
+    joint = likelihood * prior
+    total = joint.sum(axis=1, keepdims=True)
+    return joint / total, float(sizes @ np.log(total[:, 0]))
