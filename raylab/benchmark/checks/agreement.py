@@ -1,5 +1,7 @@
 """How models agree: what they are worth together, and which answers nearly all of them give."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
@@ -12,10 +14,10 @@ COPY = 0.95
 """Share of the items that one of two models fails from which equal answers make a copy."""
 GRID, STEPS = (np.arange(40) + 0.5) / 40, 300
 """Shares of models that may give an answer, and steps of their estimation."""
-MIN_SURE, MAX_SURE = 0.7, 0.85
-"""Bounds of the share of models from which an answer is given as right ones are."""
+MIN_SURE, MAX_SURE, USUAL = 0.65, 0.85, 0.95
+"""Bounds of the share from which nearly all models agree, and the share of items that it uses."""
 MIN_RATIO = 6.0
-"""Least likelihood ratio statistic for such answers; a chance of 0.01 without (Self, Liang 1987)."""
+"""Least likelihood ratio statistic of such answers; by chance in 1 of 100 (Self, Liang 1987)."""
 
 
 def count_effective(scores: Array) -> Figure:
@@ -59,31 +61,44 @@ def find_copies(codes: Codes, keys: Codes) -> NDArray[np.bool_]:
     return copies
 
 
-def judge_agreement(votes: Codes, models: Codes, right: Codes) -> Array:
-    """Returns the (items,) chances that models agree on another answer as they do on right ones.
+class Votes(NamedTuple):
+    """The (items,) numbers of models by what they answer."""
+
+    models: Codes
+    right: Codes
+    other: Codes
+    """Models that give the commonest other answer."""
+    wrong: Codes
+    """Models that give any other answer."""
+    alike: Codes
+    """Ordered pairs of models that give the same other answer."""
+
+
+def judge_agreement(votes: Votes) -> Array:
+    """Returns the (items,) chances that nearly all models agree on another answer.
 
     Hard items have a commonest wrong answer too, so many votes alone are no evidence. The share of
     models that votes for the commonest other answer is estimated over all items, whatever its
     distribution (nonparametric maximum likelihood by EM: Laird 1978; as a prior: Efron 2014, "Two
-    modeling strategies for empirical Bayes estimation"). The chance is that an item's share is at
-    least the one by which a model is right where another one is. All are 0 if the votes are about
-    as likely without any such item.
-
-    Args:
-        votes: (items,) numbers of models that give the commonest other answer.
-        models: (items,) numbers of models that answer.
-        right: (items,) numbers of models that are right.
+    modeling strategies for empirical Bayes estimation"). The chance is that an item's share
+    exceeds what models that fail explain: the root of the probability that two which fail an item
+    give the same answer, and at most the probability that a second model is right where a first
+    is. All are 0 if the votes are about as likely without any such item.
     """
+    models, right, other, wrong, alike = votes
+    shares = other / np.maximum(models, 1)
+    usual = shares <= np.quantile(shares, USUAL)
+    together = alike[usual].sum() / max((wrong * (wrong - 1))[usual].sum(), 1)
     sure = (right * (right - 1)).sum() / max((right * (models - 1)).sum(), 1)
-    agreed = np.clip(sure, MIN_SURE, MAX_SURE) <= GRID
+    agreed = np.clip(min(together**0.5, sure), MIN_SURE, MAX_SURE) <= GRID
     kinds, places, sizes = np.unique(
-        np.stack([votes, models]), axis=1, return_inverse=True, return_counts=True
+        np.stack([other, models]), axis=1, return_inverse=True, return_counts=True
     )
     likelihood = binom.pmf(kinds[0][:, None], kinds[1][:, None], GRID)
     chances, fit = _estimate(likelihood, sizes)
     _, without = _estimate(likelihood[:, ~agreed], sizes)
     if 2 * (fit - without) < MIN_RATIO:
-        return np.zeros(len(votes))
+        return np.zeros(len(models))
     return chances[:, agreed].sum(axis=1)[places.reshape(-1)]
 
 

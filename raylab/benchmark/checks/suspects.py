@@ -8,9 +8,9 @@ from zlib import crc32
 
 import pandas as pd
 
+from raylab.benchmark.checks.agreement import count_effective
 from raylab.benchmark.checks.duplicates import Duplicate, find_duplicates
 from raylab.benchmark.checks.items import FEWEST, constant
-from raylab.benchmark.checks.agreement import count_effective
 from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Figure, Part
 
@@ -18,7 +18,7 @@ LISTED = 1000
 """Most suspects in a record; the table of items has all."""
 ANSWERS = 10
 LOWEST = 10
-"""Items that are listed by their scores where logs have no answers."""
+"""Items that are listed where no key is suspect."""
 
 
 class Fault(StrEnum):
@@ -67,8 +67,8 @@ class Suspects(Part):
     effective_models: Figure
     """Number of independent models that the models are worth (Kish)."""
     lowest: tuple[str, ...]
-    """Items to look at first where logs lack the answers that judge keys: those with the lowest
-    scores. Nothing says how many have a fault."""
+    """Items to look at first where no key is suspect: those on which most models agree on another
+    answer or, without answers, fail. Nothing says how many have a fault."""
 
 
 def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects, pd.Series]:
@@ -115,7 +115,7 @@ def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects,
         for name in order[:LISTED]
     )
     alike = (table["models"] >= FEWEST) & constant(matrix.scores)
-    lowest = table["evidence"].nlargest(LOWEST).index if table["lead"].isna().all() else ()
+    lowest = () if table["named"].any() else table["evidence"].nlargest(LOWEST).index
     counts = Counter(reason.kind for against in reasons.values() for reason in against)
     suspects = Suspects(
         listed=listed,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from raylab.benchmark.checks.agreement import (
     Codes,
+    Votes,
     count_effective,
     find_copies,
     judge_agreement,
@@ -32,12 +33,13 @@ MIN_WORTH = 0.1
 """Least kappa of a model that counts; below, it is broken or guesses."""
 MAX_OPTIONS = 10
 """Options of a free answer."""
-TOPIC_ITEMS, BLOCK = 20, 100
+TOPIC_ITEMS, BLOCK = 20, 50
 """Items that shrink a topic's mean lead, and items in a row where there are no topics."""
-CONTESTED, MIN_CONTESTED, MIN_RATIO = 0.55, 0.2, 4.0
-"""Lead of a contested item; their least share in a bad topic, and its least ratio to that of all
-others."""
-BAD_TOPIC = 0.85
+CONTESTED, UNANIMOUS = 0.55, 0.95
+"""Leads of a contested and of a unanimous item."""
+MIN_UNANIMOUS, MIN_RATE, MIN_RATIO = 4, 0.1, 4.0
+"""Fewest unanimous items of a bad topic, their least share, and its ratio to that of all others."""
+BAD_TOPIC = 0.9
 """Stated share of contested items in a bad topic."""
 
 
@@ -55,8 +57,8 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
       they do on right answers and not on hard items (`judge_agreement`).
 
     A model counts by its Cohen's kappa with the keys: a broken one does not, nor one that always
-    names the same option, nor a copy of another. A topic is a stratum; where there is only one, a
-    hundred items in the order of their names stand for it.
+    names the same option, nor a copy of another. A topic is a stratum; where there is only one,
+    fifty items in the order of their names stand for it.
 
     Models fail together, and two wrong ones mostly give the same wrong answer, so no formula says
     how often a great lead means a fault. The shares are what people found in half of MMLU-Redux
@@ -77,52 +79,53 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
         answers: The models' answers to the same items.
         choices: (items,) numbers of options; NaN where unknown.
     """
-    votes, topics = _count_votes(matrix.scores, answers), _find_topics(matrix)
+    polled, topics = _poll(matrix.scores, answers), _find_topics(matrix)
     options = np.where(np.isnan(choices), _count_options(answers, topics), choices)
     unclear = (options <= 2) | ((count_effective(matrix.scores).value or 0) < MIN_EFFECTIVE)
-    share = np.where(unclear, np.nan, _state_shares(votes.lead, topics))
-    agreement = judge_agreement(votes.others, votes.models, votes.right)
+    share = np.where(unclear, np.nan, _state_shares(polled.lead, topics))
+    named = (share >= MIN_SHARE) & (judge_agreement(polled.votes) >= MIN_AGREEMENT)
     return pd.DataFrame(
         {
-            "lead": votes.lead,
-            "other": np.array([*answers.names, ""], object)[votes.other],
-            "evidence": votes.evidence + _exceed(votes.evidence, topics),
+            "lead": polled.lead,
+            "other": np.array([*answers.names, ""], object)[polled.other],
+            "evidence": polled.evidence + _exceed(polled.evidence, topics),
             "share": share,
-            "named": (share >= MIN_SHARE) & (agreement >= MIN_AGREEMENT),
+            "named": named,
         },
         index=pd.Index(matrix.items, name="item"),
     )
 
 
-class _Votes(NamedTuple):
-    """The (items,) votes of the models that count; 0 where fewer than five answer."""
+class _Poll(NamedTuple):
+    """What the models that count say about the items."""
 
     lead: Array
     evidence: Array
     other: Codes
-    others: Codes
-    right: Codes
-    models: Codes
+    votes: Votes
+    """All 0 where fewer than five models answer."""
 
 
-def _count_votes(scores: Array, answers: AnswerTable) -> _Votes:
+def _poll(scores: Array, answers: AnswerTable) -> _Poll:
     present, keys = ~np.isnan(scores), answers.keys
     scores, codes = np.nan_to_num(scores), np.where(present, answers.codes, -1)
     worth = np.where(find_copies(codes, keys), 0.0, _judge_models(present, scores, codes, keys))
     counts = (codes >= 0) & (worth[:, None] > 0)
-    answered = counts.sum(axis=0) >= MIN_MODELS
+    models = counts.sum(axis=0)
+    answered = models >= MIN_MODELS
     weights = np.where(present & ~(answered & (codes < 0)), worth[:, None], 0.0)
     with np.errstate(invalid="ignore"):
         weights = weights / weights.sum(axis=0)
     right = (weights * scores).sum(axis=0)
-    against, other, others = _commonest_other(weights * (1 - scores), codes, keys)
-    lead = np.where(answered, against - right, np.nan)
-    numbers = (others, (counts & (scores >= 0.5)).sum(axis=0), counts.sum(axis=0))
-    return _Votes(
+    others = _count_others(weights * (1 - scores), codes, keys)
+    lead = np.where(answered, others["weight"] - right, np.nan)
+    fully = (counts & (scores >= 0.5)).sum(axis=0)
+    numbers = [models, fully, *(others[name] for name in ("size", "wrong", "alike"))]
+    return _Poll(
         lead,
         np.where(answered, lead, 1 - 2 * right),
-        np.where(answered, other, -1),
-        *(np.where(answered, number, 0) for number in numbers),
+        np.where(answered, others["code"], -1),
+        Votes(*(np.where(answered, number, 0) for number in numbers)),
     )
 
 
@@ -139,20 +142,19 @@ def _judge_models(present: Bools, scores: Array, codes: Codes, keys: Codes) -> A
     return np.where(kappas < MIN_WORTH, 0.0, kappas)
 
 
-def _commonest_other(weights: Array, codes: Codes, keys: Codes) -> tuple[Array, Codes, Codes]:
-    """Returns the weight, the code and the number of models of the items' heaviest other answer."""
+def _count_others(weights: Array, codes: Codes, keys: Codes) -> pd.DataFrame:
+    """Returns the `weight`, `code` and `size` of each item's heaviest other answer, and pairs."""
     models, items = np.nonzero((codes >= 0) & (codes != keys) & (weights > 0))
     table = pd.DataFrame(
         {"item": items, "code": codes[models, items], "weight": weights[models, items]}
     )
-    sums: Any = table.groupby(["item", "code"])["weight"].agg(["sum", "size"]).reset_index()
-    first = sums.sort_values("sum", kind="stable").drop_duplicates("item", keep="last")
-    leading = first.set_index("item").reindex(range(codes.shape[1]))
-    return (
-        leading["sum"].fillna(0.0).to_numpy(),
-        leading["code"].fillna(-1).to_numpy(np.int32),
-        leading["size"].fillna(0).to_numpy(np.int32),
-    )
+    groups: Any = table.groupby(["item", "code"])["weight"].agg(weight="sum", size="size")
+    groups = groups.reset_index().sort_values("weight", kind="stable")
+    groups["alike"] = groups["size"] * (groups["size"] - 1)
+    counts = groups.groupby("item").agg(wrong=("size", "sum"), alike=("alike", "sum"))
+    first = groups.drop(columns="alike").groupby("item").last().join(counts)
+    filled = first.reindex(range(codes.shape[1])).fillna({"code": -1}).fillna(0)
+    return filled.astype({"code": int, "size": int, "wrong": int, "alike": int})
 
 
 def _count_options(answers: AnswerTable, topics: Topics) -> Array:
@@ -183,15 +185,14 @@ def _exceed(evidence: Array, topics: Topics) -> Array:
 
 
 def _state_shares(lead: Array, topics: Topics) -> Array:
-    """Returns the stated shares by lead; a bad topic has many more contested items than others.
+    """Returns the stated shares by lead; a bad topic has many more unanimous items than others.
 
     In the only one of MMLU-Redux, virology, 36 of 38 contested items have a fault.
     """
-    contested = lead >= CONTESTED
-    sizes, sums = np.bincount(topics), np.bincount(topics, contested)
+    sizes, sums = np.bincount(topics), np.bincount(topics, lead >= UNANIMOUS)
     rates = sums / np.maximum(sizes, 1)
     others = (sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1)
-    bad = (sizes >= TOPIC_ITEMS) & (sizes < sizes.sum()) & (rates >= MIN_CONTESTED)
-    worst = contested & (bad & (rates >= MIN_RATIO * others))[topics]
+    bad = (sums >= MIN_UNANIMOUS) & (rates >= MIN_RATE) & (rates >= MIN_RATIO * others)
+    bad &= sizes < sizes.sum()
     shares = np.select([lead >= least for least in SHARES], [*SHARES.values()], np.nan)
-    return np.where(worst, BAD_TOPIC, shares)
+    return np.where(bad[topics] & (lead >= CONTESTED), BAD_TOPIC, shares)

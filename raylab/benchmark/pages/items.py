@@ -28,7 +28,7 @@ def item_blocks(suspects: Suspects, items: pd.DataFrame) -> Iterator[Block]:
     if suspects.listed:
         yield _suspect_table(suspects, suspects.listed[:FIRST_SUSPECTS])
     elif suspects.lowest:
-        yield Table("Lowest scores", ["item"], [[item] for item in suspects.lowest])
+        yield Table("Items to look at first", ["item"], [[item] for item in suspects.lowest])
     if more := suspects.listed[FIRST_SUSPECTS:SHOWN_SUSPECTS]:
         table = _suspect_table(suspects, more)
         yield block("fold", pluralize(len(more), "more suspect"), [table])

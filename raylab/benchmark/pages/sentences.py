@@ -54,8 +54,8 @@ def describe_suspects(diagnosis: Diagnosis) -> str:
         )
     if suspects.lowest:
         return (
-            "No text repeats, and without the answers of five models no key is suspect; the item "
-            f"with the lowest scores is {suspects.lowest[0]}."
+            "No text repeats and no key is suspect; the first item to look at is "
+            f"{suspects.lowest[0]}."
         )
     return f"None of the {diagnosis.items:,} items is suspect."
 

@@ -48,7 +48,7 @@ def test_the_worst_reason_comes_first_and_says_what_models_answer() -> None:
     assert [reason.kind for reason in both.reasons] == [Fault.KEY, Fault.DUPLICATE]
     assert both.reasons[0].sentence == (
         "6 of 6 models answer C, and none the key (A). Of items like this, people found a fault "
-        "in 3 of 10."
+        "in 4 of 10."
     )
     assert (both.text, both.target, both.answers) == ("what  is it?", "A", {"C": 6})
     assert suspects.counts == {
@@ -64,7 +64,7 @@ def test_items_that_tell_no_models_apart_are_counted_apart() -> None:
     suspects = suspect({0: "AAAAAA", 1: "AAAAAA", 2: "BCDBCD"})
     plain = suspect({})
     assert suspects.all_right == plain.all_right + 2 and suspects.all_wrong == plain.all_wrong + 1
-    assert suspects.items == 0 and not suspects.listed and not suspects.lowest
+    assert suspects.items == 0 and not suspects.listed and len(suspects.lowest) == LOWEST
 
 
 def test_equal_suspects_are_in_no_alphabetical_order() -> None:
