@@ -14,7 +14,7 @@ COPY = 0.95
 """Share of the items that one of two models fails from which equal answers make a copy."""
 GRID, STEPS = (np.arange(40) + 0.5) / 40, 300
 """Shares of models that may give an answer, and steps of their estimation."""
-MIN_SURE, MAX_SURE, USUAL = 0.65, 0.85, 0.95
+MIN_SURE, MAX_SURE, USUAL = 0.5, 0.9, 0.95
 """Bounds of the share from which nearly all models agree, and the share of items that it uses."""
 MIN_RATIO = 6.0
 """Least likelihood ratio statistic of such answers; by chance in 1 of 100 (Self, Liang 1987)."""
@@ -65,7 +65,6 @@ class Votes(NamedTuple):
     """The (items,) numbers of models by what they answer."""
 
     models: Codes
-    right: Codes
     other: Codes
     """Models that give the commonest other answer."""
     wrong: Codes
@@ -81,16 +80,14 @@ def judge_agreement(votes: Votes) -> Array:
     models that votes for the commonest other answer is estimated over all items, whatever its
     distribution (nonparametric maximum likelihood by EM: Laird 1978; as a prior: Efron 2014, "Two
     modeling strategies for empirical Bayes estimation"). The chance is that an item's share
-    exceeds what models that fail explain: the root of the probability that two which fail an item
-    give the same answer, and at most the probability that a second model is right where a first
-    is. All are 0 if the votes are about as likely without any such item.
+    exceeds what failing together explains: the root of the probability that two models which fail
+    an item give the same answer. All are 0 if the votes are about as likely without such an item.
     """
-    models, right, other, wrong, alike = votes
+    models, other, wrong, alike = votes
     shares = other / np.maximum(models, 1)
     usual = shares <= np.quantile(shares, USUAL)
     together = alike[usual].sum() / max((wrong * (wrong - 1))[usual].sum(), 1)
-    sure = (right * (right - 1)).sum() / max((right * (models - 1)).sum(), 1)
-    agreed = np.clip(min(together**0.5, sure), MIN_SURE, MAX_SURE) <= GRID
+    agreed = np.clip(together**0.5, MIN_SURE, MAX_SURE) <= GRID
     kinds, places, sizes = np.unique(
         np.stack([other, models]), axis=1, return_inverse=True, return_counts=True
     )

@@ -119,8 +119,7 @@ def _poll(scores: Array, answers: AnswerTable) -> _Poll:
     right = (weights * scores).sum(axis=0)
     others = _count_others(weights * (1 - scores), codes, keys)
     lead = np.where(answered, others["weight"] - right, np.nan)
-    fully = (counts & (scores >= 0.5)).sum(axis=0)
-    numbers = [models, fully, *(others[name] for name in ("size", "wrong", "alike"))]
+    numbers = [models, *(others[name] for name in ("size", "wrong", "alike"))]
     return _Poll(
         lead,
         np.where(answered, lead, 1 - 2 * right),
