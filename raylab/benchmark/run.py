@@ -9,8 +9,7 @@ from raylab.benchmark.example import describe_confirmed, write_example
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.benchmark.logs.join import TreeScores
-from raylab.benchmark.logs.log import Choice
-from raylab.benchmark.logs.reading import chosen_scores, read_trees, require_responses
+from raylab.benchmark.logs.reading import read_trees, require_responses
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.benchmark.pages.diagnosis import write_diagnosis
 from raylab.benchmark.pages.quality import log_quality
@@ -101,9 +100,9 @@ def _read(
 ) -> list[TreeScores]:
     """Reads the trees; samples too where the figures need them."""
     samples = samples or any(tree.layout is Layout.NAMED for tree in trees)
-    read = read_trees(trees, chosen_scores(config, samples), workers)
+    read = read_trees(trees, config, workers, "samples" if samples else "headers")
     if not samples and any(each.tree.layout is Layout.NAMED for each in read):
-        read = read_trees(trees, chosen_scores(config), workers)
+        read = read_trees(trees, config, workers)
     return read
 
 
@@ -138,5 +137,5 @@ def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
     tree = run / subdir
     if len(tree.names()) > 1:
         scores = find_tree(str(tree), layout=Layout.GENERATIONS)
-        (read,) = read_trees([scores], Choice(units=True), workers)
+        (read,) = read_trees([scores], workers=workers, wanted="units")
         write_diagnosis(run, diagnose(require_responses(read, strict=False)))

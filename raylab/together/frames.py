@@ -12,7 +12,6 @@ from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.benchmark.config import Layout, QualityConfig
-from raylab.benchmark.logs.log import Choice
 from raylab.benchmark.logs.reading import read_responses, read_trees
 from raylab.benchmark.logs.trees import CONFIGURED, ScoreTree, find_tree
 from raylab.core.errors import DataError, RunError
@@ -83,10 +82,10 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     listed = find_tree(str(Place.at(tree)), layout=layout)
     if listed.layout is Layout.NAMED:
         raise DataError(f"{tree} has no directories of models: read it with frames.responses")
-    (read,) = read_trees([replace(listed, reason=CONFIGURED)], Choice(samples=False))
-    used = read.scores.table[["model", "generation", "item", "score"]]
+    (read,) = read_trees([replace(listed, reason=CONFIGURED)], wanted="headers")
+    used = read.table[["model", "generation", "item", "score"]]
     rows = [(*row, None) for row in used.itertuples(index=False, name=None)]
-    for model, files in read.scores.skipped.items():
+    for model, files in read.skipped.items():
         rows += [(model, *_below(file.path, listed), None, file.reason) for file in files]
     frame = pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
     return frame.sort_values(SCORE_COLUMNS[:3], ignore_index=True)

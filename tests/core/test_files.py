@@ -24,7 +24,7 @@ from raylab.arc.config.models import EncoderDecoderConfig
 from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.sources import load_tasks
-from raylab.benchmark.logs.log import Choice
+from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.reading import read_files
 from raylab.benchmark.logs.trees import find_tree
 from raylab.core.errors import ConfigError, DataError, RunError
@@ -172,7 +172,7 @@ def weights(location: str) -> list[Any]:
 
 def scores(location: str) -> list[Any]:
     logs = find_tree(location).logs
-    read = read_files(logs, Choice()).logs
+    read = read_files(logs, QualityConfig()).logs
     return [*((log.name, log.model, log.generation) for log in logs), *(log.header for log in read)]
 
 

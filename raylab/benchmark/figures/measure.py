@@ -20,7 +20,7 @@ from raylab.benchmark.figures.metrics import (
     novelty_warning,
 )
 from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
-from raylab.benchmark.logs.accuracies import Scores, add_up
+from raylab.benchmark.logs.accuracies import add_up
 from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.errors import DataError
@@ -90,10 +90,10 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
             with `strict`. Without it, models that differ have no figures if there are samples.
     """
     for each in read:
-        empty = each.scores.table.empty and not each.tree.models
+        empty = each.table.empty and not each.tree.models
         if empty and isinstance(each.responses, DataError):
             raise each.responses
-    skipped = [[file for files in each.scores.skipped.values() for file in files] for each in read]
+    skipped = [[file for files in each.skipped.values() for file in files] for each in read]
     if config.strict and any(skipped):
         explained = _explain_skipped([*chain.from_iterable(skipped)])
         raise DataError(f"{explained}; fix or remove them, or set strict=false")
@@ -101,7 +101,7 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
     for each, files in zip(read, skipped, strict=True):
         lost += len(files) if each.tree.models else 0
         lost += each.left_out if each.tree.layout is Layout.NAMED else 0
-    usable = sum(len(each.scores.table) for each in read)
+    usable = sum(len(each.table) for each in read)
     whole = Quality(
         figures={},
         layout=read[0].tree.layout,
@@ -113,7 +113,7 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
     try:
         table, *priors = tables = [
             # Priors are not resampled: novelty, which alone reads them, has no interval.
-            _tabulate(each.scores, config, 0 if place else config.bootstrap)
+            _tabulate(each, config, 0 if place else config.bootstrap)
             for place, each in enumerate(read)
         ]
         for prior in priors:
@@ -222,7 +222,7 @@ def _estimate_best(means: Array, noise: Array, tasks: int) -> Figure:
     return Figure(interval=maximum(means, noise))
 
 
-def _tabulate(scores: Scores, config: QualityConfig, replicates: int) -> _Table:
+def _tabulate(scores: TreeScores, config: QualityConfig, replicates: int) -> _Table:
     """Arranges the sums of a tree by model and the generations that all models have."""
     tree, sums, usable = scores.tree, add_up(scores.table, replicates), dict[str, set[str]]()
     for model, generation in sums.units:
@@ -263,7 +263,7 @@ def _refuse_other_models(table: _Table, prior: _Table) -> None:
 
 
 def _different_generations(
-    scores: Scores, usable: Mapping[str, set[str]], every: set[str], common: int
+    scores: TreeScores, usable: Mapping[str, set[str]], every: set[str], common: int
 ) -> DataError:
     lacking = [
         f"model {model} has {len(names)} of {len(every)}, without usable scores in "

@@ -8,29 +8,11 @@ import pandas as pd
 from scipy.sparse import csc_array
 
 from raylab.benchmark.figures.intervals import draw_weights
-from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.stats import Array
 
 CHUNK = 1024
 """Items whose weights are added at once."""
 COLUMNS = ("model", "generation", "item", "score", "weight")
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The scores of a tree.
-
-    Attributes:
-        tree: The tree.
-        table: A row for each score that counts, with the `COLUMNS`: an item is a log, by its path
-            below its model and generation, or an item of a `NAMED` tree; `score` lies in [0, 1].
-        skipped: What does not count, by model.
-    """
-
-    tree: ScoreTree
-    table: pd.DataFrame
-    skipped: dict[str, list[SkippedFile]]
 
 
 @dataclass(frozen=True)
@@ -52,38 +34,34 @@ class Sums:
     weights: Array
 
 
-def add_up(table: pd.DataFrame, replicates: int) -> Sums:
+def add_up(table: Any, replicates: int) -> Sums:
     """Sums scores by model and generation, and resamples the items.
 
     An item has the same bootstrap weights in all models and generations, drawn from its name.
     Several scores of an item in a unit, such as those of epochs, are averaged.
 
     Args:
-        table: Scores, with the columns of `Scores.table`.
+        table: Scores, with the `COLUMNS`.
         replicates: Bootstrap replicates.
     """
-    # pandas declares these types too widely.
-    cells: Any = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
-    weight: Any = table.drop_duplicates("item").set_index("item")["weight"]
+    cells = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
     codes, names = pd.factorize(cells.index.get_level_values("item"))
     unit_codes, units = pd.factorize(cells.index.droplevel("item"))
-    shares = weight.reindex(names).to_numpy(float)[codes]
-    values = shares * cells.to_numpy(float)
-    size = len(units)
-    totals = [np.bincount(unit_codes, each, size) for each in (values, shares)]
-    matrices = [
-        csc_array((each, (unit_codes, codes)), (size, len(names))) for each in (values, shares)
-    ]
+    weight = table.drop_duplicates("item").set_index("item")["weight"].reindex(names)
+    shares, size = weight.to_numpy(float)[codes], len(units)
+    both = shares * cells.to_numpy(float), shares
+    matrices = [csc_array((each, (unit_codes, codes)), (size, len(names))) for each in both]
+    sums, weights = (np.bincount(unit_codes, each, size) for each in both)
     drawn = np.zeros((2, size, replicates))
     for start in range(0, len(names) if replicates else 0, CHUNK):
         chunk = slice(start, start + CHUNK)
-        weights = draw_weights([f"0/{name}" for name in names[chunk]], replicates)
-        for sums, matrix in zip(drawn, matrices, strict=True):
-            sums += matrix[:, chunk] @ weights
+        own = draw_weights([f"0/{name}" for name in names[chunk]], replicates)
+        for total, matrix in zip(drawn, matrices, strict=True):
+            total += matrix[:, chunk] @ own
     return Sums(
         units=pd.MultiIndex.from_tuples(units, names=["model", "generation"]),
         counts=np.bincount(unit_codes, minlength=size).astype(float),
-        means=totals[0] / totals[1],
+        means=sums / weights,
         weighted=drawn[0].T,
         weights=drawn[1].T,
     )

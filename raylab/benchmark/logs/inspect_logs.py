@@ -15,24 +15,20 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from raylab.benchmark.logs.log import (
+from raylab.benchmark.logs.log import Files, Log, Sample, pick, pick_metric
+from raylab.benchmark.logs.trees import Source
+from raylab.benchmark.logs.values import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
     MAX_SAMPLES,
     UNSCORED,
-    Choice,
-    Files,
-    Log,
-    Sample,
     as_settings,
     dig,
     entries,
-    pick,
     read_time,
     total,
 )
-from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import decode, elements, open_zip, over, read_member
 from raylab.core.errors import DataError
 from raylab.core.runs.eval_logs import (
@@ -53,11 +49,6 @@ TRUNCATED = "..."
 """In the texts of summaries that were cut."""
 SAMPLE_BYTES = 1 << 28
 """Longest sample, with the whole transcript of an agent, and longest list of summaries."""
-EVERY_RUN = {
-    *("seed", "max_connections", "max_retries", "timeout", "attempt_timeout", "batch", "cache"),
-    *("adaptive_connections", "api_key", "base_url", "num_choices", "extra_headers"),
-}
-"""Settings that do not make another model or task."""
 
 
 class _Log(Header):
@@ -88,65 +79,60 @@ _SAMPLE, _LOG = msgspec.json.Decoder(_Sample), msgspec.json.Decoder(_Log)
 
 
 def read_inspect(file: BinaryIO, source: Source, files: Files) -> None:
-    """Adds a log to `files`.
-
-    Raises:
-        DataError: It is not a log, broken, or lacks the chosen score.
-        OSError: It cannot be read.
-    """
-    choice, is_zip = files.choice, source.place.name.endswith(".eval")
+    """Adds a log to `files`."""
+    is_zip = source.place.name.endswith(".eval")
     with open_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
         header, samples = _read_json(file) if archive is None else _read_zip(archive)
         if header.status is None and not header.scores and not header.eval:
             raise DataError(f"not {A_LOG}: it has neither status nor results")
-        log = _describe(header, source, choice)
-        if samples is None and choice.units and isinstance(log.header, float):
+        log = _describe(header, source, files)
+        if samples is not None and files.wanted != "headers":
+            files.add(log, _read_samples(header, log, samples, files))
+        elif samples is None and files.wanted == "units" and isinstance(log.header, float):
             log.task = ""
             files.add(log, [Sample(source.name.removesuffix(".json"), log.header)])
-        elif samples is None or not choice.samples:
+        else:
             log.sampled = samples is not None
             files.add(log)
-        else:
-            files.add(log, _read_samples(header, log, samples, choice))
 
 
-def _describe(header: _Log, source: Source, choice: Choice) -> Log:
+def _describe(header: _Log, source: Source, files: Files) -> Log:
     """Returns what the header says, with its published mean and the scores that are not read."""
-    about = header.eval
+    about, scorer, metric = header.eval, files.config.scorer, files.config.metric
     usage = entries(header.stats, "model_usage")
     began, ended = (read_time(dig(header.stats, n)) for n in ("started_at", "completed_at"))
-    arguments = as_settings(dig(about, "task_args"))
     solver = {"solver": dig(about, "solver")}
-    condition = as_settings(dig(about, "model_args"), dig(about, "model_generate_config"), solver)
     log = Log(
         source,
         INSPECT,
         str(dig(about, "model") or ""),
         str(dig(about, "task") or ""),
-        condition={key: value for key, value in condition.items() if key not in EVERY_RUN},
-        arguments={key: value for key, value in arguments.items() if key not in EVERY_RUN},
-        scorer=choice.scorer or "",
+        condition=as_settings(
+            dig(about, "model_args"), dig(about, "model_generate_config"), solver
+        ),
+        arguments=as_settings(dig(about, "task_args")),
+        scorer=scorer or "",
         time=read_time(dig(about, "created")),
         status=header.status or "started",
         identity=(str(dig(about, "eval_id") or ""), str(dig(about, "task_id") or "")),
-        header=score_of(header, choice.metric or "accuracy", choice.scorer),
+        header=score_of(header, metric, scorer),
         tokens=total(dig(each, "total_tokens") for each in usage),
         cost=total(dig(each, "total_cost") for each in usage),
         seconds=ended - began if began and ended else math.nan,
     )
-    if (score := header.choose(choice.scorer)) is not None:
+    if (score := header.choose(scorer)) is not None:
         log.scorer = score.label
         log.others = tuple(other.label for other in header.scores if other is not score)
         if score.reducer in (None, "mean"):
-            log.accuracy = total([score.value(choice.metric or "accuracy")])
+            log.accuracy = total([score.value(metric)])
     return log
 
 
-def _read_samples(header: _Log, log: Log, samples: Iterable[Any], choice: Choice) -> list[Sample]:
+def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) -> list[Sample]:
     """Returns the samples, and completes what the log says about its scores."""
-    chosen, names, keys = header.choose(choice.scorer), dict[str, None](), dict[str, bool]()
-    wanted = [chosen.name, chosen.scorer] if chosen else [choice.scorer]
-    scored, read = bool(dig(header.eval, "config", "score_on_error")), list[Sample]()
+    chosen, read = header.choose(files.config.scorer), list[Sample]()
+    names = dict[str, None]()
+    wanted = [chosen.name, chosen.scorer] if chosen else [files.config.scorer]
     for each in samples:
         if len(read) == MAX_SAMPLES:
             raise over("the log", "samples", MAX_SAMPLES)
@@ -155,16 +141,12 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], choice: Choice
         names |= dict.fromkeys(scores)
         own = [*wanted, *(scores if wanted == [None] else ())]
         score = next((scores[name] for name in own if name in scores), None)
-        value = score and score.value
-        if isinstance(value, dict):
-            for key, leaf in value.items():
-                keys[key] = keys.get(key, False) or isinstance(leaf, int | float | str)
         options = entries(sample.choices)
         read.append(
             Sample(
                 sample.id,
-                value,
-                _why_not(sample, score, scored),
+                score and score.value,
+                _why_not(sample, score, dig(header.eval, "config", "score_on_error")),
                 sample.epoch,
                 text="\n".join([_input_text(sample.input), *map(str, options)]),
                 target=sample.target,
@@ -174,33 +156,25 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], choice: Choice
             )
         )
     if read and not chosen:
-        pick(choice.scorer, names, "scorer")
+        pick(files.config.scorer, names, "scorer")
     name = log.scorer or next(iter(names), "")
     same = {name, name.split("/")[0], *(each.name for each in header.scores)}
     log.others = (*log.others, *(other for other in names if other not in same))
     if chosen and chosen.reducer and chosen.reducer != "mean":
-        # Samples hold the scores of single epochs, whose mean is read.
+        # Samples have the scores of single epochs, whose mean is read.
         mean = f"{chosen.name or chosen.scorer}/mean"
         log.others, name = (name, *(other for other in log.others if other != mean)), mean
-    log.scorer = name
-    if keys:
-        # Of a score with several values, that of the metric or the score's name, else the first.
-        wanted = [choice.metric, chosen and chosen.name]
-        filled = (key for key, is_filled in keys.items() if is_filled)
-        key = next((key for key in wanted if key in keys), next(filled, ""))
+    log.scorer, own = name, chosen.name if chosen else None
+    # Of a score with several values, that of the metric or the score's name is read.
+    key, others, read = pick_metric(read, None, (files.metric, own))
+    if key:
         log.scorer = f"{name}.{key}"
-        log.others = (*log.others, *(f"{name}.{other}" for other in keys if other != key))
-        log.accuracy = log.accuracy if key == wanted[1] else math.nan
-        read = [
-            sample._replace(score=dig(sample.score, key))
-            if isinstance(sample.score, dict)
-            else sample
-            for sample in read
-        ]
+        log.others = (*log.others, *(f"{name}.{other}" for other in others))
+        log.accuracy = log.accuracy if key == own else math.nan
     return read
 
 
-def _why_not(sample: _Sample, score: _Score | None, scored: bool) -> str | None:
+def _why_not(sample: _Sample, score: _Score | None, scored: object) -> str | None:
     """Returns the reason why a sample does not count; None if it counts."""
     if sample.invalidation is not None:
         return INVALIDATED

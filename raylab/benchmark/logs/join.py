@@ -7,24 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from raylab.benchmark.config import Layout
+from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs.accuracies import COLUMNS, Scores
+from raylab.benchmark.logs.accuracies import COLUMNS
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import Choice, Column, Description, Files, Log, as_name
-from raylab.benchmark.logs.rows import NAMED, Rows
+from raylab.benchmark.logs.log import Files, Log
+from raylab.benchmark.logs.rows import MAX_NAMED, Rows
 from raylab.benchmark.logs.trees import ScoreTree
+from raylab.benchmark.logs.values import Column, as_name
 from raylab.benchmark.responses import Reading, Responses, ScorersUsed
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize, printable
 
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
-ABOUT = ("format", "model", "task", "generation", "status", "scorer", "accuracy", "sampled")
-"""What the table of logs has of each, with what it used."""
-USED = ("tokens", "cost", "seconds")
 
 
 @dataclass(frozen=True)
@@ -33,87 +30,62 @@ class TreeScores:
 
     Attributes:
         tree: The tree, with the layout that its logs show.
-        scores: What the four figures take.
+        table: What the four figures take: a row for each score that counts, with the columns of
+            `accuracies.COLUMNS`. An item is a log, by its path below its model and generation, or
+            an item of a `NAMED` tree; `score` lies in [0, 1].
+        skipped: What does not count in the table, by model.
         responses: The samples; if there are none, the error that says why.
         reading: How the files were read.
         left_out: Number of responses and files that do not count.
     """
 
     tree: ScoreTree
-    scores: Scores
+    table: pd.DataFrame
+    skipped: dict[str, list[SkippedFile]]
     responses: Responses | DataError
     reading: Reading
     left_out: int
 
 
-def join_files(tree: ScoreTree, parts: Sequence[Files], choice: Choice) -> TreeScores:
+def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -> TreeScores:
     """Joins what was read of a tree; the order of the parts does not matter.
 
     Items are named by their ids, or by `task/id` if there are several tasks.
     """
-    logs, table, items = _gather(parts)
-    faults = [*tree.faults, *(fault for part in parts for fault in part.faults)]
+    rows = Rows.gather(parts, config)
+    logs, faults = rows.logs, [*tree.faults, *(fault for part in parts for fault in part.faults)]
     tree = replace(_settle(tree, logs), faults=tuple(faults))
-    own = [log for log in logs if log.format == INSPECT and log.source.model]
-    named = {(log.source.model, log.model) for log in own}
+    named = {(log.source.model, log.model) for log in _in_directories(logs)}
     if tree.models and len(named) == len({directory for directory, _ in named}):
-        for log in own:
+        for log in _in_directories(logs):
             log.model, log.generation = log.source.model, log.source.generation
     _name_by_settings(logs, "task", "arguments", lambda log: log.task)
     _name_by_settings(logs, "model", "condition", lambda log: (log.model, log.task))
-    about: Column = pd.DataFrame(
-        {
-            "path": [str(log.source.place) for log in logs],
-            **{name: [getattr(log, name) for log in logs] for name in (*ABOUT, *USED)},
-            "scorers": [", ".join(log.others) for log in logs],
-        }
-    )
-    rows = Rows(logs, about, table, items, choice, sorted(n for part in parts for n in part.notes))
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
         what = "files" if source.name.strip("/") == source.name != "" else "directories"
         kind = re.sub(r"line \d+", "a line", ":".join(fault.split(":")[:2]))
         reason = printable(f"{what} ({kind})", breaks=False)
         rows.leave_out(reason, 1, as_name(f"{source.place}: {fault}"))
     responses = rows.join()
-    notes = (*rows.notes, *_notes_on_logs(about, responses))
-    by_model = {model: dict(counts) for model, counts in sorted(rows.by_model.items())}
-    reading = Reading(scorers=tuple(_scorers(logs)), notes=notes, left_out=by_model)
+    reading = Reading(
+        scorers=tuple(_scorers(logs)),
+        notes=(*rows.notes, *_notes_on_logs(rows.about, responses)),
+        left_out={model: dict(counts) for model, counts in sorted(rows.by_model.items())},
+    )
     if isinstance(responses, Responses):
         responses = replace(responses, reading=reading)
-    scores = _scores_of(tree, logs, responses)
+    table, skipped = _score_logs(tree, logs, responses)
     if not tree.models:
-        scores.skipped[""] += [
+        skipped[""] += [
             SkippedFile(path=rows.examples[reason], reason=f"{count:,} {reason}")
             for reason, count in rows.left_out.items()
         ]
-    return TreeScores(tree, scores, responses, reading, rows.left_out.total())
+    return TreeScores(tree, table, skipped, responses, reading, rows.left_out.total())
 
 
-def _gather(parts: Sequence[Files]) -> tuple[list[Log], Column, list[Description]]:
-    """Returns the logs, oldest first, their samples, and the descriptions of items."""
-    logs, items, frames = list[Log](), list[Description](), list[Column]()
-    for part in parts:
-        for frame in part.tables:
-            frames.append(
-                frame.assign(log=frame["log"] + len(logs), about=frame["about"] + len(items))
-            )
-        logs += part.logs
-        items += part.items
-    keys = [(log.time, log.source.place.path, log.model, log.task) for log in logs]
-    order = sorted(range(len(logs)), key=keys.__getitem__)
-    names = [*frames[0]] if frames else []
-    table: Column = pd.DataFrame({n: _concatenate([frame[n] for frame in frames]) for n in names})
-    if frames:
-        table["log"] = np.argsort(order)[table["log"]]
-        if not table["log"].is_monotonic_increasing:
-            table = table.sort_values("log", kind="stable", ignore_index=True)
-    return [logs[place] for place in order], table, items
-
-
-def _concatenate(columns: list[Column]) -> Column:
-    if isinstance(columns[0].dtype, pd.CategoricalDtype):
-        return pd.api.types.union_categoricals(columns)
-    return np.concatenate(columns)
+def _in_directories(logs: Sequence[Log]) -> list[Log]:
+    """Returns the logs that lie in directories of models, if that is what these are."""
+    return [log for log in logs if log.format == INSPECT and log.source.model]
 
 
 def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
@@ -122,21 +94,19 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     Directories name the models of logs without samples, of logs that name none or all the same
     one, and of logs of a model each with a name like the directory's.
     """
-    own = [log for log in logs if log.format == INSPECT and log.source.model]
+    own = _in_directories(logs)
     if not tree.models or tree.is_configured or not any(log.sampled for log in own):
         return tree
     models, tasks = defaultdict[str, set[str]](set), {_plain(log.task) for log in own}
     for log in own:
         models[log.source.model].add(log.model)
     every = set[str]().union(*models.values())
-    single = all(len(names) == 1 for names in models.values())
-    if single and len(every) == 1:
-        wrong = [name for name in models if DATE.fullmatch(name) or _plain(name) in tasks]
-        if not all(every) or not wrong:
-            return tree
-    elif single and len(every) == len(models) and all(every):
+    if all(len(names) == 1 for names in models.values()):
         pairs = [(_plain(name), _plain(*names)) for name, names in models.items()]
-        if all(left in right or right in left for left, right in pairs):
+        alike = all(left in right or right in left for left, right in pairs)
+        others = any(DATE.fullmatch(name) or _plain(name) in tasks for name in models)
+        distinct = len(every) == len(models) and all(every)
+        if every == {""} or (not others if len(every) == 1 else alike and distinct):
             return tree
     return replace(
         tree,
@@ -154,7 +124,7 @@ def _plain(name: str) -> str:
 def _name_by_settings(
     logs: Sequence[Log], name: str, settings: str, alike: Callable[[Log], Any]
 ) -> None:
-    """Adds settings to the names of models, or of tasks, for logs alike that differ in them."""
+    """Adds settings to the names of models, or of tasks, whose logs differ in them."""
     groups, differing = defaultdict[Any, list[Log]](list), defaultdict[str, set[str]](set)
     for log in logs:
         groups[alike(log)].append(log)
@@ -180,11 +150,12 @@ def _scorers(logs: Sequence[Log]) -> Iterator[ScorersUsed]:
         yield ScorersUsed(task=task, used=scorer, others=others, logs=len(own))
 
 
-def _scores_of(tree: ScoreTree, logs: Sequence[Log], responses: Responses | DataError) -> Scores:
+def _score_logs(
+    tree: ScoreTree, logs: Sequence[Log], responses: Responses | DataError
+) -> tuple[pd.DataFrame, dict[str, list[SkippedFile]]]:
     """Returns what the four figures take: logs by their own accuracy, or the samples as items."""
     skipped: dict[str, list[SkippedFile]] = {model: [] for model in tree.models or ("",)}
-    faults = list(tree.faults if tree.models else ())
-    rows = list[tuple[str, str, str, float, float]]()
+    faults, rows = list(tree.faults if tree.models else ()), list[tuple[Any, ...]]()
     for log in logs:
         source, header = log.source, log.header
         if header is None or (log.sampled if not tree.models else not source.model):
@@ -201,25 +172,24 @@ def _scores_of(tree: ScoreTree, logs: Sequence[Log], responses: Responses | Data
         own.append(SkippedFile(path=source.place.path, reason=reason))
     table: Column = pd.DataFrame(rows, columns=list(COLUMNS))
     if not tree.models and isinstance(responses, Responses):
-        samples = responses.table[[*table]]
+        samples = responses.table[[*COLUMNS]]
         texts = samples.astype(dict.fromkeys(("model", "generation", "item"), object))
         table = pd.concat([texts, table]) if rows else samples
-    return Scores(tree, table.astype({"score": float, "weight": float}), skipped)
+    return table.astype({"score": float, "weight": float}), skipped
 
 
 def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[str]:
     """Yields sentences on logs that did not succeed or have no samples, and on lost models."""
     sampled = about["sampled"].astype(bool)
-    failed = about[sampled & (about["status"] != "success")]
+    failed, bare = about[sampled & (about["status"] != "success")], about[~sampled]
     if len(failed):
         counts = failed["status"].value_counts().items()
         kinds = join_names([f"{pluralize(n, 'log')} with status {name}" for name, n in counts])
-        names = join_names(sorted({*failed["model"]}), NAMED)
+        names = join_names(sorted({*failed["model"]}), MAX_NAMED)
         yield f"the finished samples of {kinds} were read: {names}"
-    bare = about[~sampled]
     if len(bare):
         count = pluralize(len(bare), "log without samples is", "logs without samples are")
-        yield f"{count} in the four figures only: {join_names([*bare['path']], NAMED)}"
+        yield f"{count} in the four figures only: {join_names([*bare['path']], MAX_NAMED)}"
     if isinstance(responses, Responses):
         left = responses.table["model"].cat.categories
         if lost := sorted({*about[sampled]["model"]} - {*left, ""}):

@@ -13,8 +13,8 @@ from pyarrow import ArrowException
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.inspect_logs import read_inspect
 from raylab.benchmark.logs.join import TreeScores, join_files
-from raylab.benchmark.logs.log import Choice, Files
-from raylab.benchmark.logs.sample_lines import OBJECT, read_ever, read_harness, read_helm
+from raylab.benchmark.logs.log import Files, Wanted
+from raylab.benchmark.logs.other_formats import read_ever, read_harness, read_helm
 from raylab.benchmark.logs.tables import read_table
 from raylab.benchmark.logs.trees import (
     HELM_SAMPLES,
@@ -24,6 +24,7 @@ from raylab.benchmark.logs.trees import (
     lasting_fault,
     open_source,
 )
+from raylab.benchmark.logs.values import OBJECT
 from raylab.benchmark.responses import Responses
 from raylab.core.bounded import LINE_BYTES, decode
 from raylab.core.config.base import ClusterConfig
@@ -34,14 +35,10 @@ from raylab.core.printable import join_names
 from raylab.core.runs.eval_logs import LOG_BYTES, PREFIX
 from raylab.core.workers import Workers, WorkersHere
 
-PARTS_PER_PLACE = 4
-"""Enough for an even load, few enough that starting them costs little."""
-FILES_PER_PART = 2000
-"""Most files per part, so that large trees show progress."""
+PARTS_PER_PLACE, FILES_PER_PART = 4, 2000
+"""Enough parts for an even load, and for a large tree to show progress; starting them costs."""
 NAMED = 3
 """Reasons that an error names."""
-HEADER_METRIC = "accuracy"
-"""The metric of logs without samples by default; it chooses no score of samples."""
 BROKEN = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
     *(ArrowException, csv.Error, MemoryError),
@@ -61,40 +58,29 @@ FOREIGN = {
 """Files of other tools by the keys in them."""
 
 
-def chosen_scores(config: QualityConfig, samples: bool = True) -> Choice:
-    """Returns what a configuration reads of files."""
-    return Choice(
-        metric=None if config.metric == HEADER_METRIC else config.metric,
-        scorer=config.scorer,
-        scale=config.scale,
-        errors_are_wrong=config.errors == "wrong",
-        by_text=config.match == "text",
-        group=config.group,
-        cluster=config.clusters,
-        columns=config.columns.model_dump(exclude_none=True),
-        samples=samples,
-    )
-
-
 def read_trees(
-    trees: Sequence[ScoreTree], choice: Choice, workers: Workers | None = None
+    trees: Sequence[ScoreTree],
+    config: QualityConfig | None = None,
+    workers: Workers | None = None,
+    wanted: Wanted = "samples",
 ) -> list[TreeScores]:
     """Reads all trees.
 
     Args:
         trees: The trees.
-        choice: What is read of the files.
+        config: What is read of files with several scores, and how.
         workers: Where files are read; None reads them in this process.
+        wanted: What is read of logs.
 
     Raises:
         DataError: A directory is missing where files are read, or storage fails repeatedly.
     """
-    workers = workers or WorkersHere(ClusterConfig())
+    config, workers = config or QualityConfig(), workers or WorkersHere(ClusterConfig())
     calls = dict[tuple[int, int], tuple[Any, ...]]()
     for place, tree in enumerate(trees):
         files = len(tree.sources)
         count = min(files, max(PARTS_PER_PLACE * workers.places, -(-files // FILES_PER_PART)))
-        calls |= {(place, n): (tree.sources[n::count], choice) for n in range(count)}
+        calls |= {(place, n): (tree.sources[n::count], config, wanted) for n in range(count)}
     parts: list[list[Files]] = [[] for _ in trees]
     ends, total = workers.run(read_files, calls), sum(len(tree.sources) for tree in trees)
     try:
@@ -104,18 +90,17 @@ def read_trees(
                 progress.end(len(calls[key][0]))
     except OSError as error:
         raise DataError(f"scores cannot be read, after retries: {error}") from error
-    return [join_files(tree, own, choice) for tree, own in zip(trees, parts, strict=True)]
+    return [join_files(tree, own, config) for tree, own in zip(trees, parts, strict=True)]
 
 
 def read_responses(tree: ScoreTree, config: QualityConfig | None = None) -> Responses:
     """Reads the scores of models on items from the logs and tables of a tree.
 
     Raises:
-        DataError: There is no response, the tree cannot be read, or `strict` refuses what would be
-            left out.
+        DataError: See `read_trees` and `require_responses`.
     """
     config = config or QualityConfig()
-    (read,) = read_trees([tree], chosen_scores(config))
+    (read,) = read_trees([tree], config)
     return require_responses(read, config.strict)
 
 
@@ -135,17 +120,19 @@ def require_responses(read: TreeScores, strict: bool) -> Responses:
     return read.responses
 
 
-def read_files(sources: Iterable[Source], choice: Choice) -> Files:
+def read_files(
+    sources: Iterable[Source], config: QualityConfig, wanted: Wanted = "samples"
+) -> Files:
     """Reads files, and leaves out unusable ones with the reason.
 
     Raises:
         DataError: The directory of a file is missing on the machine where this runs.
         OSError: A file cannot be read for the moment.
     """
-    files = Files(choice)
+    files = Files(config, wanted)
+    buffer = PREFIX if wanted == "headers" else REQUEST_BYTES
     for source in sources:
         try:
-            buffer = REQUEST_BYTES if choice.samples else PREFIX
             with closing(open_source(source, buffer)) as file:
                 _read(file, source, files)
             continue
@@ -184,22 +171,22 @@ def _read(file: BinaryIO, source: Source, files: Files) -> None:
     try:
         read(file, source, files)
     except DataError as error:
-        if read is not read_inspect or not name.endswith(".json"):
-            raise
-        file.seek(0)
-        raise _explain(file, error) from error
+        if read is read_inspect and name.endswith(".json"):
+            file.seek(0)
+            raise DataError(_explain(file) or str(error)) from error
+        raise
 
 
-def _explain(file: BinaryIO, error: DataError) -> DataError:
-    """Returns the error for a JSON file that is no log of Inspect, by the keys in it."""
+def _explain(file: BinaryIO) -> str:
+    """Says what a JSON file is by the keys in it; nothing of a log of Inspect or broken JSON."""
     try:
         keys = msgspec.json.decode(file.read(LOG_BYTES), type=dict[str, msgspec.Raw]).keys()
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return error
+        return ""
     if "eval" in keys or "status" in keys:
-        return error
+        return ""
     for name, signs in FOREIGN.items():
         if any(sign <= keys for sign in signs):
-            return DataError(name)
+            return name
     named = join_names([key[:50] for key in keys], 5) if keys else "no keys"
-    return DataError(f"not a log or table that raylab reads, but a JSON object with {named}")
+    return f"not a log or table that raylab reads, but a JSON object with {named}"

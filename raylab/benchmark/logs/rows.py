@@ -3,24 +3,24 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
+from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import (
+from raylab.benchmark.logs.log import Description, Files, Log
+from raylab.benchmark.logs.values import (
     CODES,
     ERRORED,
     REASONS,
     UNNAMED,
-    Choice,
     Codes,
     Column,
-    Description,
-    Log,
     as_names,
     combine,
+    firsts,
 )
 from raylab.benchmark.responses import Responses, make_responses
 from raylab.core.errors import DataError
@@ -29,9 +29,12 @@ from raylab.core.printable import pluralize
 OTHER_TEXT = "responses to another text under the same id: match=text pairs items by their texts"
 CONTINUED = "samples of logs that a later attempt or a copy replaces"
 OUTSIDE = "scores outside [0, 1]"
+ABOUT = ("format", "model", "task", "generation", "status", "scorer", "accuracy", "sampled")
+SPENT = ("tokens", "cost", "seconds")
+"""What the table of logs says of each."""
 TOLERANCE = 5e-4
 """Largest difference between a mean of three digits or more and that of the samples."""
-NAMED = 3
+MAX_NAMED = 3
 """Most names in a sentence."""
 
 
@@ -41,10 +44,9 @@ class Rows:
 
     Attributes:
         logs: The logs, oldest first.
-        about: A row for each log.
         table: A row for each sample, by log; see `Files`.
         items: Descriptions of items.
-        choice: What is read.
+        config: What is read.
         notes: Sentences on what a reader of the figures has to know.
         left_out: Numbers of what does not count, by reason.
         examples: The first place where each reason applies.
@@ -52,14 +54,34 @@ class Rows:
     """
 
     logs: Sequence[Log]
-    about: Column
     table: Column
     items: Sequence[Description]
-    choice: Choice
+    config: QualityConfig
     notes: list[str]
     left_out: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
     by_model: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    @classmethod
+    def gather(cls, parts: Sequence[Files], config: QualityConfig) -> Self:
+        """Gathers what was read in parts."""
+        logs, items, frames = list[Log](), list[Description](), list[Column]()
+        for part in parts:
+            for frame in part.tables:
+                moved = {"log": frame["log"] + len(logs), "about": frame["about"] + len(items)}
+                frames.append(frame.assign(**moved))
+            logs += part.logs
+            items += part.items
+        keys = [(log.time, log.source.place.path, log.model, log.task) for log in logs]
+        order = sorted(range(len(logs)), key=keys.__getitem__)
+        names = [*frames[0]] if frames else []
+        table: Column = pd.DataFrame({n: _concatenate([each[n] for each in frames]) for n in names})
+        if frames:
+            table["log"] = np.argsort(order)[table["log"]]
+            if not table["log"].is_monotonic_increasing:
+                table = table.sort_values("log", kind="stable", ignore_index=True)
+        notes = sorted(note for part in parts for note in part.notes)
+        return cls([logs[place] for place in order], table, items, config, notes)
 
     def leave_out(self, reason: str, count: int, example: str) -> None:
         """Counts what does not count."""
@@ -67,7 +89,11 @@ class Rows:
         self.examples.setdefault(reason, example)
 
     def join(self) -> Responses | DataError:
-        """Returns the responses, or why there are none."""
+        """Returns the responses, or why there are none; the logs have their final names."""
+        columns = {name: [getattr(log, name) for log in self.logs] for name in (*ABOUT, *SPENT)}
+        paths = [str(log.source.place) for log in self.logs]
+        others = [", ".join(log.others) for log in self.logs]
+        self.about: Column = pd.DataFrame({"path": paths, **columns, "scorers": others})
         right = self._judge() if len(self.table) else np.zeros(0, np.int64)
         if not len(right):
             reasons = [f"{count:,} {reason}" for reason, count in self.left_out.items()]
@@ -84,7 +110,7 @@ class Rows:
         if len(right) < len(self.wrong):
             rows = {name: values[right] for name, values in rows.items()}
         for key in ("group", "cluster"):
-            name = getattr(self.choice, key)
+            name = self.config.group if key == "group" else self.config.clusters
             if name is not None and not any(rows[key].categories[np.unique(rows[key].codes)]):
                 self.notes.append(f"{key}={name}: no sample or row that counts has it")
         items, frame = self._describe(right), pd.DataFrame(rows, copy=False)
@@ -97,7 +123,7 @@ class Rows:
         self.epoch, self.score = (self.table[each].to_numpy() for each in ("epoch", "score"))
         self.wrong = self.table["wrong"].to_numpy(np.int64)
         self._check_published()
-        if self.choice.errors_are_wrong:
+        if self.config.errors == "wrong":
             failed = self.wrong == CODES[ERRORED]
             self.score = np.where(failed, 0.0, self.score)
             self.wrong = np.where(failed, -1, self.wrong)
@@ -141,8 +167,8 @@ class Rows:
             return
         task = numbers[self.log]
         codes = combine(task, self.item.codes)
-        firsts = np.flatnonzero(~pd.Series(codes).duplicated())
-        pairs = zip(tasks[task[firsts]], self.item[firsts], strict=True)
+        first = firsts(codes)
+        pairs = zip(tasks[task[first]], self.item[first], strict=True)
         names = [f"{task}/{item}" if task and item else item for task, item in pairs]
         self.item = as_names(pd.Series(names, dtype=object), str)[codes]
 
@@ -155,13 +181,13 @@ class Rows:
         text, item = content[self.table["about"].to_numpy()], self.item.codes
         if not text.any():
             return
-        if self.choice.by_text:
+        if self.config.match == "text":
             named = np.where(text != 0, pd.Series(item).groupby(text).transform("first"), item)
             codes = combine(named, text)
-            firsts = named[~pd.Series(codes).duplicated()]
+            first = named[firsts(codes)]
             # An id may stand for several texts.
-            counts = pd.Series(firsts).groupby(firsts).cumcount() + 1
-            pairs = zip(self.item.categories[firsts], counts, strict=True)
+            counts = pd.Series(first).groupby(first).cumcount() + 1
+            pairs = zip(self.item.categories[first], counts, strict=True)
             names = [f"{name} (text {count})" if count > 1 else name for name, count in pairs]
             self.item = as_names(pd.Series(names, dtype=object), str)[codes]
             return
@@ -231,19 +257,19 @@ class Rows:
         digits = [len(f"{value:.4g}".partition(".")[2]) for value in published]
         error = np.maximum(0.51 * 10.0 ** -np.array(digits), TOLERANCE)
         odd = np.flatnonzero(np.abs(means - published) > error)
-        for place in odd[:NAMED]:
+        for place in odd[:MAX_NAMED]:
             self.notes.append(
                 f"{self.logs[place].model}: the log publishes {published[place]:.4g} for "
                 f"{self.logs[place].scorer}, its samples have {means[place]:.4g} "
                 f"({self.about['path'].iloc[place]})"
             )
-        if len(odd) > NAMED:
-            rest = pluralize(len(odd) - NAMED, "more log publishes", "more logs publish")
+        if len(odd) > MAX_NAMED:
+            rest = pluralize(len(odd) - MAX_NAMED, "more log publishes", "more logs publish")
             self.notes.append(f"{rest} another mean than that of the samples")
 
     def _scale(self) -> None:
         """Brings scores to [0, 1]; those of a scorer that leaves it are read whole or not."""
-        used, scale = self.wrong < 0, self.choice.scale
+        used, scale = self.wrong < 0, self.config.scale
         outside = used & ((self.score < 0) | (self.score > 1))
         if not outside.any() and scale is None:
             return
@@ -273,19 +299,25 @@ class Rows:
         about = self.table["about"].to_numpy()[right]
         if not about.any():
             return None
-        item, firsts = np.unique(self.item.codes[right], return_index=True)
-        described = [self.items[number] for number in about[firsts]]
+        item, first = np.unique(self.item.codes[right], return_index=True)
+        described = [self.items[number] for number in about[first]]
         frame = pd.DataFrame(described, self.item.categories[item]).drop(columns="content")
-        tasks = self.about["task"].to_numpy()[self.log[right[firsts]]]
+        tasks = self.about["task"].to_numpy()[self.log[right[first]]]
         for task, texts in frame["text"].groupby(tasks):
             counts = texts[texts != ""].value_counts()
-            if counts.sum() > NAMED and counts.iloc[0] > counts.sum() / 2:
+            if counts.sum() > MAX_NAMED and counts.iloc[0] > counts.sum() / 2:
                 frame.loc[texts.index, "text"] = ""
                 name = task or "the benchmark"
                 self.notes.append(
                     f"the logs do not hold the texts of the items of {name}: most share one"
                 )
         return frame
+
+
+def _concatenate(columns: list[Column]) -> Column:
+    if isinstance(columns[0].dtype, pd.CategoricalDtype):
+        return pd.api.types.union_categoricals(columns)
+    return np.concatenate(columns)
 
 
 def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]]:

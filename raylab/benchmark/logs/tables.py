@@ -15,20 +15,19 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from raylab.benchmark.logs.log import (
-    MAX_ROWS,
-    Choice,
+from raylab.benchmark.config import QualityConfig
+from raylab.benchmark.logs.log import MAX_ROWS, Files, Log
+from raylab.benchmark.logs.trees import Source
+from raylab.benchmark.logs.values import (
+    OBJECTS,
     Column,
-    Files,
-    Log,
     as_name,
     as_names,
     as_numbers,
     as_settings,
     combine,
+    records,
 )
-from raylab.benchmark.logs.sample_lines import ENTRIES, RESULTS_BYTES, records
-from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import decode, over, read_all
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names
@@ -48,78 +47,71 @@ COLUMNS: Mapping[str, str | None] = {
     ),
 }
 """Columns of a long table, with the names that measurement-db has for them."""
+KEYS = ("model", "task", "generation", CONDITION)
+"""Columns that tell logs apart, beside `run`."""
 NUMBERS = frozenset({"score", "response", "epoch", "trial", "weight", "run"})
 """Columns of numbers; all others are texts, such as an id 007."""
-TABLE_BYTES, COLUMN_BYTES = 1 << 30, 1 << 28
-"""Most bytes of a table of text, and of the columns of a Parquet file without compression."""
-SHOWN = 12
+TABLE_BYTES, COLUMN_BYTES, LIST_BYTES = 1 << 30, 1 << 28, 1 << 28
+"""Most bytes of a CSV, of the columns of a Parquet file without compression, and of a JSON list."""
+MAX_SHOWN = 12
 """Most columns that an error names."""
 
 
 def read_table(file: BinaryIO, source: Source, files: Files) -> None:
-    """Adds the scores of a table to `files`.
-
-    Raises:
-        DataError: It is broken, or its columns are not known.
-        OSError: It cannot be read.
-    """
-    choice, name = files.choice, source.place.name
+    """Adds the scores of a table to `files`."""
+    config, name = files.config, source.place.name
     if name.endswith(".parquet"):
-        table = _read_parquet(file, choice)
+        table = _read_parquet(file, config)
     elif name.endswith(".csv"):
         table = _read_csv(file)
     else:
         table = _read_objects(file, name)
     if table.empty:
         raise DataError("an empty table")
-    for own, column in choice.columns.items():
-        if column not in table:
-            raise DataError(f"no column {column} for columns.{own}: it has {_shown(table)}")
-    names = _name_columns([*table], choice)
+    names = _name_columns([*table], config)
     if "score" not in names:
         table = _as_long(table, names, name, files)
-        names = _name_columns([*table], choice)
+        names = _name_columns([*table], config)
     frame: Column = pd.DataFrame({own: table[column] for own, column in names.items()}, copy=False)
     if "model" not in frame and {"item", "score"} <= {*frame}:
         frame["model"] = pd.Categorical.from_codes(np.zeros(len(frame), int), [source.place.stem])
         files.notes.append(f"{name}: the file names the model")
+    shown = join_names([*map(as_name, table)], MAX_SHOWN)
     if missing := [own for own in ("model", "item", "score") if own not in frame]:
         raise DataError(
-            f"a table without the columns {join_names(missing, 3)}, which has {_shown(table)}: say "
+            f"a table without the columns {join_names(missing, 3)}, which has {shown}: say "
             f"which is which with {' '.join(f'columns.{own}=' for own in missing)}"
         )
     if "epoch" in frame:
         # Trials count from 0.
         epoch = np.nan_to_num(as_numbers(frame["epoch"], 1.0)[0], nan=-1.0)
         frame["epoch"] = epoch + (epoch == 0).any()
-    keys = [own for own in ("model", "task", "generation", CONDITION) if own in frame]
-    texts = {own: as_names(frame[own]) for own in keys}
+    texts = {own: as_names(frame[own]) for own in KEYS if own in frame}
     run = as_numbers(frame["run"], 1.0)[0] if "run" in frame else np.ones(len(frame))
-    frame["log"] = combine(*(text.codes for text in texts.values()), np.nan_to_num(run, nan=1.0))
+    run = np.nan_to_num(run, nan=1.0)
+    frame["log"] = combine(*(text.codes for text in texts.values()), run)
     logs = list[Log]()
     for place in np.flatnonzero(~frame["log"].duplicated()):
         own = {key: str(text[place]) for key, text in texts.items()}
-        condition = as_settings({"": own.pop(CONDITION, "")})
-        scorer, time = choice.columns.get("score", ""), float(np.nan_to_num(run[place]))
-        log = Log(source, FORM, **own, condition=condition, scorer=scorer, time=time)
+        condition, scorer = as_settings({"": own.pop(CONDITION, "")}), config.columns.score or ""
+        log = Log(source, FORM, **own, condition=condition, scorer=scorer, time=float(run[place]))
         logs.append(log)
     files.add_table(logs, frame)
 
 
-def _name_columns(columns: Sequence[str], choice: Choice) -> dict[str, str]:
+def _name_columns(columns: Sequence[str], config: QualityConfig) -> dict[str, str]:
     """Returns the table's column for each of ours: the configured one, or one of a name for it."""
     there = {str(column).casefold(): column for column in reversed(columns)}
-    chosen = {"group": choice.group, "cluster": choice.cluster, **choice.columns}
-    names = dict[str, str]()
-    for own, other in COLUMNS.items():
-        ways = (
-            chosen.get(own) if chosen.get(own) in columns else None,
-            there.get(own),
-            there.get(other),
-        )
-        if column := next(filter(None, ways), None):
-            names[own] = column
-    return names
+    chosen = config.columns.model_dump(exclude_none=True)
+    for own, column in chosen.items():
+        if column not in columns:
+            shown = join_names([*map(as_name, columns)], MAX_SHOWN)
+            raise DataError(f"no column {column} for columns.{own}: it has {shown}")
+    metadata = {"group": config.group, "cluster": config.clusters}
+    chosen = {own: column for own, column in metadata.items() if column in columns} | chosen
+    ways = {own: (chosen.get(own), there.get(own), there.get(COLUMNS[own])) for own in COLUMNS}
+    names = {own: next(filter(None, columns), None) for own, columns in ways.items()}
+    return {own: column for own, column in names.items() if column is not None}
 
 
 def _as_long(table: Column, names: Mapping[str, str], file: str, files: Files) -> Column:
@@ -135,14 +127,14 @@ def _as_long(table: Column, names: Mapping[str, str], file: str, files: Files) -
     return table[kept].join(scores).melt(kept, [*scores], across, "score")
 
 
-def _read_parquet(file: BinaryIO, choice: Choice) -> pd.DataFrame:
+def _read_parquet(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     """Reads the columns that may matter; texts stay coded, so that none is repeated."""
     with pq.ParquetFile(cast(Any, file)) as table:
         schema, counts = table.schema_arrow, table.metadata
         if counts.num_rows > MAX_ROWS:
             raise over("the table", "rows", MAX_ROWS)
         # Any column of a wide table may be one of scores.
-        long = _name_columns(schema.names, choice)
+        long = _name_columns(schema.names, config)
         wanted = list(dict.fromkeys(long.values())) if "score" in long else schema.names
         places = [schema.names.index(name) for name in wanted]
         size = sum(
@@ -182,7 +174,7 @@ def _read_csv(file: BinaryIO) -> pd.DataFrame:
 def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
     """Reads objects, a row each; those with responses by item are rows of py-irt."""
     if name.endswith(".json"):
-        rows = decode(ENTRIES, read_all(file, "the table", RESULTS_BYTES), "a list of rows")
+        rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
     else:
         rows = [*records(file, "the table", MAX_ROWS // 4)]
     if rows and isinstance(rows[0].get("responses"), dict):
@@ -193,7 +185,3 @@ def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
         ]
     # Texts of JSON may have lone surrogates, which only objects hold.
     return pd.DataFrame(rows, dtype=object)
-
-
-def _shown(table: pd.DataFrame) -> str:
-    return join_names([as_name(name) for name in table.columns], SHOWN)

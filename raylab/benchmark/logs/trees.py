@@ -67,11 +67,6 @@ class Source(NamedTuple):
         """The file."""
         return self.top / self.name
 
-    @property
-    def is_log(self) -> bool:
-        """True for Inspect logs, False for tables and the samples of other tools."""
-        return self.name.endswith(LOGS)
-
 
 @dataclass(frozen=True)
 class ScoreTree:
@@ -102,66 +97,55 @@ class ScoreTree:
 
     @property
     def logs(self) -> list[Source]:
-        """The logs in directories of models."""
-        return [source for source in self.sources if source.model and source.is_log]
+        """The logs of Inspect in directories of models."""
+        return [each for each in self.sources if each.model and each.name.endswith(LOGS)]
 
 
 def configured_trees(config: QualityConfig) -> list[ScoreTree]:
     """Finds the trees that `config` names: that of the benchmark, then those of its priors.
 
     Raises:
-        DataError: A root is missing or holds no models, or a model holds no generations.
+        DataError: A root is missing or holds no models.
         ConfigError: No root is configured, a reference dataset has no directory, or no filesystem
             opens a URI.
     """
-    return find_trees(_scores_root(config), list(_prior_locations(config)), config.layout)
-
-
-def _scores_root(config: QualityConfig) -> str:
-    """Returns the root that `config` names, or that of its `run_id` below BASE_ARTIFACTS_DIR."""
-    settings = config.quality_eval_cfg
-    if root := config.scores or settings.scores_root_dir or config.target_data.scores_root_dir:
-        return root
-    base = os.environ.get(BASE_VARIABLE)
-    if not base or config.run_id is None:
-        missing = "run_id" if base else f"the environment variable {BASE_VARIABLE}"
-        raise ConfigError(
-            f"where are the scores? {missing} is not set: set scores=, or "
-            f"both {BASE_VARIABLE} and run_id for "
-            f"{{{BASE_VARIABLE}}}/{settings.scores_subdir}/{{run_id}}"
-        )
-    return str(Place.at(base) / settings.scores_subdir / config.run_id)
-
-
-def _prior_locations(config: QualityConfig) -> Iterator[str]:
-    """Yields the roots of the earlier benchmarks; none where novelty is not wanted."""
+    settings, above = config.quality_eval_cfg, config.target_data.scores_root_dir
+    root = config.scores or settings.scores_root_dir or above
+    if not root:
+        base = os.environ.get(BASE_VARIABLE)
+        if not base or config.run_id is None:
+            missing = "run_id" if base else f"the environment variable {BASE_VARIABLE}"
+            raise ConfigError(
+                f"where are the scores? {missing} is not set: set scores=, or "
+                f"both {BASE_VARIABLE} and run_id for "
+                f"{{{BASE_VARIABLE}}}/{settings.scores_subdir}/{{run_id}}"
+            )
+        root = str(Place.at(base) / settings.scores_subdir / config.run_id)
     if config.metrics_to_compute and NOVELTY not in config.metrics_to_compute:
-        return
-    yield from config.quality_eval_cfg.prior_datasets
-    above = config.target_data.scores_root_dir
+        return find_trees(root, (), config.layout)
+    priors = [*settings.prior_datasets]
     for number, dataset in enumerate(config.reference_datasets):
-        if dataset.scores_dir:
-            yield dataset.scores_dir
-        elif dataset.name and above:
-            yield str(Place.at(above) / dataset.name)
-        else:
+        if not dataset.scores_dir and not (dataset.name and above):
             raise ConfigError(
                 f"reference_datasets[{number}]: needs scores_dir, or a name of a directory in "
                 "target_data.scores_root_dir: set one, or take novelty out of metrics_to_compute"
             )
+        priors.append(dataset.scores_dir or str(Place.at(above or "") / (dataset.name or "")))
+    return find_trees(root, priors, config.layout)
 
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the tree of a benchmark, then those of its priors, and says what each is.
 
-    The arguments, and the errors, are those of `find_tree`.
+    Raises:
+        DataError: See `find_tree`.
     """
-    locations, trees = [root, *priors], list[ScoreTree]()
-    for number, location in enumerate(locations):
-        tree = find_tree(location, [*locations[:number], *locations[number + 1 :]], layout)
+    locations = [root, *priors]
+    others = [[*locations[:place], *locations[place + 1 :]] for place in range(len(locations))]
+    trees = [find_tree(*each, layout) for each in zip(locations, others, strict=True)]
+    for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
         log_line(message, tree=tree.location, layout=tree.layout)
-        trees.append(tree)
     return trees
 
 
@@ -206,15 +190,21 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
         chosen, reason = _decide(models, files)
     else:
         chosen, reason = layout, CONFIGURED
-    beside = {file for file in files if chosen is Layout.GENERATIONS and file.count("/") == 1}
-    sources = (_locate(root, file, chosen) for file in files if file not in beside)
+    depth = {Layout.FLAT: 1, Layout.GENERATIONS: 2}.get(chosen, 0)
+
+    def locate(path: str) -> Source:
+        *above, name = path.split("/", min(depth, path.count("/")))
+        return Source(root / "/".join(above) if above else root, name, *above)
+
+    beside = [file for file in files if chosen is Layout.GENERATIONS and file.count("/") == 1]
+    sources = map(locate, {*files} - {*beside})
     return ScoreTree(
         location,
         chosen,
         reason,
         () if chosen is Layout.NAMED else tuple(models),
         tuple(sorted(sources, key=lambda file: (file.model, file.generation, file.name))),
-        tuple((_locate(root, name, chosen), fault) for name, fault in faults.items()),
+        tuple((locate(name), fault) for name, fault in faults.items()),
         sum(file.endswith(LOGS) for file in beside),
     )
 
@@ -249,11 +239,7 @@ def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str
 
 
 def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
-    """Lists a local directory, as `_list_below` does; links to directories above are not followed.
-
-    Raises:
-        OSError: It cannot be listed, or a directory below it not for the moment.
-    """
+    """Lists a local directory, as `_list_below`; links to directories above are not followed."""
     directories, files, errors = list[str](), list[str](), list[OSError]()
     faults, ways = dict[str, str](), Counter[str]()
     for place, inner, names in os.walk(root, onerror=errors.append, followlinks=True):
@@ -285,20 +271,21 @@ def _contains(directory: str, paths: Sequence[str]) -> bool:
 
 def _score_files(names: Sequence[str]) -> Iterator[str]:
     """Yields the files that may hold scores, without those that are read with another one."""
-    beside = {name.removesuffix(EVER_ENDING) for name in names if name.endswith(EVER_ENDING)}
-    times = {
-        (os.path.dirname(name), match["time"])
-        for name in names
-        if (match := HARNESS_NAME.fullmatch(os.path.basename(name)))
-    }
-    helm = {os.path.dirname(name) for name in names if os.path.basename(name) == HELM_SAMPLES}
+    with_others = set[tuple[str, str]]()
     for name in names:
-        stem, suffix = os.path.splitext(name)
-        run = os.path.dirname(name), stem.rpartition("_")[2]
-        of_helm = run[0] in helm and os.path.basename(name) != HELM_SAMPLES
-        is_beside = suffix == ".json" and (stem in beside or run in times or of_helm)
-        is_other = is_beside or os.path.basename(name) in OTHER_FILES
-        if name.endswith(SUFFIXES) and not is_other:
+        directory, base = os.path.split(name)
+        if base == HELM_SAMPLES:
+            with_others.add((directory, ""))
+        elif base.endswith(EVER_ENDING):
+            with_others.add((directory, base.removesuffix(EVER_ENDING)))
+        elif match := HARNESS_NAME.fullmatch(base):
+            with_others.add((directory, match["time"]))
+    for name in names:
+        directory, base = os.path.split(name)
+        stem, suffix = os.path.splitext(base)
+        beside = {(directory, sign) for sign in ("", stem, stem.rpartition("_")[2])} & with_others
+        is_beside = suffix == ".json" and beside and base != HELM_SAMPLES
+        if name.endswith(SUFFIXES) and not is_beside and base not in OTHER_FILES:
             yield name
 
 
@@ -324,21 +311,8 @@ def _decide(models: Mapping[str, Sequence[str]], files: Sequence[str]) -> tuple[
     return Layout.FLAT, "a model has no subdirectories"
 
 
-def _locate(root: Place, path: str, layout: Layout) -> Source:
-    """Returns the file or directory of a path below a root, with its model and generation."""
-    depth = {Layout.FLAT: 1, Layout.GENERATIONS: 2}.get(layout, 0)
-    *above, name = path.split("/", min(depth, path.count("/")))
-    model, generation = (*above, "", "")[:2]
-    return Source(root / "/".join(above) if above else root, name, model, generation)
-
-
 def open_source(source: Source, buffer: int) -> BinaryIO:
-    """Opens a file; on other storage than a local disk `buffer` bytes are read at once.
-
-    Raises:
-        DataError: It is not a file, or its directory is missing on this machine.
-        OSError: It cannot be opened.
-    """
+    """Opens a file; on other storage than a local disk `buffer` bytes are read at once."""
     place = source.place
     if not place.is_local:
         file = place.filesystem.open_input_file(place.path)
@@ -354,11 +328,7 @@ def open_source(source: Source, buffer: int) -> BinaryIO:
 
 
 def lasting_fault(error: OSError) -> str:
-    """Returns the reason why a file or directory cannot be read.
-
-    Raises:
-        OSError: The error may pass.
-    """
+    """Returns the reason why a file or directory cannot be read; raises what may pass."""
     lasting = error.errno in LASTING or isinstance(error, FileNotFoundError | PermissionError)
     if not lasting:
         raise error

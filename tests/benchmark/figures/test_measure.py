@@ -9,7 +9,6 @@ import pytest
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import Quality, SkippedFile
-from raylab.benchmark.logs.log import Choice
 from raylab.benchmark.logs.reading import read_trees
 from raylab.benchmark.logs.trees import find_trees
 from raylab.core.errors import DataError
@@ -35,7 +34,7 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
         write_tree(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
-    return measure(read_trees(trees, Choice()), config)
+    return measure(read_trees(trees, QualityConfig()), config)
 
 
 def values(measured: Quality) -> dict[str, float | None]:

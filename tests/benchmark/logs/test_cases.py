@@ -12,7 +12,7 @@ import pytest
 
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.join import TreeScores
-from raylab.benchmark.logs.reading import chosen_scores, read_trees
+from raylab.benchmark.logs.reading import read_trees
 from raylab.benchmark.logs.trees import find_tree
 from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
@@ -503,7 +503,7 @@ CASES: dict[str, Case] = {
 
 def read(root: Path, keys: Mapping[str, Any]) -> TreeScores:
     config = QualityConfig(**keys)
-    return read_trees([find_tree(str(root))], chosen_scores(config), WorkersHere(config.cluster))[0]
+    return read_trees([find_tree(str(root))], config, WorkersHere(config.cluster))[0]
 
 
 @pytest.mark.parametrize("name", CASES)

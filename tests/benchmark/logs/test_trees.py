@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raylab.benchmark.config import Layout
+from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.record import SkippedFile
 from raylab.benchmark.logs import accuracies, reading
 from raylab.benchmark.logs.accuracies import COLUMNS, Scores, add_up
-from raylab.benchmark.logs.log import Choice
 from raylab.benchmark.logs.reading import read_files, read_trees
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.core.errors import DataError
@@ -37,7 +36,7 @@ def units(tree: ScoreTree) -> list[str]:
 
 
 def read(root: Path) -> Scores:
-    return read_trees([find_tree(str(root))], Choice())[0].scores
+    return read_trees([find_tree(str(root))], QualityConfig())[0]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,7 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     tree = find_tree(str(tmp_path))
     shutil.rmtree(tmp_path / "m" / "g")
     with pytest.raises(DataError, match=f"{tmp_path}/m/g is missing on"):
-        read_files(tree.sources, Choice())
+        read_files(tree.sources, QualityConfig())
 
 
 def poisson(key: str, replicates: int) -> list[int]:

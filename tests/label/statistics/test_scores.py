@@ -6,7 +6,6 @@ import pytest
 
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.figures.measure import measure
-from raylab.benchmark.logs.log import Choice
 from raylab.benchmark.logs.reading import read_trees
 from raylab.benchmark.logs.trees import find_tree
 from raylab.core.runs.eval_logs import EvalLog
@@ -51,7 +50,7 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(log.content()))
     found = find_tree(str(tmp_path))
-    (scores,) = read_trees([found], Choice())
+    (scores,) = read_trees([found], QualityConfig())
     measured = measure([scores], QualityConfig(bootstrap=200))
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
     assert measured.models["good"] == 1.0
