@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -101,55 +101,70 @@ class Responses:
     @cached_property
     def matrix(self) -> "Matrix":
         """The mean score of each model on each item, over generations, runs and epochs."""
-        table = self.table
-        models, items, cell = _cells(table)
+        models, items, cell = self._cells
         shape = len(models), len(items)
         counts = np.bincount(cell, minlength=shape[0] * shape[1])
-        sums = np.bincount(cell, table["score"].to_numpy(float), minlength=len(counts))
+        sums = np.bincount(cell, self.table["score"].to_numpy(float), minlength=len(counts))
         with np.errstate(invalid="ignore"):
             scores = np.where(counts > 0, sums / counts, np.nan).reshape(shape)
-        firsts = np.unique(cell % shape[1], return_index=True)[1]
-        first = table.iloc[firsts]
-        task, group, cluster = (
-            first[name].cat.codes.to_numpy(np.int64) for name in ("task", "group", "cluster")
-        )
-        strata = np.unique(np.stack([task, group]), axis=1, return_inverse=True)[1]
-        alone = (first["cluster"] == "").to_numpy()
-        clusters = np.where(alone, cluster.max(initial=0) + 1 + np.arange(len(first)), cluster)
+        first = np.empty(len(items), np.int64)
+        first[cell[::-1] % len(items)] = np.arange(len(cell))[::-1]
+        about = self.table.iloc[first]
+        alone = np.where(about["cluster"] == "", np.arange(len(about)), -1)
         return Matrix(
             scores=scores,
-            models=models,
-            items=items,
-            strata=strata.reshape(-1).astype(np.int64),
-            clusters=np.unique(clusters, return_inverse=True)[1].astype(np.int64),
-            weights=first["weight"].to_numpy(float),
+            models=tuple(models),
+            items=tuple(items),
+            strata=about.groupby(["task", "group"], observed=True).ngroup().to_numpy(np.int64),
+            clusters=about.groupby([alone, "cluster"], observed=True).ngroup().to_numpy(np.int64),
+            weights=about["weight"].to_numpy(float),
         )
 
     @cached_property
     def answers(self) -> "AnswerTable":
         """The models' answers, where logs have them."""
-        models, items, cell = _cells(self.table)
+        models, items, cell = self._cells
         answer = self.table["answer"].cat
         target = self.items["target"].reindex(items).fillna("").astype(str)
-        texts = [*map(str, answer.categories), *target]
-        codes, forms = pd.factorize(np.array([normalise(text) for text in texts], object))
-        unknown = np.flatnonzero(forms == "")
-        if len(unknown):
-            codes = np.where(codes == unknown[0], -1, codes)
-        names = np.full(len(forms), "", object)
-        names[codes[::-1][codes[::-1] >= 0]] = np.array(texts, object)[::-1][codes[::-1] >= 0]
-        own = codes[: len(answer.categories)]
-        code = np.append(own, -1)[answer.codes.to_numpy()]
-        answered, size = code >= 0, max(len(forms), 1)
-        chosen = np.full(len(models) * len(items), -1, np.int32)
-        _fill_with_commonest(chosen, cell[answered], code[answered], size)
+        texts = np.array(["", *map(str, answer.categories), *target], object)
+        codes, forms = pd.factorize(np.array([*map(normalise, texts)], object))
+        # The empty text is the first of all, and means that there is none.
+        codes, names = codes - 1, pd.Series(texts[1:]).groupby(codes[1:]).first()
+        keys = codes[len(answer.categories) + 1 :].astype(np.int32)
+        code = codes[1 + answer.codes.to_numpy()]
+        answered = code >= 0
+        chosen = _commonest(len(models) * len(items), cell[answered], code[answered])
         # A free answer may be right in other words than the target's.
-        keys, right = codes[len(own) :].astype(np.int32), np.full(len(items), -1, np.int32)
         full = answered & (self.table["score"].to_numpy(float) == 1)
-        _fill_with_commonest(right, cell[full] % len(items), code[full], size)
+        right = _commonest(len(items), cell[full] % len(items), code[full])
         matrix = chosen.reshape(len(models), len(items))
-        missing = ~(matrix == keys).any(axis=0) & (right >= 0) & (keys >= 0)
-        return AnswerTable(matrix, np.where(missing, right, keys), tuple(map(str, names)))
+        other = ~(matrix == keys).any(axis=0) & (right >= 0) & (keys >= 0)
+        shown = names.reindex(range(1, len(forms)), fill_value="")
+        return AnswerTable(matrix, np.where(other, right, keys), tuple(map(str, shown)))
+
+    @property
+    def coverage(self) -> pd.DataFrame:
+        """The items that each model answered, by model and task.
+
+        Columns: the numbers of items `answered`, of the task's `items`, and of responses
+        `left_out`. Models whose every response is left out have a row too.
+        """
+        pairs = ["model", "task"]
+        rows = self.table[[*pairs, "item"]].drop_duplicates().astype(str)
+        counts = pd.DataFrame({"answered": rows.groupby(pairs).size()})
+        if "left_out" in self.logs:
+            counts = counts.join(self.logs.groupby(pairs)["left_out"].sum(), how="outer")
+        items = rows.drop_duplicates("item").groupby("task").size()
+        counts = counts.reindex(pd.MultiIndex.from_product(counts.index.levels, names=pairs))
+        counts["items"] = items.reindex(counts.index.get_level_values("task")).to_numpy()
+        return counts.reindex(columns=["answered", "items", "left_out"]).fillna(0).astype(int)
+
+    @cached_property
+    def _cells(self) -> tuple[list[str], list[str], NDArray[np.int64]]:
+        """The models, the items, and the number of each row's cell in the matrix."""
+        model, item = (_in_use(self.table[name].array) for name in ("model", "item"))
+        cell = model.codes.astype(np.int64) * len(item.categories) + item.codes
+        return model.categories.tolist(), item.categories.tolist(), cell
 
 
 @dataclass(frozen=True)
@@ -221,20 +236,15 @@ def make_responses(
     columns = dict[str, Any]()
     for name in COLUMNS:
         if name in NUMBERS:
-            column = rows[name] if name in rows else np.ones(len(rows))
-            columns[name] = np.asarray(column, NUMBERS[name])
+            columns[name] = np.asarray(rows.get(name, np.ones(len(rows))), NUMBERS[name])
         else:
-            column = (
-                rows[name] if name in rows else pd.Categorical.from_codes([0] * len(rows), [""])
-            )
-            columns[name] = _as_sorted(column)
+            nothing = pd.Categorical.from_codes(np.zeros(len(rows), np.int8), [""])
+            columns[name] = _in_use(pd.Categorical(rows.get(name, nothing)))
     described = no_items() if items is None else items.rename_axis("item")
-    for name, missing in ITEM_COLUMNS.items():
-        if name not in described:
-            described = described.assign(**{name: missing})
+    missing = {name: value for name, value in ITEM_COLUMNS.items() if name not in described}
     return Responses(
-        pd.DataFrame(columns),
-        described,
+        pd.DataFrame(columns, copy=False),
+        described.assign(**missing),
         pd.DataFrame() if logs is None else logs,
         left_out or {},
         examples or {},
@@ -251,36 +261,20 @@ def normalise(text: str) -> str:
     return form
 
 
-def _as_sorted(column: Any) -> pd.Categorical:
-    """Returns names as categories in use, sorted."""
-    if not isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
-        column = pd.Series(column).astype("category")
-    return pd.Categorical.from_codes(*_in_use(column))
+def _in_use(names: pd.Categorical) -> pd.Categorical:
+    """Returns names with sorted categories, without those that no row has."""
+    every = np.asarray(names.categories, object)
+    used = np.flatnonzero(np.bincount(names.codes, minlength=len(every)))
+    order = sorted(used, key=lambda place: str(every[place]))
+    places = np.zeros(len(every), np.int64)
+    places[order] = np.arange(len(order))
+    return pd.Categorical.from_codes(places[names.codes], [str(every[place]) for place in order])
 
 
-def _in_use(column: Any) -> tuple[NDArray[np.int64], list[str]]:
-    """Returns the codes of a column of categories without missing ones, and its names, sorted."""
-    values = cast(pd.Categorical, getattr(column, "array", column))
-    codes = values.codes
-    used = np.flatnonzero(np.bincount(codes, minlength=len(values.categories)))
-    every = values.categories.tolist()
-    names = [str(every[place]) for place in used]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    places = np.zeros(len(values.categories), np.int64)
-    places[used[order]] = np.arange(len(order))
-    return places[codes], [names[place] for place in order]
-
-
-def _cells(table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int64]]:
-    """Returns models, items, and the number of each row's cell in the matrix."""
-    (model, models), (item, items) = (_in_use(table[name]) for name in ("model", "item"))
-    return tuple(models), tuple(items), model * len(items) + item
-
-
-def _fill_with_commonest(
-    filled: NDArray[np.int32], places: NDArray[np.int64], codes: NDArray[np.int64], size: int
-) -> None:
-    """Sets each place to the commonest of its codes, the first of several."""
-    pairs, firsts, counts = np.unique(places * size + codes, return_index=True, return_counts=True)
-    order = np.lexsort((-firsts, counts))
-    filled[pairs[order] // size] = pairs[order] % size
+def _commonest(size: int, places: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Returns the commonest code of each place, the first of several, -1 where there is none."""
+    commonest, span = np.full(size, -1, np.int32), int(codes.max(initial=0)) + 1
+    pairs, first, counts = np.unique(places * span + codes, return_index=True, return_counts=True)
+    order = np.lexsort((-first, counts))
+    commonest[pairs[order] // span] = pairs[order] % span
+    return commonest

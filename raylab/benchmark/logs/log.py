@@ -19,14 +19,11 @@ from raylab.benchmark.logs.values import (
     CODES,
     UNNAMED,
     WRONG_NUMBER,
-    Codes,
     Column,
     as_name,
     as_names,
     as_numbers,
-    combine,
     dig,
-    firsts,
     hash_column,
     shorten,
     total,
@@ -41,8 +38,6 @@ MAX_ROWS = 20_000_000
 MAX_EPOCH = 1 << 31
 CHUNK = 1 << 14
 """Samples that are turned into a table at once."""
-DEFAULTS = {"epoch": 1, "weight": 1, "group": "", "cluster": "", "answer": ""}
-"""Values of the columns that a frame may lack."""
 
 Wanted = Literal["headers", "samples", "units"]
 """What is read of logs: their headers alone, the samples too, or logs without samples as items."""
@@ -109,15 +104,6 @@ class Sample(NamedTuple):
     seconds: object = None
 
 
-class Description(NamedTuple):
-    """What a log says about an item, with a hash of what identifies it."""
-
-    content: int = 0
-    text: str = ""
-    target: str = ""
-    choices: float = math.nan
-
-
 @dataclass
 class Files:
     """What files say that are read together.
@@ -125,10 +111,9 @@ class Files:
     Attributes:
         config: What is read of them, with `wanted`.
         logs: The logs in them.
-        tables: A row for each sample: the number of its log, its `item`, the number of the item's
-            description, `epoch`, `score` as written, the code of the reason why it does not count
-            (`wrong`), `group`, `cluster`, `weight` and `answer`.
-        items: Descriptions of items; the first is that of items that none describes.
+        tables: A row for each sample: the number of its `log`, `item`, `epoch`, `score` as written,
+            the code of the reason why it does not count (`wrong`), `group`, `cluster`, `weight`,
+            `answer`, a hash of the item's `content`, `text`, `target` and number of `choices`.
         faults: Files that cannot be read, with the reasons.
         notes: Sentences about single files.
     """
@@ -137,10 +122,9 @@ class Files:
     wanted: Wanted = "samples"
     logs: list[Log] = field(default_factory=list[Log])
     tables: list[pd.DataFrame] = field(default_factory=list[pd.DataFrame])
-    items: list[Description] = field(default_factory=lambda: [Description()])
     faults: list[tuple[Source, str]] = field(default_factory=list[Any])
     notes: list[str] = field(default_factory=list[str])
-    _numbers: dict[tuple[str, str, int], int] = field(default_factory=dict[Any, int])
+    _texts: dict[str, str] = field(default_factory=dict[str, str])
     _samples: list[tuple[Any, ...]] = field(default_factory=list[Any])
     _rows: int = 0
 
@@ -179,53 +163,45 @@ class Files:
         for name, key in (("group", self.config.group), ("cluster", self.config.clusters)):
             if "metadata" in frame and key is not None:
                 frame[name] = [dig(each, key) for each in frame["metadata"]]
-        for name in DEFAULTS.keys() - {*frame}:
-            frame[name] = pd.Categorical.from_codes(np.zeros(len(frame), int), [DEFAULTS[name]])
         item, (score, wrong) = as_names(frame["item"]), as_numbers(frame["score"])
         if "wrong" in frame:
             reasons = np.array([CODES[reason] for reason in frame["wrong"]])
             wrong = np.where(reasons < 0, wrong, reasons)
-        epoch, weight = (as_numbers(frame[name], 1.0)[0] for name in ("epoch", "weight"))
+        ones = np.ones(len(frame))
+        epoch, weight, choices = (
+            as_numbers(frame[name], missing)[0] if name in frame else missing * ones
+            for name, missing in (("epoch", 1.0), ("weight", 1.0), ("choices", math.nan))
+        )
         usable = (epoch > 0) & (epoch < MAX_EPOCH) & (epoch % 1 == 0)
         usable &= (weight > 0) & (weight < math.inf)
         wrong = np.where((wrong < 0) & ~usable, CODES[WRONG_NUMBER], wrong)
         nameless = item.codes == item.categories.get_indexer([""])[0]
+        content = hash_column(frame["text"]) if "text" in frame else np.zeros(len(frame), np.int64)
+        if "key" in frame:
+            key = hash_column(frame["key"])
+            content = np.where(key != 0, key, content)
+        forms = {"group": as_name, "cluster": as_name, "answer": shorten, "target": shorten}
         columns = {
-            "log": (log := frame["log"].to_numpy(np.int32)),
+            "log": frame["log"].to_numpy(np.int32),
             "item": item,
-            "about": self._describe(frame, item, log),
             "epoch": np.where(usable, epoch, 1.0).astype(np.int64),
             "score": score,
             "wrong": np.where(nameless, CODES[UNNAMED], wrong).astype(np.int8),
-            "group": as_names(frame["group"]),
-            "cluster": as_names(frame["cluster"]),
             "weight": np.where(usable, weight, 1.0),
-            "answer": as_names(frame["answer"], shorten),
+            "content": content,
+            "choices": choices,
         }
+        for name, form in {**forms, "text": self._keep_text}.items():
+            if name in frame:
+                columns[name] = as_names(frame[name], form)
+            else:
+                columns[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), [""])
         self.tables.append(pd.DataFrame(columns, copy=False))
 
-    def _describe(self, frame: Column, item: pd.Categorical, log: Column) -> Codes:
-        """Keeps what rows say about their items; returns the numbers of these descriptions."""
-        if not {"text", "target"} & {*frame}:
-            return np.zeros(len(frame), np.int64)
-        for name, missing in {"text": "", "target": "", "choices": math.nan}.items():
-            if name not in frame:
-                frame[name] = missing
-        content = frame["text"]
-        if "key" in frame:
-            content = frame["key"].where(frame["key"] != "", content)
-        hashes, tasks = hash_column(content), np.array([own.task for own in self.logs], object)
-        codes = combine(pd.factorize(tasks)[0][log], item.codes, hashes)
-        first, numbers = firsts(codes), list[int]()
-        rows = (frame[name].iloc[first].tolist() for name in ("text", "target", "choices"))
-        keys = zip(tasks[log[first]], item[first], hashes[first].tolist(), strict=True)
-        for key, text, target, choices in zip(keys, *rows, strict=True):
-            if key not in self._numbers:
-                self._numbers[key] = len(self.items)
-                about = Description(key[2], shorten(text, MAX_TEXT), shorten(target), choices)
-                self.items.append(about)
-            numbers.append(self._numbers[key])
-        return np.array(numbers, np.int64)[codes]
+    def _keep_text(self, text: object) -> str:
+        """Returns the text of an item as it is kept: once, however many models answer it."""
+        kept = shorten(text, MAX_TEXT)
+        return self._texts.setdefault(kept, kept)
 
 
 def pick(wanted: str | None, there: Iterable[str], what: str) -> str:

@@ -147,7 +147,8 @@ def as_names(column: Column, form: Callable[[object], str] = as_name) -> pd.Cate
     """Returns the names in a column as categories; a missing one is empty."""
     codes, values = _coded(column)
     numbers, names = pd.factorize(np.array([*map(form, values)], object))
-    return pd.Categorical.from_codes(numbers[codes], list(names))
+    # Texts of the type object are not copied.
+    return pd.Categorical.from_codes(numbers[codes], pd.Index(names, dtype=object))
 
 
 def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]:
@@ -172,7 +173,7 @@ def hash_column(column: Column) -> Codes:
 def _coded(column: Column) -> tuple[Codes, list[Any]]:
     """Returns places among values, and these values, of which the last is a missing one."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(), [*column.cat.categories, ""]
+        return column.cat.codes.to_numpy(), [*np.asarray(column.cat.categories, object), ""]
     if column.dtype == object:
         # Values of JSON, such as lists, may have no hash.
         values = ["" if value is None or value != value else value for value in column]
