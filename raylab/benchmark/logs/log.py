@@ -39,6 +39,8 @@ MAX_EPOCH = 1 << 31
 CHUNK = 1 << 14
 """Samples that are turned into a table at once."""
 
+NO_NAMES = pd.Index([""], dtype=object)
+
 Wanted = Literal["headers", "samples", "units"]
 """What is read of logs: their headers alone, the samples too, or logs without samples as items."""
 
@@ -195,7 +197,7 @@ class Files:
             if name in frame:
                 columns[name] = as_names(frame[name], form)
             else:
-                columns[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), [""])
+                columns[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), NO_NAMES)
         self.tables.append(pd.DataFrame(columns, copy=False))
 
     def _keep_text(self, text: object) -> str:

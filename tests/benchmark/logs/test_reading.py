@@ -13,7 +13,9 @@ import pytest
 
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs import inspect_logs, log
-from raylab.benchmark.logs.log import (
+from raylab.benchmark.logs.reading import read_responses
+from raylab.benchmark.logs.trees import find_tree
+from raylab.benchmark.logs.values import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
@@ -21,8 +23,6 @@ from raylab.benchmark.logs.log import (
     UNNAMED,
     UNSCORED,
 )
-from raylab.benchmark.logs.reading import read_responses
-from raylab.benchmark.logs.trees import find_tree
 from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
 from raylab.together import frames

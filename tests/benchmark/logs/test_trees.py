@@ -16,7 +16,8 @@ import pytest
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.record import SkippedFile
 from raylab.benchmark.logs import accuracies, reading
-from raylab.benchmark.logs.accuracies import COLUMNS, Scores, add_up
+from raylab.benchmark.logs.accuracies import COLUMNS, add_up
+from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.reading import read_files, read_trees
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.core.errors import DataError
@@ -35,7 +36,7 @@ def units(tree: ScoreTree) -> list[str]:
     return sorted({f"{source.model}/{source.generation}" for source in tree.logs})
 
 
-def read(root: Path) -> Scores:
+def read(root: Path) -> TreeScores:
     return read_trees([find_tree(str(root))], QualityConfig())[0]
 
 
