@@ -17,7 +17,7 @@ equivalent if both one-sided tests exclude the smallest difference of interest (
 Pharmacokinet. Biopharm. 15, 1987), which Holm's correction covers too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -190,14 +190,8 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
     decision, and `equivalent` that with a margin. `reason` says what prevents one, if it is not
     chance.
     """
-    first, second = pairs = np.triu_indices(len(matrix.models), 1)
-    if is_exact(matrix):
-        right, wrong = (np.asarray(matrix.scores == score, float) for score in (1, 0))
-        above, both = right @ wrong.T, (right + wrong) @ (right + wrong).T
-        table = _by_mcnemar(above[pairs], above.T[pairs], both[pairs])
-    else:
-        blocks = list(_measure_pairs(matrix))
-        table = _by_student({n: np.concatenate([b[n] for b in blocks]) for n in blocks[0]})
+    first, second = np.triu_indices(len(matrix.models), 1)
+    table = compare_values(SamplingDesign(matrix), _pairs(matrix), is_exact(matrix))
     return _decide(table.assign(first=first, second=second), margin)
 
 
@@ -206,8 +200,8 @@ def _compare_with(matrix: Matrix, baseline: int, margin: float | None) -> pd.Dat
     others = np.delete(np.arange(len(matrix.models)), baseline)
     values = matrix.scores[others] - matrix.scores[baseline]
     weights = ~np.isnan(values) * matrix.weights
-    exact, design = is_exact(matrix), SamplingDesign(matrix)
-    table = compare_values(design, np.nan_to_num(values), weights, exact=exact)
+    pairs = [(np.nan_to_num(values), weights)]
+    table = compare_values(SamplingDesign(matrix), pairs, is_exact(matrix))
     return _decide(table.assign(first=others, second=baseline), margin)
 
 
@@ -229,27 +223,9 @@ def is_exact(matrix: Matrix) -> bool:
     return right_or_wrong and np.ptp(weights) <= TINY * weights.max() and not is_clustered(matrix)
 
 
-def compare_values(
-    design: SamplingDesign, values: Array, weights: Array, exact: bool
-) -> pd.DataFrame:
-    """Tests whether means of differences are 0; returns columns of `compare_pairs`.
-
-    Args:
-        design: The strata and clusters of the items.
-        values: (rows, items), 0 where missing.
-        weights: (rows or 1, items), 0 where missing.
-        exact: Whether all values are -1, 0 or 1, on single items that weigh alike.
-    """
-    if not exact:
-        return _by_student(_measure(design, values, weights))
-    items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
-    return _by_mcnemar((values > 0).sum(axis=1), (values < 0).sum(axis=1), items)
-
-
-def _measure_pairs(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
+def _pairs(matrix: Matrix) -> Iterator[tuple[Array, Array]]:
     """Yields the pairs of each model with those after it, as many as fit the processor's cache."""
     present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
-    design, weights = SamplingDesign(matrix), matrix.weights[None]
     complete, at_once = bool(present.all()), max(1, CACHED // scores.shape[1])
     for first in range(len(scores)):
         # The last model has no pair, which leaves the columns if it is alone.
@@ -257,29 +233,47 @@ def _measure_pairs(matrix: Matrix) -> Iterator[dict[str, NDArray[Any]]]:
             others = slice(start, start + at_once)
             apart = scores[first] - scores[others]
             if complete:
-                yield _measure(design, apart, weights)
+                yield apart, matrix.weights[None]
             else:
                 common = present[first] & present[others]
-                yield _measure(design, apart * common, weights * common)
+                yield apart * common, common * matrix.weights
 
 
-def _measure(design: SamplingDesign, values: Array, weights: Array) -> dict[str, NDArray[Any]]:
-    """Returns the columns of `compare_values` that need the values."""
-    means = design.estimate(values, weights)
-    return {
-        "difference": means.values,
-        "error": means.errors,
-        "unclustered": means.unclustered,
-        "freedom": means.freedom,
-        "clusters": means.clusters,
-        "items": np.broadcast_to((weights > 0).sum(axis=1), len(values)),
-        "differing": (np.abs(values) > TINY).sum(axis=1),
-    }
+def compare_values(
+    design: SamplingDesign, blocks: Iterable[tuple[Array, Array]], exact: bool
+) -> pd.DataFrame:
+    """Tests whether means of differences are 0; returns columns of `compare_pairs`.
+
+    Args:
+        design: The strata and clusters of the items.
+        blocks: (rows, items) values and their (rows or 1, items) weights, 0 where missing.
+        exact: Whether all values are -1, 0 or 1, on single items that weigh alike.
+    """
+    measured = list[dict[str, NDArray[Any]]]()
+    for values, weights in blocks:
+        up, down = (values > TINY).sum(axis=1), (values < -TINY).sum(axis=1)
+        items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
+        if exact:
+            measured.append({"up": up, "down": down, "items": items})
+            continue
+        means = design.estimate(values, weights)
+        measured.append(
+            {
+                "difference": means.values,
+                "error": means.errors,
+                "unclustered": means.unclustered,
+                "freedom": means.freedom,
+                "clusters": means.clusters,
+                "items": items,
+                "differing": up + down,
+            }
+        )
+    columns = {name: np.concatenate([each[name] for each in measured]) for name in measured[0]}
+    return _by_mcnemar(**columns) if exact else _by_student(pd.DataFrame(columns))
 
 
-def _by_student(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
-    """Returns columns of `compare_values` from those of `_measure`."""
-    table = pd.DataFrame({**columns, "centre": columns["difference"]})
+def _by_student(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the columns of `compare_values` from those of the means and their errors."""
     error, clusters, differing = table["error"], table["clusters"], table["differing"]
     # The sums of few clusters may agree by chance.
     larger = table[["error", "unclustered"]].max(axis=1)
@@ -288,7 +282,7 @@ def _by_student(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
     fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
     least = 2.0 ** (1 - fewest)
     table["p"] = np.where(error.isna(), 1.0, np.minimum(np.fmax(p, least), 1.0))
-    table = _with_intervals(table)
+    table = _with_intervals(table.assign(centre=table["difference"]))
     table.loc[table["reason"].notna(), ["error", "low", "high"]] = np.nan
     return table
 

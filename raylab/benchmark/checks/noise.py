@@ -15,8 +15,8 @@ Appl. Stat. 1, 2007; blocks of cells stand for what both share, as in Cameron, G
 2011).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +48,8 @@ DRAWS = 10_000
 MAX_BLOCKS = 10
 """Most blocks of the jackknife."""
 MIN_MODELS = 3
-FEW_MODELS = f"an interval needs {MIN_MODELS} models"
-RESIDUAL_MODELS = 8
-"""The same for the residual, which depends on the choice of models."""
+MIN_RESIDUAL_MODELS = 8
+"""Fewest models for an interval of the residual, which depends on their choice."""
 SINGULAR = 1e-9
 STEADY = 0.35
 """Relative error below which a component is drawn on the logarithmic scale."""
@@ -103,12 +102,14 @@ class _Cells:
         sums: Their sums.
         squares: The sums of their squares.
         starts: The first item of each stratum and so on, by the last part of a `Unit`.
+        known_counts: Numbers of scores by unit, once they are needed.
     """
 
     counts: Array
     sums: Array
     squares: Array
     starts: tuple[NDArray[np.int64], ...]
+    known_counts: dict[Unit, Array] = field(default_factory=dict[Unit, Array])
 
     def total(self, values: Array, unit: Unit) -> Array:
         """Returns sums by the levels of a unit; axes that it has not have length 1."""
@@ -116,62 +117,22 @@ class _Cells:
         kept = values.sum(axis=gone, keepdims=True)
         return kept if unit[2] == ITEM else np.add.reduceat(kept, self.starts[unit[2]], axis=2)
 
+    def count(self, unit: Unit) -> Array:
+        """Returns the numbers of scores in the levels of a unit."""
+        if unit not in self.known_counts:
+            self.known_counts[unit] = self.total(self.counts, unit)
+        return self.known_counts[unit]
 
-@dataclass(frozen=True)
-class _Fit:
-    """Estimated components.
-
-    Attributes:
-        names: The components that the data can separate, the residual last.
-        values: (1 + draws, components) variances: the estimates, at least 0, then draws of their
-            confidence distribution, if there are enough models.
-        alone: (components,) shares of each component that enter a model's mean.
-        beside: The same for its difference from the means of other models.
-        nested: True if each generation has items of its own.
-        sources: The sources of noise in a model's mean.
-    """
-
-    names: list[str]
-    values: Array
-    alone: Array
-    beside: Array
-    nested: bool
-    sources: tuple[str, ...]
-
-    def predict(self, more: tuple[int, int, int], alone: bool = False) -> Array:
-        """Returns (1 + draws,) variances of a model's mean in another design (a D-study).
-
-        Args:
-            more: Multiples of the numbers of items (or clusters), generations and epochs.
-            alone: True for the mean itself, False for its difference from those of other models.
-        """
-        items, generations, epochs = more
-        times = dict.fromkeys(OF_ITEMS, float(items * (generations if self.nested else 1)))
-        times |= {"models": np.inf, RESIDUAL: items * generations * epochs}
-        times |= {"generations": generations, "model x generation": generations}
-        factors = self.alone if alone else self.beside
-        return self.values @ (factors / np.array([times[name] for name in self.names]))
-
-    def signal(self, more: tuple[int, int, int]) -> Array:
-        """Returns the variance of the models over that of the noise; may be negative."""
-        noise = self.predict(more)
-        return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
+    def without(self, gone: NDArray[np.bool_]) -> "_Cells":
+        """Returns the cells without some, which broadcast."""
+        arrays = (values * ~gone for values in (self.counts, self.sums, self.squares))
+        return _Cells(*arrays, self.starts)
 
     @property
-    def is_noisy(self) -> bool:
-        """True if there is noise that is no rounding error."""
-        return self.predict((1, 1, 1))[0] > SINGULAR * self.values[0].sum()
-
-    def figure(self, values: Array) -> Figure:
-        """Returns a figure >= 0 from (1 + draws,) values."""
-        if len(values) == 1:
-            return Figure(value=float(values[0]), reason=FEW_MODELS)
-        quantiles = (LEVEL / 2, LEVEL, 1 - LEVEL / 2)
-        low, whole, high = np.quantile(values[1:], quantiles).tolist()
-        # Nothing lies below a true 0, so there the whole level is on one side (after Feldman and
-        # Cousins, Phys. Rev. D 57, 1998).
-        interval = max(low if low > 0 else whole, 0.0), max(high, 0.0)
-        return Figure(value=float(values[0]), interval=interval)
+    def is_constant(self) -> bool:
+        """True if all scores are equal."""
+        count, total, squares = (v.sum() for v in (self.counts, self.sums, self.squares))
+        return bool(squares / count - (total / count) ** 2 < SINGULAR)
 
 
 def measure_noise(responses: Responses) -> Noise:
@@ -183,14 +144,39 @@ def measure_noise(responses: Responses) -> Noise:
     """
     clustered, cells = is_clustered(responses.matrix), _cells(responses)
     names = _estimable(cells)
-    fit = _fit(cells, names) if names else None
-    shown = [name for name in EFFECTS if clustered or "cluster" not in name]
+    fit = _Fit(cells, names) if names else None
+    components, designs = list[Component](), list[Design]()
+    for name in (*(name for name in EFFECTS if clustered or "cluster" not in name), RESIDUAL):
+        if fit is None or name not in fit.names:
+            variance, share = Figure(reason=_why_missing(name, cells)), None
+        else:
+            values = fit.values[:, fit.names.index(name)]
+            least = MIN_RESIDUAL_MODELS if name == RESIDUAL else MIN_MODELS
+            variance, share = fit.figure(values, least), float(values[0] / fit.values[0].sum())
+        components.append(Component(name=name, variance=variance, share=share))
+    if fit is None:
+        signal = Figure(reason=_why_missing("models", cells))
+    elif not fit.is_noisy:
+        signal = Figure(reason="the models answer all items alike, so the scores show no noise")
+    else:
+        ratio = fit.signal((1, 1, 1))
+        signal = fit.figure(np.sign(ratio) * np.sqrt(np.abs(ratio)))
+        doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
+        for name, more in {"as it is": (1, 1, 1), **doubled}.items():
+            ratio, error = fit.signal(more), fit.predict(more, fit.alone)
+            designs.append(
+                Design(
+                    name=name,
+                    standard_error=fit.figure(np.sqrt(np.maximum(error, 0.0))),
+                    reliability=fit.figure(ratio / (1 + np.abs(ratio))),
+                )
+            )
     return Noise(
-        components=tuple(_component(name, fit, cells) for name in (*shown, RESIDUAL)),
+        components=tuple(components),
         clusters=len(cells.starts[CLUSTER]) if clustered else None,
         sources=fit.sources if fit else (),
-        designs=tuple(_designs(fit)) if fit and fit.is_noisy else (),
-        signal_to_noise=_signal_to_noise(fit, cells),
+        designs=tuple(designs),
+        signal_to_noise=signal,
     )
 
 
@@ -215,42 +201,33 @@ def _cells(responses: Responses) -> _Cells:
 
 def _estimable(cells: _Cells) -> list[str]:
     """Returns the components that the cells can separate, without the residual."""
+    levels = {unit: int((cells.count(unit) > 0).sum()) for unit in EFFECTS.values()}
+    levels |= {base: int((cells.count(base) > 0).sum()) for base in map(_base, EFFECTS.values())}
     total = cells.counts.sum()
-
-    def levels(unit: Unit) -> int:
-        return int((cells.total(cells.counts, unit) > 0).sum())
-
-    used = [name for name, unit in EFFECTS.items() if levels(_base(unit)) < levels(unit) < total]
+    used = [name for name, unit in EFFECTS.items() if levels[_base(unit)] < levels[unit] < total]
     # Without clusters, they are the items.
-    if levels(EFFECTS["clusters"]) == levels(EFFECTS["items"]):
+    if levels[EFFECTS["clusters"]] == levels[EFFECTS["items"]]:
         used = [name for name in used if "cluster" not in name]
-    if "models" not in used or _constant(cells):
+    if "models" not in used or cells.is_constant:
         return []
+
+    def are_separable() -> bool:
+        matrix = _equations(cells, used)[:, :-1]
+        scaled = matrix / np.sqrt((matrix**2).sum(axis=1, keepdims=True))
+        return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > SINGULAR)
+
     for name in ("model x generation", "generations", *reversed(OF_ITEMS)):
-        if name in used and not _regular(cells, used):
+        if name in used and not are_separable():
             used.remove(name)
-    return used if _regular(cells, used) else []
-
-
-def _constant(cells: _Cells) -> bool:
-    counts, sums, squares = (float(v.sum()) for v in (cells.counts, cells.sums, cells.squares))
-    return squares / counts - (sums / counts) ** 2 < SINGULAR
-
-
-def _regular(cells: _Cells, names: list[str]) -> bool:
-    matrix = _equations(cells, names)[0]
-    scaled = matrix / np.sqrt((matrix**2).sum(axis=1, keepdims=True))
-    return bool(np.linalg.svd(scaled, compute_uv=False)[-1] > SINGULAR)
+    return used if are_separable() else []
 
 
 def _why_missing(name: str, cells: _Cells) -> str:
-    if _constant(cells):
+    if cells.is_constant:
         return "all scores are equal"
     generation, _, items = EFFECTS.get(name, MEAN)
-    needs = generation, True, items > ALL
-    for number, level, needed in zip(
-        cells.counts.shape, ("generation", "model", "item"), needs, strict=True
-    ):
+    needs = {"generation": generation, "model": True, "item": items > ALL}
+    for number, (level, needed) in zip(cells.counts.shape, needs.items(), strict=True):
         if needed and number < 2:
             return f"there is one {level}"
     if name == "model x item":
@@ -263,43 +240,33 @@ def _base(unit: Unit) -> Unit:
     return (False, unit[1], STRATUM) if unit[2] > STRATUM else MEAN
 
 
-def _estimate(cells: _Cells, names: list[str]) -> Array:
-    """Returns the variances of effects and of the residual, which may be negative."""
-    return np.asarray(np.linalg.lstsq(*_equations(cells, names), rcond=None)[0], float)
+def _equations(cells: _Cells, names: Sequence[str]) -> Array:
+    """Returns a row per component, the residual last: coefficients of the variances, and the sum.
 
-
-def _equations(cells: _Cells, names: list[str]) -> tuple[Array, Array]:
-    """Returns the coefficients of the variances in sums of squares, and these sums.
-
-    The sums are of the means of each effect's levels, and of all scores, around their base.
+    The sums of squares are of the means of each effect's levels, and of all scores, around their
+    base.
     """
-    counts = {unit: cells.total(cells.counts, unit) for unit in EFFECTS.values()}
-    whole: Unit = (True, True, ITEM)
-    squares = dict[Unit, tuple[Array, float]]()
+    sums = dict[Unit, Array]()
+    units = [EFFECTS[name] for name in names]
+    for unit in (*units, *map(_base, units), _base(EFFECTS["model x item"])):
+        if unit not in sums:
+            sums[unit] = _sum_squares(cells, names, unit)
+    whole = np.full(len(names) + 2, cells.counts.sum())
+    whole[-1] = cells.squares.sum()
+    rows = [sums[unit] - sums[_base(unit)] for unit in units]
+    return np.array([*rows, whole - sums[_base(EFFECTS["model x item"])]])
 
-    def sum_squares(unit: Unit) -> tuple[Array, float]:
-        if unit not in squares:
-            own = counts.setdefault(unit, cells.total(cells.counts, unit))
-            row = list[float]()
-            for effect in (EFFECTS[name] for name in names):
-                joint: Unit = (unit[0] or effect[0], unit[1] or effect[1], max(unit[2], effect[2]))
-                both = counts.setdefault(joint, cells.total(cells.counts, joint))
-                # The level of the unit that each joint level is in.
-                at = np.searchsorted(cells.starts[unit[2]], cells.starts[joint[2]], "right") - 1
-                row.append(float(_ratio(both**2, own[:, :, at]).sum()))
-            total = float(_ratio(cells.total(cells.sums, unit) ** 2, own).sum())
-            squares[unit] = np.array([*row, float((own > 0).sum())]), total
-        return squares[unit]
 
-    rows, observed = list[Array](), list[float]()
-    for unit in (EFFECTS[name] for name in names):
-        (own, total), (below, less) = sum_squares(unit), sum_squares(_base(unit))
-        rows.append(own - below)
-        observed.append(total - less)
-    below, less = sum_squares(_base(whole))
-    rows.append(np.full(len(names) + 1, float(cells.counts.sum())) - below)
-    observed.append(float(cells.squares.sum()) - less)
-    return np.array(rows), np.array(observed)
+def _sum_squares(cells: _Cells, names: Sequence[str], unit: Unit) -> Array:
+    """Returns how often a unit's sum of squares has each variance, and the sum."""
+    own, row = cells.count(unit), list[float]()
+    for effect in (EFFECTS[name] for name in names):
+        joint: Unit = (unit[0] or effect[0], unit[1] or effect[1], max(unit[2], effect[2]))
+        # The level of the unit that each joint level is in.
+        at = np.searchsorted(cells.starts[unit[2]], cells.starts[joint[2]], "right") - 1
+        row.append(_ratio(cells.count(joint) ** 2, own[:, :, at]).sum())
+    total = _ratio(cells.total(cells.sums, unit) ** 2, own).sum()
+    return np.array([*row, (own > 0).sum(), total], float)
 
 
 def _ratio(values: Array, by: Array) -> Array:
@@ -307,51 +274,97 @@ def _ratio(values: Array, by: Array) -> Array:
     return values / np.where(by > 0, by, np.inf)
 
 
-def _fit(cells: _Cells, names: list[str]) -> _Fit:
-    counts, estimates = cells.counts, _estimate(cells, names)
-    squares, models = _equations(cells, names)[0][:-1], names.index("models")
-    if "model x generation" in names:
-        both, generations = names.index("model x generation"), names.index("generations")
-        squares[both] -= squares[models] + squares[generations]
-    factors = squares / np.diag(squares)[:, None]
-    draws = [_draw(cells, names, estimates, factors)] if counts.shape[1] >= MIN_MODELS else []
-    return _Fit(
-        names=[*names, RESIDUAL],
-        values=np.vstack([np.maximum(estimates, 0.0), *draws]),
-        alone=np.array([*_shares(cells, names), counts.shape[1] / counts.sum()]),
-        beside=factors[models],
-        nested=bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all()),
-        sources=(
-            "items",
-            *(["generations"] if "model x generation" in names else []),
-            *(["epochs"] if (counts > 1).any() else []),
-        ),
-    )
+def _estimate(cells: _Cells, names: Sequence[str]) -> Array:
+    """Returns the variances of effects and of the residual, which may be negative."""
+    equations = _equations(cells, names)
+    return np.asarray(np.linalg.lstsq(equations[:, :-1], equations[:, -1], rcond=None)[0], float)
 
 
-def _shares(cells: _Cells, names: list[str]) -> Iterator[float]:
-    """Yields the share of each component's variance that enters a model's mean."""
-    own = cells.total(cells.counts, EFFECTS["models"])
-    for generation, _, level in (EFFECTS[name] for name in names):
-        joint = cells.total(cells.counts, (generation, True, level))
-        yield float(_ratio(joint**2, own).sum() / cells.counts.sum())
+class _Fit:
+    """Estimated components.
+
+    Attributes:
+        names: The components that the data can separate, the residual last.
+        values: (1 + draws, components) variances: the estimates, at least 0, then draws of their
+            confidence distribution, if there are enough models.
+        alone: (components,) shares of each component that enter a model's mean.
+        beside: The same for its difference from the means of other models.
+        sources: The sources of noise in a model's mean.
+    """
+
+    def __init__(self, cells: _Cells, names: Sequence[str]) -> None:
+        counts, estimates = cells.counts, _estimate(cells, names)
+        self.names, models = [*names, RESIDUAL], names.index("models")
+        squares = _equations(cells, names)[:-1, :-1]
+        if "model x generation" in names:
+            both, generations = names.index("model x generation"), names.index("generations")
+            squares[both] -= squares[models] + squares[generations]
+        factors = squares / np.diag(squares)[:, None]
+        self._models = counts.shape[1]
+        enough = self._models >= MIN_MODELS
+        draws = [_draw(cells, self.names, estimates, factors)] if enough else []
+        self.values = np.vstack([np.maximum(estimates, 0.0), *draws])
+        self.alone = _sum_squares(cells, names, EFFECTS["models"])[:-1] / counts.sum()
+        self.beside = factors[models]
+        # Each generation may have items of its own.
+        self._is_nested = bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all())
+        used = {"items": True, "generations": "model x generation" in names}
+        used["epochs"] = bool((counts > 1).any())
+        self.sources = tuple(source for source in used if used[source])
+
+    def predict(self, more: tuple[int, int, int], shares: Array) -> Array:
+        """Returns (1 + draws,) variances of a model's mean in another design (a D-study).
+
+        Args:
+            more: Multiples of the numbers of items (or clusters), generations and epochs.
+            shares: `alone` for the mean itself, `beside` for its difference from those of others.
+        """
+        items, generations, epochs = more
+        times = dict.fromkeys(OF_ITEMS, float(items * (generations if self._is_nested else 1)))
+        times |= {"models": np.inf, RESIDUAL: items * generations * epochs}
+        times |= {"generations": generations, "model x generation": generations}
+        return self.values @ (shares / np.array([times[name] for name in self.names]))
+
+    def signal(self, more: tuple[int, int, int]) -> Array:
+        """Returns the variance of the models over that of the noise; may be negative."""
+        noise = self.predict(more, self.beside)
+        return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if there is noise that is no rounding error."""
+        return self.predict((1, 1, 1), self.beside)[0] > SINGULAR * self.values[0].sum()
+
+    def figure(self, values: Array, least: int = MIN_MODELS) -> Figure:
+        """Returns a figure >= 0 from (1 + draws,) values, for enough models with its interval."""
+        if self._models < least:
+            return Figure(value=float(values[0]), reason=f"an interval needs {least} models")
+        quantiles = (LEVEL / 2, LEVEL, 1 - LEVEL / 2)
+        low, whole, high = np.quantile(values[1:], quantiles).tolist()
+        # Nothing lies below a true 0, so there the whole level is on one side (after Feldman and
+        # Cousins, Phys. Rev. D 57, 1998).
+        interval = max(low if low > 0 else whole, 0.0), max(high, 0.0)
+        return Figure(value=float(values[0]), interval=interval)
 
 
-def _draw(cells: _Cells, names: list[str], estimates: Array, factors: Array) -> Array:
+def _draw(cells: _Cells, names: Sequence[str], estimates: Array, factors: Array) -> Array:
     """Returns (draws, components) variances, which may be negative.
 
     Args:
         cells: The scores.
-        names: The components before the residual.
+        names: The components, the residual last.
         estimates: (components,) variances.
         factors: Contributions of each component to the mean square of each effect.
     """
     random, (generations, models, _) = np.random.default_rng(SEED), cells.counts.shape
-    drawn, errors, freedoms = np.zeros((DRAWS, len(estimates))), *_errors(cells, names)
-    places = {name: place for place, name in enumerate([*names, RESIDUAL])}
+    drawn, errors, freedoms = np.zeros((DRAWS, len(estimates))), *_errors(cells, names[:-1])
+    places = {name: place for place, name in enumerate(names)}
     noise = [places[name] for name in (RESIDUAL, *OF_ITEMS) if name in places]
     for n in noise:
-        drawn[:, n] = _draw_around(estimates[n], errors[n], freedoms[n], random)
+        students = errors[n] * random.standard_t(freedoms[n], DRAWS)
+        drawn[:, n] = estimates[n] + students
+        if 0 < errors[n] < STEADY * estimates[n]:
+            drawn[:, n] = estimates[n] * np.exp(students / estimates[n])
     for name, freedom in (
         ("model x generation", (models - 1) * (generations - 1)),
         ("generations", generations - 1),
@@ -365,77 +378,25 @@ def _draw(cells: _Cells, names: list[str], estimates: Array, factors: Array) -> 
     return drawn
 
 
-def _draw_around(value: float, error: float, freedom: float, random: np.random.Generator) -> Array:
-    students = random.standard_t(freedom, DRAWS)
-    if value > 0 and error < STEADY * value:
-        return value * np.exp(error / value * students)
-    return value + error * students
-
-
-def _errors(cells: _Cells, names: list[str]) -> tuple[Array, Array]:
+def _errors(cells: _Cells, names: Sequence[str]) -> tuple[Array, Array]:
     """Returns standard errors and degrees of freedom by the two-way jackknife."""
     random, (_, models, items) = np.random.default_rng(SEED), cells.counts.shape
     clusters = len(cells.starts[CLUSTER])
     sizes = np.diff(cells.starts[CLUSTER], append=items)
     first, second = random.permutation(models), np.repeat(random.permutation(clusters), sizes)
+    variances, freedoms = list[Array](), list[int]()
     # Blocks of models, of clusters, and of what both share.
-    (of_models, by_model), (of_items, by_item), (both, _) = (
-        _jackknife(cells, names, blocks)
-        for blocks in (
-            (first % min(models, MAX_BLOCKS))[:, None],
-            second % min(clusters, MAX_BLOCKS),
-            (first[:, None] + second) % min(max(models, clusters), MAX_BLOCKS),
-        )
-    )
+    for parts in (
+        (first % min(models, MAX_BLOCKS))[:, None],
+        second % min(clusters, MAX_BLOCKS),
+        (first[:, None] + second) % min(max(models, clusters), MAX_BLOCKS),
+    ):
+        blocks = range(int(parts.max()) + 1)
+        estimates = [_estimate(cells.without(parts == block), names) for block in blocks]
+        freedoms.append(len(blocks) - 1)
+        variances.append(np.var(estimates, axis=0) * freedoms[-1])
+    (of_models, of_items, both), (by_model, by_item, _) = variances, freedoms
     total = np.maximum(of_models + of_items - both, (of_models + of_items) / 2)
     # The estimates without a model are skewed, so they count half (see `make coverage`).
     parts = 2 * of_models**2 / by_model + of_items**2 / by_item
     return np.sqrt(total), np.maximum((of_models + of_items) ** 2 / np.maximum(parts, TINY), 1.0)
-
-
-def _jackknife(cells: _Cells, names: list[str], parts: NDArray[np.int64]) -> tuple[Array, int]:
-    """Returns the variances of estimates that leave a block out, and degrees of freedom."""
-    blocks = int(parts.max()) + 1
-    estimates = list[Array]()
-    for block in range(blocks):
-        kept = parts != block
-        left = replace(
-            cells,
-            counts=cells.counts * kept,
-            sums=cells.sums * kept,
-            squares=cells.squares * kept,
-        )
-        estimates.append(_estimate(left, names))
-    return np.var(estimates, axis=0) * (blocks - 1), blocks - 1
-
-
-def _component(name: str, fit: _Fit | None, cells: _Cells) -> Component:
-    if fit is None or name not in fit.names:
-        reason = _why_missing(name, cells)
-        return Component(name=name, variance=Figure(reason=reason), share=None)
-    values = fit.values[:, fit.names.index(name)]
-    figure = fit.figure(values)
-    if name == RESIDUAL and cells.counts.shape[1] < RESIDUAL_MODELS:
-        reason = f"an interval needs {RESIDUAL_MODELS} models"
-        figure = Figure(value=figure.value, reason=reason)
-    return Component(name=name, variance=figure, share=float(values[0] / fit.values[0].sum()))
-
-
-def _signal_to_noise(fit: _Fit | None, cells: _Cells) -> Figure:
-    if fit is None:
-        return Figure(reason=_why_missing("models", cells))
-    if not fit.is_noisy:
-        return Figure(reason="the models answer all items alike, so the scores show no noise")
-    squared = fit.signal((1, 1, 1))
-    return fit.figure(np.sign(squared) * np.sqrt(np.abs(squared)))
-
-
-def _designs(fit: _Fit) -> Iterator[Design]:
-    doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
-    for name, more in {"as it is": (1, 1, 1), **doubled}.items():
-        ratio = fit.signal(more)
-        yield Design(
-            name=name,
-            standard_error=fit.figure(np.sqrt(np.maximum(fit.predict(more, alone=True), 0.0))),
-            reliability=fit.figure(ratio / (1 + np.abs(ratio))),
-        )
