@@ -17,8 +17,11 @@ equivalent if both one-sided tests exclude the smallest difference of interest (
 Pharmacokinet. Biopharm. 15, 1987), which Holm's correction covers too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,6 +57,7 @@ REASONS = DISJOINT, ONE_CLUSTER, ALIKE, FEW, CONSTANT = (
     f"the models differ on fewer than {MIN_DIFFERING} items, which may be chance",
     "the difference is the same in every cluster, so chance cannot be estimated",
 )
+_Columns = dict[str, NDArray[Any]]
 
 
 class Difference(Part):
@@ -190,8 +194,27 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
     decision, and `equivalent` that with a margin. `reason` says what prevents one, if it is not
     chance.
     """
-    first, second = np.triu_indices(len(matrix.models), 1)
-    table = compare_values(SamplingDesign(matrix), _pairs(matrix), is_exact(matrix))
+    present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
+    design, exact, models = SamplingDesign(matrix), is_exact(matrix), len(scores)
+    complete, at_once = bool(present.all()), max(1, CACHED // scores.shape[1])
+
+    def measure(first: int) -> list[_Columns]:
+        """Compares a model with those after it."""
+        measured = list[_Columns]()
+        # The last model has no pair, which leaves the columns if it is alone.
+        for start in range(first + 1, max(first + 2, models), at_once):
+            others = slice(start, start + at_once)
+            values, weights = scores[first] - scores[others], matrix.weights[None]
+            if not complete:
+                common = present[first] & present[others]
+                values, weights = values * common, weights * common
+            measured.append(_measure(design, values, weights, exact))
+        return measured
+
+    # Most of the time is spent in NumPy, which lets other threads run.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        table = _test([*chain.from_iterable(pool.map(measure, range(models)))], exact)
+    first, second = np.triu_indices(models, 1)
     return _decide(table.assign(first=first, second=second), margin)
 
 
@@ -200,8 +223,8 @@ def _compare_with(matrix: Matrix, baseline: int, margin: float | None) -> pd.Dat
     others = np.delete(np.arange(len(matrix.models)), baseline)
     values = matrix.scores[others] - matrix.scores[baseline]
     weights = ~np.isnan(values) * matrix.weights
-    pairs = [(np.nan_to_num(values), weights)]
-    table = compare_values(SamplingDesign(matrix), pairs, is_exact(matrix))
+    exact, design = is_exact(matrix), SamplingDesign(matrix)
+    table = compare_values(design, np.nan_to_num(values), weights, exact)
     return _decide(table.assign(first=others, second=baseline), margin)
 
 
@@ -223,51 +246,38 @@ def is_exact(matrix: Matrix) -> bool:
     return right_or_wrong and np.ptp(weights) <= TINY * weights.max() and not is_clustered(matrix)
 
 
-def _pairs(matrix: Matrix) -> Iterator[tuple[Array, Array]]:
-    """Yields the pairs of each model with those after it, as many as fit the processor's cache."""
-    present, scores = ~np.isnan(matrix.scores), np.nan_to_num(matrix.scores)
-    complete, at_once = bool(present.all()), max(1, CACHED // scores.shape[1])
-    for first in range(len(scores)):
-        # The last model has no pair, which leaves the columns if it is alone.
-        for start in range(first + 1, max(first + 2, len(scores)), at_once):
-            others = slice(start, start + at_once)
-            apart = scores[first] - scores[others]
-            if complete:
-                yield apart, matrix.weights[None]
-            else:
-                common = present[first] & present[others]
-                yield apart * common, common * matrix.weights
-
-
 def compare_values(
-    design: SamplingDesign, blocks: Iterable[tuple[Array, Array]], exact: bool
+    design: SamplingDesign, values: Array, weights: Array, exact: bool
 ) -> pd.DataFrame:
     """Tests whether means of differences are 0; returns columns of `compare_pairs`.
 
     Args:
         design: The strata and clusters of the items.
-        blocks: (rows, items) values and their (rows or 1, items) weights, 0 where missing.
+        values: (rows, items), 0 where missing.
+        weights: (rows or 1, items), 0 where missing.
         exact: Whether all values are -1, 0 or 1, on single items that weigh alike.
     """
-    measured = list[dict[str, NDArray[Any]]]()
-    for values, weights in blocks:
-        up, down = (values > TINY).sum(axis=1), (values < -TINY).sum(axis=1)
-        items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
-        if exact:
-            measured.append({"up": up, "down": down, "items": items})
-            continue
-        means = design.estimate(values, weights)
-        measured.append(
-            {
-                "difference": means.values,
-                "error": means.errors,
-                "unclustered": means.unclustered,
-                "freedom": means.freedom,
-                "clusters": means.clusters,
-                "items": items,
-                "differing": up + down,
-            }
-        )
+    return _test([_measure(design, values, weights, exact)], exact)
+
+
+def _measure(design: SamplingDesign, values: Array, weights: Array, exact: bool) -> _Columns:
+    up, down = (values > TINY).sum(axis=1), (values < -TINY).sum(axis=1)
+    items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
+    if exact:
+        return {"up": up, "down": down, "items": items}
+    means = design.estimate(values, weights)
+    return {
+        "difference": means.values,
+        "error": means.errors,
+        "unclustered": means.unclustered,
+        "freedom": means.freedom,
+        "clusters": means.clusters,
+        "items": items,
+        "differing": up + down,
+    }
+
+
+def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     columns = {name: np.concatenate([each[name] for each in measured]) for name in measured[0]}
     return _by_mcnemar(**columns) if exact else _by_student(pd.DataFrame(columns))
 

@@ -108,14 +108,14 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     answered = np.asarray(both.any(axis=1))
     design, weights = SamplingDesign(before), both * before.weights
     exact = is_exact(before) and is_exact(after)
-    table = compare_values(design, [(change[answered], weights[answered])], exact)
+    table = compare_values(design, change[answered], weights[answered], exact)
     adjusted = holm(table["p"].to_numpy())
     names = [model for model, some in zip(models, answered, strict=True) if some]
     shifts = [_shift(name, table.iloc[n], float(adjusted[n])) for n, name in enumerate(names)]
     # The mean over the models that answered an item, so that missing ones shift nothing.
     mean = change.sum(axis=0) / np.maximum(both.sum(axis=0), 1)
     own = np.asarray(both.any(axis=0))[None] * before.weights
-    whole = compare_values(design, [(mean[None], own)], exact=False).iloc[0]
+    whole = compare_values(design, mean[None], own, exact=False).iloc[0]
     broken = _broken(items, before.scores, after.scores)
     return Forms(
         models=len(models),

@@ -123,7 +123,7 @@ class SamplingDesign:
         expected = squares * (1 - 2 * shares) + shares**2 * all_squares[:, self._stratum]
         residuals, expected, whole = map(self._by_cluster, (residuals, expected, squares))
         free = expected > TINY * whole
-        scale = np.sqrt(np.where(free, whole, 0.0) / np.where(free, expected, 1.0))
+        scale = np.sqrt(np.divide(whole, expected, out=np.zeros_like(whole), where=free))
         # Many rows of single items weigh about alike in a stratum, which gives the same.
         if not self._is_single or len(own) == 1:
             freedom = self._freedom(scale, squares, shares, all_squares, whole)
