@@ -90,7 +90,7 @@ def test_intervals_of_quality_hold_the_truth(
         measured = compute_figures(solved.mean(axis=0), noise, tasks)
         truths = compute_figures(true_accuracies(means), noise[:0], tasks)
         return {
-            name: (figure.interval, truths[name].value)
+            name: (figure.interval, truths[name].value or 0.0)
             for name, figure in measured.items()
             if figure.value is not None
         }

@@ -161,7 +161,7 @@ def compare_models(
     models = tuple(matrix.models[model] for model in order)
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
     table = compare_pairs(best_first, margin)
-    pairs, apart, size = len(table), int(table["apart"].sum()), len(matrix.items)
+    pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
     level = LEVEL / max(1, pairs - apart)
     power = typical_power(table, is_exact(matrix), level)
     against = pd.DataFrame()
@@ -358,15 +358,12 @@ def _rank(matrix: Matrix, table: pd.DataFrame, ranks: NDArray[np.int64]) -> Iter
         )
 
 
-def _records(models: Sequence[str], table: pd.DataFrame) -> tuple[Difference, ...]:
+def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:
     """Returns the comparisons in the rows of a table."""
-    fields, rows = {*Difference.model_fields}, table.astype(object).replace(np.nan, None)
-    return tuple(
-        Difference(
-            **{name: row[name] for name in fields & {*row} - {"first", "second"}},
-            first=models[row["first"]],
-            second=models[row["second"]],
-            interval=None if row["low"] is None else (row["low"], row["high"]),
-        )
-        for row in rows.to_dict("records")
-    )
+    fields, records = {*Difference.model_fields} & {*table}, list[Difference]()
+    for row in table.astype(object).replace(np.nan, None).to_dict("records"):
+        own = {name: row[name] for name in fields}
+        own |= {"first": models[row["first"]], "second": models[row["second"]]}
+        interval = None if row["low"] is None else (row["low"], row["high"])
+        records.append(Difference(**own, interval=interval))
+    return tuple(records)

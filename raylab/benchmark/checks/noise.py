@@ -102,14 +102,14 @@ class _Cells:
         sums: Their sums.
         squares: The sums of their squares.
         starts: The first item of each stratum and so on, by the last part of a `Unit`.
-        known_counts: Numbers of scores by unit, once they are needed.
+        cached_counts: The numbers of scores by unit that were needed before.
     """
 
     counts: Array
     sums: Array
     squares: Array
     starts: tuple[NDArray[np.int64], ...]
-    known_counts: dict[Unit, Array] = field(default_factory=dict[Unit, Array])
+    cached_counts: dict[Unit, Array] = field(default_factory=dict[Unit, Array])
 
     def total(self, values: Array, unit: Unit) -> Array:
         """Returns sums by the levels of a unit; axes that it has not have length 1."""
@@ -119,14 +119,14 @@ class _Cells:
 
     def count(self, unit: Unit) -> Array:
         """Returns the numbers of scores in the levels of a unit."""
-        if unit not in self.known_counts:
-            self.known_counts[unit] = self.total(self.counts, unit)
-        return self.known_counts[unit]
+        if unit not in self.cached_counts:
+            self.cached_counts[unit] = self.total(self.counts, unit)
+        return self.cached_counts[unit]
 
     def without(self, gone: NDArray[np.bool_]) -> "_Cells":
         """Returns the cells without some, which broadcast."""
-        arrays = (values * ~gone for values in (self.counts, self.sums, self.squares))
-        return _Cells(*arrays, self.starts)
+        kept = ~gone
+        return _Cells(self.counts * kept, self.sums * kept, self.squares * kept, self.starts)
 
     @property
     def is_constant(self) -> bool:

@@ -109,7 +109,8 @@ class SamplingDesign:
             each if self._is_single else np.add.reduceat(each, self.cells, axis=1)
             for each in (values * weights, weights, weights**2)
         )
-        totals, all_squares, number = map(self._by_stratum, (own, squares, own > 0))
+        totals, all_squares = map(self._by_stratum, (own, squares))
+        number = np.add.reduceat(own > 0, self._starts, axis=1)
         total = totals.sum(axis=1, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = sums.sum(axis=1, keepdims=True) / total

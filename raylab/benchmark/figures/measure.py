@@ -117,7 +117,12 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
             for place, each in enumerate(read)
         ]
         for prior in priors:
-            _refuse_other_models(table, prior)
+            if difference := model_difference(table.models, prior.models):
+                raise DataError(
+                    f"prior {prior.tree.location} has other models than {table.tree.location}: "
+                    f"{difference}; novelty needs the same models everywhere: add their scores, or "
+                    "take the prior out of quality_eval_cfg.prior_datasets"
+                )
     except DataError as error:
         if isinstance(read[0].responses, DataError) or config.strict:
             raise
@@ -251,15 +256,6 @@ def _tabulate(scores: TreeScores, config: QualityConfig, replicates: int) -> _Ta
         means=sums.means[places],
         noise=deviations(sums.weighted[:, places], sums.weights[:, places], sums.counts[places]),
     )
-
-
-def _refuse_other_models(table: _Table, prior: _Table) -> None:
-    if difference := model_difference(table.models, prior.models):
-        raise DataError(
-            f"prior {prior.tree.location} has other models than {table.tree.location}: "
-            f"{difference}; novelty needs the same models everywhere: add their scores, or take "
-            "the prior out of quality_eval_cfg.prior_datasets"
-        )
 
 
 def _different_generations(
