@@ -14,7 +14,7 @@ from raylab.benchmark.config import Layout, QualityConfig, QualityEvalConfig
 from raylab.benchmark.figures.record import Quality
 from raylab.core.files import Place
 from raylab.core.runs.run import Run
-from tests.benchmark.logs.eval_logs import inspect_file, lm_eval_files, sample
+from tests.benchmark.logs.eval_logs import harness, inspect_file, sample, table
 from tests.benchmark.trees import write_scores
 from tests.object_storage import ObjectStorage
 
@@ -32,20 +32,10 @@ def write_inspect(root: Path, scores: Scores, suffix: str = "eval") -> Path:
     return root
 
 
-def write_lm_eval(root: Path, scores: Scores) -> Path:
-    for model, row in scores.items():
-        lm_eval_files(root, model, dict(enumerate(row)), "quiz")
-    return root
-
-
 def write_table(root: Path, scores: Scores, name: str = "t.parquet") -> Path:
-    root.mkdir(parents=True, exist_ok=True)
     cells = [(model, i, score) for model, row in scores.items() for i, score in enumerate(row)]
-    frame = pd.DataFrame(cells, columns=["model", "item", "score"])
-    if name.endswith(".csv"):
-        frame.to_csv(root / name)
-    else:
-        frame.to_parquet(root / name)
+    model, item, score = zip(*cells, strict=True)
+    table(root / name, model=model, item=item, score=score)
     return root / name
 
 
@@ -59,7 +49,8 @@ def write_directories(root: Path, scores: Scores) -> Path:
 def write_mixture(root: Path, scores: Scores) -> Path:
     first, second, third = ({model: row} for model, row in scores.items())
     write_inspect(root / "logs", first)
-    write_lm_eval(root / "harness", second)
+    for model, row in second.items():
+        harness(root / "harness", model, [{"acc": score} for score in row], task="quiz")
     write_table(root, third, "t.csv")
     return root
 

@@ -26,13 +26,7 @@ from raylab.benchmark.logs.values import (
 from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
 from raylab.together import frames
-from tests.benchmark.logs.eval_logs import (
-    every_eval_ever_files,
-    inspect_file,
-    inspect_log,
-    lm_eval_files,
-    sample,
-)
+from tests.benchmark.logs.eval_logs import ever, harness, inspect_file, inspect_log, sample, table
 
 
 def read_from(path: Path, **keys: Any) -> Responses:
@@ -179,17 +173,6 @@ def test_long_texts_are_the_same_in_summaries_and_samples(tmp_path: Path) -> Non
     assert [text[-6:] for text in read.items["text"]] == ["0?\nx\ny", "1?\nx\ny"]
 
 
-def test_a_run_that_was_taken_up_again_counts_once(tmp_path: Path) -> None:
-    samples = [sample("a", {"match": "I"}), sample("b", {"match": "C"})]
-    later = "2026-01-01T00:00:01+00:00"
-    inspect_file(tmp_path / "2_first.json", "m", samples, status="error")
-    inspect_file(tmp_path / "1_again.eval", "m", [sample("a", {"match": "C"})], created=later)
-    read = read_from(tmp_path)
-    assert cells(read) == {("m", "a"): 1.0, ("m", "b"): 1.0}
-    assert reasons(read) == {"samples of logs that a later attempt or a copy replaces": 1}
-    assert "1 log with status error" in " ".join(read.reading.notes)
-
-
 def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     for task in ("sums", "words"):
         for model in ("m", "n"):
@@ -202,14 +185,6 @@ def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
 
 
 # Trees with a directory per model
-
-
-def test_logs_without_samples_are_no_responses(tmp_path: Path) -> None:
-    for model, generation, item in np.ndindex(2, 2, 3):
-        path = tmp_path / f"m{model}" / f"g{generation}" / "deep" / f"i{item}.json"
-        inspect_file(path, "openai/x", None)
-    with pytest.raises(DataError, match="the logs have no samples"):
-        read_from(tmp_path)
 
 
 def test_directories_name_models_where_the_logs_name_one(tmp_path: Path) -> None:
@@ -252,8 +227,24 @@ def test_directories_of_tasks_and_dates_are_no_models(
 
 
 def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
-    lm_eval_files(tmp_path, "org/m", {0: 1.0, 1: 0.0, 2: None, 3: float("nan")})
-    lm_eval_files(tmp_path, "org/n", {0: 0.0, 1: 1.0})
+    for model, scores in {"org/m": [1.0, 0.0, None, float("nan")], "org/n": [0.0, 1.0]}.items():
+        rows = [
+            {
+                "doc": {"question": f"What is {number}?", "answer": "4"},
+                "doc_id": number,
+                "doc_hash": f"{number:064x}",
+                "target": "4",
+                "arguments": {"gen_args_0": {"arg_0": "Q: ...", "arg_1": {"until": []}}},
+                "filtered_resps": ["4"],
+                "filter": name,
+                "metrics": ["exact_match", "f1"],
+                "exact_match": value if name == "strict-match" else 1.0,
+                "f1": 0.75,
+            }
+            for name in ("strict-match", "flexible-extract")
+            for number, value in enumerate(scores)
+        ]
+        harness(tmp_path, model, rows)
     read = read_from(tmp_path)
     assert cells(read) == {
         ("org/m", "0"): 1.0,
@@ -261,6 +252,9 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
         ("org/n", "0"): 0.0,
         ("org/n", "1"): 1.0,
     }
+    (used,) = read.reading.scorers
+    assert used.used == "exact_match of strict-match"
+    assert used.others == ("f1", "exact_match of flexible-extract")
     assert read.left_out == {UNSCORED: 2}
     assert about(read, "1") == ("What is 1?", "4", {"org/m": "4", "org/n": "4"})
     loose = read_from(tmp_path, scorer="flexible-extract")
@@ -268,17 +262,6 @@ def test_lm_eval_is_read_by_filter_and_metric(tmp_path: Path) -> None:
     assert set(read_from(tmp_path, metric="f1").table["score"]) == {0.75}
     with pytest.raises(DataError, match="no filter none, it has strict-match, flexible-extract"):
         read_from(tmp_path, scorer="none")
-
-
-def test_another_text_under_the_same_id_is_left_out(tmp_path: Path) -> None:
-    for number in range(3):
-        lm_eval_files(tmp_path, f"m{number}", {0: 1, 1: 1}, hashes={1: "x"} if number == 1 else {})
-    read = read_from(tmp_path)
-    assert ("m1", "0") in cells(read) and ("m1", "1") not in cells(read)
-    assert len(read.table) == 5 and list(read.left_out.values()) == [1]
-    (example,) = read.examples.values()
-    assert "/m1/" in example and example.endswith("jsonl: 1")
-    assert set(about(read, "1")[2]) == {"m0", "m2"}
 
 
 def result(name: str, metric: str) -> dict[str, Any]:
@@ -305,11 +288,12 @@ def test_every_eval_ever_is_read_by_metric(tmp_path: Path) -> None:
         graded("e", 0.0, metadata={"lm_eval_metrics": '{"acc": 0.0}'}, sample_hash=None),
     ]
     results = [result("quiz", "accuracy"), result("quiz", "f1")]
-    every_eval_ever_files(tmp_path, "org/m", rows, results)
+    ever(tmp_path, "org/m", rows, evaluation_results=results)
     read = read_from(tmp_path)
     scores = {("org/m", "a"): 1.0, ("org/m", "a", "epoch 2"): 0.0, ("org/m", "e"): 0.0}
     assert cells(read) == scores
     assert read.left_out == {ERRORED: 1, NO_NUMBER: 1, UNSCORED: 1}
+    assert "accuracy was read of quiz; there is also f1" in read.reading.sentences[0]
     assert about(read, "a")[1:] == ("A; a", {"org/m": "A"})
     assert cells(read_from(tmp_path, metric="f1"))["org/m", "a"] == 0.5
     with pytest.raises(DataError, match="no metric bleu, it has accuracy, f1"):
@@ -327,28 +311,18 @@ ROWS = {
 }
 
 
-def write_table(path: Path, rows: dict[str, Any]) -> None:
-    frame = pd.DataFrame(rows)
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    elif path.suffix == ".parquet":
-        frame.to_parquet(path, index=False)
-    else:
-        path.write_text(frame.to_json(orient="records", lines=True))
-
-
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 def test_a_long_table(tmp_path: Path, suffix: str) -> None:
-    write_table(tmp_path / f"t.{suffix}", ROWS)
+    table(tmp_path / f"t.{suffix}", **ROWS)
     read = read_from(tmp_path / f"t.{suffix}")
     assert cells(read) == {("m", "007", "a"): 1.0, ("m", "1", "a"): 0.5, ("n", "1", "b"): 0.25}
     assert reasons(read) == {UNSCORED: 2, UNNAMED: 1}
     assert read.table["weight"].tolist() == [2.0, 1.0, 1.0]
     assert set(read.table["group"]) == {"g"}
     assert read.reading.left_out["n"] == {UNSCORED: 1, UNNAMED: 1}
-    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "item": [1], "score": ["C"]})
+    table(tmp_path / f"t.{suffix}", model=["m"], item=[1], score=["C"])
     assert cells(read_from(tmp_path)) == {("m", "1"): 1.0}
-    write_table(tmp_path / f"t.{suffix}", {"model": ["m"], "score": [1]})
+    table(tmp_path / f"t.{suffix}", model=["m"], score=[1])
     with pytest.raises(DataError, match="without"):
         read_from(tmp_path)
 
@@ -377,6 +351,7 @@ def bomb(content: bytes) -> bytes:
 HOSTILE = {
     "bomb.eval": bomb(b" " * (1 << 24)),
     "deep.json": b'{"eval": {}, "samples": [' + b"[" * 100_000,
+    "deep.jsonl": b'{"model": ' + b"[" * 100_000,
     "early.json": b'{"eval": {"model": "m"}, "samples": [{"id": 1}, {"id"',
     "other.json": b'{"a": 1}',
     "torn.jsonl": b'{"model": "m", "item"',
@@ -396,7 +371,7 @@ def test_hostile_files_are_left_out_with_their_reasons(
     (tmp_path / "nothing.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "a\nb\x1b[31m.json").write_text("{")
     (tmp_path / "t.jsonl").write_text('{"model": "\\ud800", "item": "a", "score": 1}')
-    write_table(tmp_path / "t.csv", {"model": ["m\x1b[2J"], "item": ["x" * 500], "score": [1]})
+    table(tmp_path / "t.csv", model=["m\x1b[2J"], item=["x" * 500], score=[1])
     read = read_from(tmp_path)
     ((model, item), surrogate) = cells(read)
     assert surrogate == (r"\ud800", "a") and model == "m\\x1b[2J" and len(item) < 250
@@ -408,9 +383,9 @@ def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "MAX_ROWS", 3)
-    write_table(tmp_path / "a.csv", {"model": ["m"], "item": [1], "score": [1]})
+    table(tmp_path / "a.csv", model=["m"], item=[1], score=[1])
     many = ["n"] * 4
-    write_table(tmp_path / "b.parquet", {"model": many, "item": [*range(4)], "score": [1] * 4})
+    table(tmp_path / "b.parquet", model=many, item=[*range(4)], score=[1] * 4)
     read = read_from(tmp_path)
     assert cells(read) == {("m", "1"): 1.0} and len(read.left_out) == 1
 
