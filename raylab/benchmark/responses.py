@@ -150,8 +150,8 @@ class Responses:
         `left_out`. Models whose every response is left out have a row too.
         """
         pairs = ["model", "task"]
-        rows = self.table[[*pairs, "item"]].drop_duplicates().astype(str)
-        counts = pd.DataFrame({"answered": rows.groupby(pairs).size()})
+        rows: Any = self.table[[*pairs, "item"]].drop_duplicates().astype(str)
+        counts: Any = pd.DataFrame({"answered": rows.groupby(pairs).size()})
         if "left_out" in self.logs:
             counts = counts.join(self.logs.groupby(pairs)["left_out"].sum(), how="outer")
         items = rows.drop_duplicates("item").groupby("task").size()
@@ -162,7 +162,8 @@ class Responses:
     @cached_property
     def _cells(self) -> tuple[list[str], list[str], NDArray[np.int64]]:
         """The models, the items, and the number of each row's cell in the matrix."""
-        model, item = (_in_use(self.table[name].array) for name in ("model", "item"))
+        columns: list[Any] = [self.table[name].array for name in ("model", "item")]
+        model, item = map(_in_use, columns)
         cell = model.codes.astype(np.int64) * len(item.categories) + item.codes
         return model.categories.tolist(), item.categories.tolist(), cell
 

@@ -137,6 +137,7 @@ class Files:
 
     def add(self, log: Log, samples: Sequence[Sample] = ()) -> None:
         """Adds a log with its samples."""
+        self._count(len(samples), log)
         self._samples += [(len(self.logs), *sample) for sample in samples]
         self.logs.append(log)
         for name in ("tokens", "seconds"):
@@ -153,15 +154,18 @@ class Files:
 
     def add_table(self, logs: list[Log], frame: pd.DataFrame) -> None:
         """Adds logs with the samples of all; its column `log` numbers them."""
+        self._count(len(frame), logs[0])
         frame["log"] += len(self.logs)
         self.logs += logs
         self._add(frame)
 
+    def _count(self, rows: int, log: Log) -> None:
+        if self._rows + rows > MAX_ROWS:
+            raise over(str(log.source.place), "scores", MAX_ROWS)
+        self._rows += rows
+
     def _add(self, frame: Column) -> None:
         """Adds a table from columns as files have them."""
-        self._rows += len(frame)
-        if self._rows > MAX_ROWS:
-            raise over(str(self.logs[-1].source.place), "scores", MAX_ROWS)
         for name, key in (("group", self.config.group), ("cluster", self.config.clusters)):
             if "metadata" in frame and key is not None:
                 frame[name] = [dig(each, key) for each in frame["metadata"]]

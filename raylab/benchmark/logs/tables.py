@@ -92,7 +92,7 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     frame["log"] = combine(*(text.codes for text in texts.values()), run)
     logs = list[Log]()
     for place in np.flatnonzero(~frame["log"].duplicated()):
-        own = {key: str(text[place]) for key, text in texts.items()}
+        own: dict[str, Any] = {key: str(text[place]) for key, text in texts.items()}
         condition, scorer = as_settings({"": own.pop(CONDITION, "")}), config.columns.score or ""
         log = Log(source, FORM, **own, condition=condition, scorer=scorer, time=float(run[place]))
         logs.append(log)
@@ -109,7 +109,9 @@ def _name_columns(columns: Sequence[str], config: QualityConfig) -> dict[str, st
             raise DataError(f"no column {column} for columns.{own}: it has {shown}")
     metadata = {"group": config.group, "cluster": config.clusters}
     chosen = {own: column for own, column in metadata.items() if column in columns} | chosen
-    ways = {own: (chosen.get(own), there.get(own), there.get(COLUMNS[own])) for own in COLUMNS}
+    ways = {
+        own: (chosen.get(own), there.get(own), there.get(COLUMNS[own] or own)) for own in COLUMNS
+    }
     names = {own: next(filter(None, columns), None) for own, columns in ways.items()}
     return {own: column for own, column in names.items() if column is not None}
 

@@ -44,7 +44,10 @@ def right(count: int, items: int = ITEMS) -> list[str]:
 
 def logs(*each: dict[str, Any], **by_model: list[Any]) -> Write:
     """Logs of Inspect by hand, by their fields or by model."""
-    every = [*each, *({"model": model, "values": own} for model, own in by_model.items())]
+    every: list[dict[str, Any]] = [
+        *each,
+        *({"model": model, "values": own} for model, own in by_model.items()),
+    ]
 
     def write(root: Path) -> None:
         for number, fields in enumerate(every):
