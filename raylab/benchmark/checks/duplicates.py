@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from rapidfuzz.distance.Levenshtein import editops
 from rapidfuzz.fuzz import ratio
 
 from raylab.core.runs.records import Part
 
-LEAST = 0.92
-"""Similarity from which two texts are near-duplicates."""
+LEAST, LEAST_WORD, MOST_ADDED = 0.92, 0.8, 2
+"""Similarity of near-duplicates, and of their words; most words that only one of them has."""
 CHARACTERS = 4
 """Length of the n-grams."""
 BANDS, ROWS = 16, 3
@@ -48,8 +49,8 @@ class Duplicate(Part):
 def find_duplicates(items: pd.DataFrame) -> tuple[Duplicate, ...]:
     """Returns the items that repeat an earlier one of the frame; items without a text do not.
 
-    Case, Unicode forms and white space are ignored. Similar texts with different numbers or targets
-    are not near-duplicates: they tend to be different items of one template.
+    Case, Unicode forms and white space are ignored. Similar texts with different targets, numbers or
+    words are not near-duplicates, but different items of one template, or on one passage.
     """
     firsts, duplicates = dict[str, str](), list[Duplicate]()
     columns: list[list[Any]] = [items[name].tolist() for name in ("text", "target", "choices")]
@@ -85,11 +86,20 @@ def _near_duplicates(firsts: Mapping[str, str], targets: Mapping[str, str]) -> I
     for earlier, later in _candidates(texts):
         if facts[earlier] == facts[later]:
             score = ratio(texts[earlier], texts[later], score_cutoff=100 * LEAST) / 100
-            if score > nearest.get(later, (0.0, 0))[0]:
+            better = score > nearest.get(later, (0.0, 0))[0]
+            if better and _same_words(*(re.findall(r"\w+", texts[at]) for at in (earlier, later))):
                 nearest[later] = score, earlier
     for later, (score, earlier) in sorted(nearest.items()):
         item, original = firsts[texts[later]], firsts[texts[earlier]]
         yield Duplicate(item=item, original=original, similarity=score, same_target=True)
+
+
+def _same_words(left: list[str], right: list[str]) -> bool:
+    """Returns whether a few words are added, and all others differ by typing errors at most."""
+    edits = editops(left, right)
+    swaps = [(left[edit.src_pos], right[edit.dest_pos]) for edit in edits if edit.tag == "replace"]
+    alike = all(ratio(one, other) >= 100 * LEAST_WORD for one, other in swaps)
+    return alike and len(edits) - len(swaps) <= MOST_ADDED
 
 
 def _candidates(texts: list[str]) -> set[tuple[int, int]]:

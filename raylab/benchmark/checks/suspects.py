@@ -153,5 +153,5 @@ def _explain(duplicate: Duplicate) -> Reason:
         sentence = f"It has the text of {other}{target}."
     else:
         kind = Fault.NEAR_DUPLICATE
-        sentence = f"Its text is that of {other} to {duplicate.similarity:.0%}."
+        sentence = f"Its text is nearly that of {other}."
     return Reason(kind=kind, figure=duplicate.similarity, sentence=sentence)

@@ -47,8 +47,18 @@ def test_items_of_one_template_are_none() -> None:
     assert not find("", "", " ", "abc", "abd")
 
 
+def test_questions_on_one_passage_are_none_but_for_their_own_near_duplicates() -> None:
+    passage = "The story goes on and on about the harbor and its people. " * 40
+    hint = " want? Answer with the letter only, and finish with your final answer."
+    names = [first + second for second in "aei" for first in "ABCDEFGHIJKLMNOPQRST"]
+    asked = [f"{passage}Question: what does person {name}{hint}" for name in names]
+    assert not find(*asked, targets="ABCD" * 15)
+    (duplicate,) = find(*asked, asked[-1].replace("letter", "leter"))
+    assert (duplicate.item, duplicate.original) == ("i60", "i59")
+
+
 def test_planted_duplicates_are_found_among_many() -> None:
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 40)) for _ in range(500)]
-    near = [" ".join([*text.split()[:-1], "tail"]) for text in texts[:50]]
+    near = [f"{text} tail" for text in texts[:50]]
     assert [d.original for d in find(*texts, *near)] == [f"i{number}" for number in range(50)]
