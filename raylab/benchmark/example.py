@@ -5,7 +5,6 @@ other subject of MMLU-Redux, it has the 600 whose names have the smallest SHA-25
 labels. The shares that suspects state are from all 2,792 (`raylab.benchmark.checks.wrong_keys`).
 """
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -23,17 +22,19 @@ def read_example() -> pd.DataFrame:
 
 
 def write_example(directory: str | Path) -> None:
-    """Writes Inspect logs, `MODEL/SUBJECT.json`, without the labels.
+    """Writes the answers and their scores as a table, `scores.csv`, without the labels.
 
     Raises:
-        OSError: They cannot be written.
+        OSError: It cannot be written.
     """
-    items = read_example()
-    for model in items.columns[3:]:
-        (place := Path(directory) / model).mkdir(parents=True, exist_ok=True)
-        for subject, table in items.groupby("subject"):
-            log = _log(str(subject), model, table["key"].to_dict(), table[model].to_dict())
-            (place / f"{subject}.json").write_text(json.dumps(log), "utf-8")
+    items = read_example().drop(columns="label").reset_index()
+    items["item"] = items["item"].str.partition("/")[2]
+    table = items.rename(columns={"subject": "task", "key": "target"}).melt(
+        ["task", "item", "target"], var_name="model", value_name="answer"
+    )
+    table["score"] = (table["answer"] == table["target"]).astype(int)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    table.to_csv(Path(directory, "scores.csv"), index=False)
 
 
 def describe_confirmed(suspects: Suspects) -> str:
@@ -44,29 +45,3 @@ def describe_confirmed(suspects: Suspects) -> str:
         f"People had found an error in {faulty[first].sum()} of the first {len(first)} suspects, "
         f"and in {faulty.sum()} of all {len(faulty)} items (MMLU-Redux)."
     )
-
-
-def _log(task: str, model: str, keys: dict[str, str], answers: dict[str, str]) -> object:
-    """Returns a log as Inspect writes it, reduced to what readers need."""
-    right = sum(answers[item] == key for item, key in keys.items())
-    accuracy = {"name": "accuracy", "value": right / len(keys)}
-    score = {"name": "choice", "scorer": "choice", "metrics": {"accuracy": accuracy}}
-    samples = [
-        {
-            "id": item.partition("/")[2],
-            "epoch": 1,
-            "input": "",
-            "target": key,
-            "scores": {
-                "choice": {"value": "C" if answers[item] == key else "I", "answer": answers[item]}
-            },
-        }
-        for item, key in keys.items()
-    ]
-    return {
-        "version": 2,
-        "status": "success",
-        "eval": {"task": task, "model": model, "created": "2024-06-01T00:00:00+00:00"},
-        "results": {"total_samples": len(keys), "scores": [score]},
-        "samples": samples,
-    }

@@ -1,8 +1,8 @@
 """Items that occur twice in a benchmark, word for word or nearly.
 
-Candidates for near-duplicates share the smallest hashes of their n-grams (MinHash: Broder 1997, "On
-the resemblance and containment of documents"; banding: Leskovec, Rajaraman and Ullman, "Mining of
-massive datasets", chapter 3), so time grows with the text and not with the number of pairs.
+Candidates for near-duplicates share a sequence of words (a shingle: Broder 1997, "On the
+resemblance and containment of documents") that few other texts have, so time grows with the text
+and not with the number of pairs, and a passage that many items share makes none of them alike.
 """
 
 import re
@@ -20,15 +20,10 @@ from raylab.core.runs.records import Part
 
 LEAST, LEAST_WORD, MOST_ADDED = 0.92, 0.8, 2
 """Similarity of near-duplicates, and of their words; most words that only one of them has."""
-CHARACTERS = 4
-"""Length of the n-grams."""
-BANDS, ROWS = 16, 3
-"""A pair whose n-grams overlap by 0.6 (Jaccard) shares a band with a probability of 0.98."""
-CHUNK = 256
-"""Texts whose n-grams are hashed at once: few enough for the processor's cache."""
-BASE = np.uint64(0x9E3779B97F4A7C15)
-
-Hashes = NDArray[np.uint64]
+WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+")
+"""A word, or a Chinese or Japanese character, which no spaces part."""
+WORDS, MOST_SHARED = 3, 5
+"""Words of a shingle, and most texts that have one."""
 
 
 class Duplicate(Part):
@@ -49,8 +44,8 @@ class Duplicate(Part):
 def find_duplicates(items: pd.DataFrame) -> tuple[Duplicate, ...]:
     """Returns the items that repeat an earlier one of the frame; items without a text do not.
 
-    Case, Unicode forms and white space are ignored. Similar texts with different targets, numbers or
-    words are not near-duplicates, but different items of one template, or on one passage.
+    Case, Unicode forms and white space are ignored. Similar texts with different targets, numbers
+    or words are not near-duplicates, but different items of one template, or on one passage.
     """
     firsts, duplicates = dict[str, str](), list[Duplicate]()
     columns: list[list[Any]] = [items[name].tolist() for name in ("text", "target", "choices")]
@@ -80,70 +75,48 @@ def _fold(text: str) -> str:
 
 def _near_duplicates(firsts: Mapping[str, str], targets: Mapping[str, str]) -> Iterator[Duplicate]:
     """Yields the nearest earlier item of each item that has one, by different texts."""
-    texts = [text for text in firsts if len(text) >= CHARACTERS]
+    texts = list(firsts)
     facts = [(re.findall(r"\d+", text), targets[firsts[text]]) for text in texts]
     nearest: dict[int, tuple[float, int]] = {}
     for earlier, later in _candidates(texts):
         if facts[earlier] == facts[later]:
             score = ratio(texts[earlier], texts[later], score_cutoff=100 * LEAST) / 100
             better = score > nearest.get(later, (0.0, 0))[0]
-            if better and _same_words(*(re.findall(r"\w+", texts[at]) for at in (earlier, later))):
+            if better and _same_words(texts[earlier], texts[later]):
                 nearest[later] = score, earlier
     for later, (score, earlier) in sorted(nearest.items()):
         item, original = firsts[texts[later]], firsts[texts[earlier]]
         yield Duplicate(item=item, original=original, similarity=score, same_target=True)
 
 
-def _same_words(left: list[str], right: list[str]) -> bool:
+def _same_words(*texts: str) -> bool:
     """Returns whether a few words are added, and all others differ by typing errors at most."""
+    left, right = map(WORD.findall, texts)
     edits = editops(left, right)
     swaps = [(left[edit.src_pos], right[edit.dest_pos]) for edit in edits if edit.tag == "replace"]
     alike = all(ratio(one, other) >= 100 * LEAST_WORD for one, other in swaps)
     return alike and len(edits) - len(swaps) <= MOST_ADDED
 
 
-def _candidates(texts: list[str]) -> set[tuple[int, int]]:
-    """Returns pairs of numbers of texts that agree in a band.
-
-    Each text is paired only with the first and the previous one that agree, so that many similar
-    texts do not make many pairs.
-    """
-    pairs, numbers = set[tuple[int, int]](), np.arange(len(texts))
-    for band in _bands(texts):
-        alike = pd.Series(numbers).groupby(band)
-        for earlier in map(np.asarray, (alike.shift(fill_value=-1), alike.transform("first"))):
-            chosen = (earlier >= 0) & (earlier < numbers)
-            pairs.update(zip(earlier[chosen].tolist(), numbers[chosen].tolist(), strict=True))
-    return pairs
-
-
-def _bands(texts: list[str]) -> Iterator[Hashes]:
-    """Yields the (texts,) hashes of each band of the smallest hashes of n-grams."""
-    draws = np.random.default_rng(0).integers(1 << 63, size=(2, BANDS * ROWS), dtype=np.uint64)
-    least = np.empty((BANDS * ROWS, len(texts)), np.uint64)
-    for start in range(0, len(texts), CHUNK):
-        grams, starts = _grams(texts[start : start + CHUNK])
-        # The smallest of the high bits is the first in a random order of the n-grams.
-        for row, (key, factor) in zip(least, draws.T, strict=True):
-            hashes = (grams ^ key) * (factor | np.uint64(1))
-            row[start : start + CHUNK] = np.minimum.reduceat(hashes, starts)
-    for first, second, third in least.reshape(BANDS, ROWS, -1):
-        yield _mix(first * BASE ^ _mix(second * BASE ^ _mix(third)))
+def _candidates(texts: list[str]) -> Iterator[tuple[int, int]]:
+    """Yields the pairs of numbers of texts that share a rare shingle."""
+    hashes = list(map(_shingles, texts))
+    shingles = np.concatenate([*hashes, np.empty(0, np.uint64)])
+    order = np.argsort(shingles, kind="stable")
+    numbers = np.repeat(np.arange(len(texts)), list(map(len, hashes)))[order]
+    _, starts, sizes = np.unique(shingles[order], return_index=True, return_counts=True)
+    pairs = [np.empty(0, np.int64)]
+    for size in range(2, MOST_SHARED + 1):
+        sharing = numbers[starts[sizes == size][:, None] + np.arange(size)]
+        earlier, later = np.triu_indices(size, 1)
+        pairs.append(np.unique(sharing[:, earlier] * len(texts) + sharing[:, later]))
+    for pair in np.unique(np.concatenate(pairs)).tolist():
+        yield divmod(pair, len(texts))
 
 
-def _grams(texts: list[str]) -> tuple[Hashes, NDArray[np.int64]]:
-    """Returns the hashes of the n-grams of all texts, and where each text begins."""
-    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-    hashes = np.convolve(
-        codes.astype(np.uint64), BASE ** np.arange(CHARACTERS, dtype=np.uint64), "valid"
-    )
-    # N-grams that begin less than their length before the end reach into the next text.
-    counts = np.array([len(text) for text in texts]) - CHARACTERS + 1
-    between = np.repeat(np.arange(len(texts)), counts) * (CHARACTERS - 1)
-    return _mix(hashes[np.arange(counts.sum()) + between]), np.cumsum(counts) - counts
-
-
-def _mix(values: Hashes) -> Hashes:
-    """Returns the values with every bit mixed into all others (the end of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return values ^ (values >> np.uint64(27))
+def _shingles(text: str) -> NDArray[np.uint64]:
+    """Returns hashes of all sequences of three words, which hold within this process."""
+    words = WORD.findall(text)
+    hashes = np.fromiter(map(hash, words), np.int64, len(words)).view(np.uint64)
+    powers = np.uint64(0x9E3779B97F4A7C15) ** np.arange(WORDS, dtype=np.uint64)
+    return np.unique(np.convolve(hashes, powers, "valid")) if len(words) >= WORDS else hashes[:0]

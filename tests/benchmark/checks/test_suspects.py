@@ -36,8 +36,15 @@ def suspect(
 
 
 def test_the_worst_reason_comes_first_and_says_what_models_answer() -> None:
-    texts = {1: "What is it?|A", 2: "what  is it?|A", 3: "What is it?|B", 4: "x" * 40 + "|A"}
-    suspects = suspect({0: "BBBBBB", 2: "CCCCCC", 5: "DDDBCA"}, {**texts, 6: "x" * 40 + "y|A"})
+    texts = {
+        1: "What is it?|A",
+        2: "what  is it?|A",
+        3: "What is it?|B",
+        4: "Who was the first to see it?|A",
+    }
+    suspects = suspect(
+        {0: "BBBBBB", 2: "CCCCCC", 5: "DDDBCA"}, {**texts, 6: "Who was the first, to see it?|A"}
+    )
     assert [s.item for s in suspects.listed[:1]] == ["i03"]
     assert {s.item for s in suspects.listed[1:3]} == {"i00", "i02"}
     assert [s.item for s in suspects.listed[3:]] == ["i06"]
