@@ -201,9 +201,8 @@ def _cells(responses: Responses) -> _Cells:
 
 def _estimable(cells: _Cells) -> list[str]:
     """Returns the components that the cells can separate, without the residual."""
-    levels = {unit: int((cells.count(unit) > 0).sum()) for unit in EFFECTS.values()}
-    levels |= {base: int((cells.count(base) > 0).sum()) for base in map(_base, EFFECTS.values())}
-    total = cells.counts.sum()
+    units, total = [*EFFECTS.values(), *map(_base, EFFECTS.values())], cells.counts.sum()
+    levels = {unit: int((cells.count(unit) > 0).sum()) for unit in units}
     used = [name for name, unit in EFFECTS.items() if levels[_base(unit)] < levels[unit] < total]
     # Without clusters, they are the items.
     if levels[EFFECTS["clusters"]] == levels[EFFECTS["items"]]:
@@ -301,16 +300,16 @@ class _Fit:
             squares[both] -= squares[models] + squares[generations]
         factors = squares / np.diag(squares)[:, None]
         self._models = counts.shape[1]
-        enough = self._models >= MIN_MODELS
-        draws = [_draw(cells, self.names, estimates, factors)] if enough else []
+        draws = [_draw(cells, self.names, estimates, factors)] if self._models >= MIN_MODELS else []
         self.values = np.vstack([np.maximum(estimates, 0.0), *draws])
         self.alone = _sum_squares(cells, names, EFFECTS["models"])[:-1] / counts.sum()
         self.beside = factors[models]
         # Each generation may have items of its own.
         self._is_nested = bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all())
-        used = {"items": True, "generations": "model x generation" in names}
-        used["epochs"] = bool((counts > 1).any())
-        self.sources = tuple(source for source in used if used[source])
+        used = True, "model x generation" in names, bool((counts > 1).any())
+        self.sources = tuple(
+            source for source, is_used in zip(DESIGNS, used, strict=True) if is_used
+        )
 
     def predict(self, more: tuple[int, int, int], shares: Array) -> Array:
         """Returns (1 + draws,) variances of a model's mean in another design (a D-study).
@@ -339,8 +338,7 @@ class _Fit:
         """Returns a figure >= 0 from (1 + draws,) values, for enough models with its interval."""
         if self._models < least:
             return Figure(value=float(values[0]), reason=f"an interval needs {least} models")
-        quantiles = (LEVEL / 2, LEVEL, 1 - LEVEL / 2)
-        low, whole, high = np.quantile(values[1:], quantiles).tolist()
+        low, whole, high = np.quantile(values[1:], (LEVEL / 2, LEVEL, 1 - LEVEL / 2)).tolist()
         # Nothing lies below a true 0, so there the whole level is on one side (after Feldman and
         # Cousins, Phys. Rev. D 57, 1998).
         interval = max(low if low > 0 else whole, 0.0), max(high, 0.0)
