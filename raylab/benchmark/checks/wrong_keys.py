@@ -69,7 +69,7 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     | lead | items | faults | without virology | faults | stated |
     | --- | --- | --- | --- | --- | --- |
     | from 0.95 | 68 | 60 % | 43 | 40 % | 40 % |
-    | from 0.55 | 113 | 32 % | 100 | 23 % | 18 % |
+    | from 0.55 | 113 | 31 % | 100 | 23 % | 18 % |
     | from 0.20 | 157 | 15 % | 153 | 13 % | 11 % |
     | from -0.50 | 354 | 10 % | 349 | 10 % | 7 % |
     | below | 2,100 | 4 % | 2,047 | 3 % | 3 % |
