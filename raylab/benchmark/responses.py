@@ -16,7 +16,6 @@ from raylab.core.printable import join_names
 from raylab.core.runs.records import Part
 from raylab.core.stats import Array
 
-NAMES = ("model", "task", "item", "group", "cluster", "generation", "scorer", "answer")
 NUMBERS = {"run": np.int64, "epoch": np.int64, "score": np.float64, "weight": np.float64}
 COLUMNS = (
     *("model", "task", "item", "group", "cluster", "generation", "run", "epoch"),
@@ -85,7 +84,9 @@ class Responses:
             `weight` is the item's, 1 by default. A missing score has no row.
         items: The `text` and `target` of items by name, empty where unknown, and the number of
             their `choices`, NaN where unknown.
-        logs: A row for each file that was read.
+        logs: A row for each log that was read: its names, status, score and the others there are,
+            published accuracy, numbers of samples and of those `left_out`, and what it took in
+            `tokens`, `cost` and `seconds`, NaN where the file does not say.
         left_out: Numbers of responses and files that do not count, by reason.
         examples: The first place where each reason applies, such as a file.
         reading: How the files were read.

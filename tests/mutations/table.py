@@ -91,7 +91,7 @@ MUTATIONS = (
       "benchmark/logs/test_reading.py::test_a_long_table"),
     M("of two attempts the one that succeeded counts", "benchmark/logs/rows.py",
       'status != "success", -n', 'status == "success", -n',
-      "benchmark/logs/test_cases.py"),
+      "benchmark/logs/test_cases.py::test_a_tree_is_read_as_its_owner_would"),
     M("generations are recognised", "benchmark/logs/trees.py",
       "generations == first for", "generations for",
       "benchmark/logs/test_trees.py::test_the_layout_is_told_from_the_directories"),
