@@ -21,10 +21,23 @@ from raylab.benchmark.checks.suspects import Suspects, find_suspects
 from raylab.benchmark.checks.usage import Usage, measure_usage
 from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
-from raylab.core.runs.records import Record
+from raylab.core.runs.records import Part, Record
 
 ITEMS = "items.parquet"
 """Name of the table of items in a run directory."""
+
+
+class Coverage(Part):
+    """The items of a task that a model answered."""
+
+    model: str
+    task: str
+    answered: int
+    """Number of items with a response that counts."""
+    items: int
+    """Number of items of the task."""
+    left_out: int
+    """Number of responses that do not count."""
 
 
 class Diagnosis(Record):
@@ -46,6 +59,8 @@ class Diagnosis(Record):
     """Of the models, if logs say what they took."""
     chance: float | None
     """Mean score of guessing; None where items have no known number of options."""
+    coverage: tuple[Coverage, ...]
+    """Of each model and task, if a model lacks an item; else empty."""
     reading: Reading
     differences: Differences
     noise: Noise
@@ -103,6 +118,7 @@ def diagnose(
         slices=slices,
         usage=measure_usage(responses),
         chance=None if np.isnan(choices).any() else float((1 / choices).mean()),
+        coverage=_cover(responses),
         reading=responses.reading,
         differences=compare_models(matrix, baseline, margin, detect),
         noise=measure_noise(responses),
@@ -114,3 +130,11 @@ def diagnose(
         forms=None if form is None else compare_forms(matrix, form.matrix),
     )
     return Diagnosed(diagnosis, judged.assign(reasons=reasons))
+
+
+def _cover(responses: Responses) -> tuple[Coverage, ...]:
+    counts = responses.coverage
+    if (counts["answered"] == counts["items"]).all():
+        return ()
+    rows = counts.reset_index().to_dict("records")
+    return tuple(Coverage.model_validate(row) for row in rows)

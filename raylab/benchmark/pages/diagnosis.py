@@ -1,8 +1,8 @@
 """The diagnosis of a benchmark: its files, its lines in the terminal, and its page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosed, Diagnosis
+from raylab.benchmark.checks.diagnosis import ITEMS, Coverage, Diagnosed, Diagnosis
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.forms import form_blocks
 from raylab.benchmark.pages.items import item_blocks
@@ -117,7 +117,25 @@ def _responses(diagnosis: Diagnosis) -> Iterator[Block]:
                 for reason, n in counts.items()
             ],
         )
+    if diagnosis.coverage:
+        yield _coverage_table(diagnosis.coverage)
     yield block("notes", diagnosis.reading.sentences)
+
+
+def _coverage_table(coverage: Sequence[Coverage]) -> Table:
+    tasks = list(dict.fromkeys(each.task for each in coverage))
+    answered = {(each.model, each.task): f"{each.answered:,}" for each in coverage}
+    sizes = {each.task: each.items for each in coverage}
+    return Table(
+        "Who answered what",
+        ["model", *(f"{task or 'items'} (of {sizes[task]:,})" for task in tasks)],
+        [
+            [model, *(answered[model, task] for task in tasks)]
+            for model in dict.fromkeys(each.model for each in coverage)
+        ],
+        "Models are compared on the items that both answered.",
+        dense=True,
+    ).upright
 
 
 def _size(diagnosis: Diagnosis) -> str:
