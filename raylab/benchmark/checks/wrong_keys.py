@@ -1,6 +1,7 @@
 """Keys that may be wrong or ambiguous, by what models answer instead."""
 
 import re
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +19,24 @@ from raylab.benchmark.responses import AnswerTable, Matrix
 from raylab.core.stats import Array
 
 SOURCE = (
-    "Shares with a fault are those that people found in MMLU-Redux (arXiv 2406.04127) by the "
-    "answers of ten models; other benchmarks and models may have others."
+    "Shares with a fault are those that people found in MMLU-Redux (arXiv 2406.04127), and for "
+    "free answers in GSM8K-Platinum (arXiv 2502.03461), by the answers of ten models; other "
+    "benchmarks and models may have others."
 )
 Bools = NDArray[np.bool_]
 Topics = NDArray[np.int64]
-SHARES = {0.95: 0.4, 0.55: 0.18, 0.2: 0.11, -0.5: 0.07, -1.0: 0.03}
+SHARES = {0.95: 0.4, 0.55: 0.18, 0.2: 0.11, -0.5: 0.07, -inf: 0.03}
 """Stated share of items with a fault, by the least lead."""
+FREE_SHARES = {0.95: 0.9, 0.2: 0.6, -0.5: 0.15, -inf: 0.05}
+"""The same for free answers, which rarely agree by chance."""
 MIN_SHARE, MIN_AGREEMENT = 0.18, 0.4
 """A suspect's least share, and its least chance that models agree as they do on right answers."""
 MIN_MODELS, MIN_EFFECTIVE = 5, 1.25
 """Fewest models that answer a suspect, and that all are worth: runs of one model repeat errors."""
 MIN_WORTH = 0.1
 """Least kappa of a model that counts; below, it is broken or guesses."""
-MAX_OPTIONS = 10
-"""Options of a free answer."""
+MAX_OPTIONS = 11
+"""Options of a free answer, or more."""
 TOPIC_ITEMS, BLOCK = 20, 50
 """Items that shrink a topic's mean lead, and items in a row where there are no topics."""
 CONTESTED, UNANIMOUS = 0.55, 0.95
@@ -74,6 +78,17 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     | from -0.50 | 354 | 10 % | 349 | 10 % | 7 % |
     | below | 2,100 | 4 % | 2,047 | 3 % | 3 % |
 
+    Free answers have those of GSM8K's 1,319 items, of which GSM8K-Platinum (arXiv 2502.03461) took
+    120 for faulty, by ten models of GSM-Plus (github.com/qtli/GSM-Plus), and by the ten best of
+    ZeroEval (github.com/WildEval/ZeroEval at 8c1485ed), whose errors are fewer:
+
+    | lead | items | faults | ZeroEval | faults | stated |
+    | --- | --- | --- | --- | --- | --- |
+    | from 0.95 | 0 | | 11 | 100 % | 90 % |
+    | from 0.20 | 57 | 54 % | 21 | 81 % | 60 % |
+    | from -0.50 | 329 | 14 % | 25 | 48 % | 15 % |
+    | below | 933 | 5 % | 1,262 | 6 % | 5 % |
+
     Args:
         matrix: The scores.
         answers: The models' answers to the same items.
@@ -82,7 +97,7 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     polled, topics = _poll(matrix.scores, answers), _find_topics(matrix)
     options = np.where(np.isnan(choices), _count_options(answers, topics), choices)
     unclear = (options <= 2) | ((count_effective(matrix.scores).value or 0) < MIN_EFFECTIVE)
-    share = np.where(unclear, np.nan, _state_shares(polled.lead, topics))
+    share = np.where(unclear, np.nan, _state_shares(polled.lead, topics, options))
     named = (share >= MIN_SHARE) & (judge_agreement(polled.votes) >= MIN_AGREEMENT)
     return pd.DataFrame(
         {
@@ -183,7 +198,7 @@ def _exceed(evidence: Array, topics: Topics) -> Array:
     return (sums - excess) / (sizes - 1 + TOPIC_ITEMS)
 
 
-def _state_shares(lead: Array, topics: Topics) -> Array:
+def _state_shares(lead: Array, topics: Topics, options: Array) -> Array:
     """Returns the stated shares by lead; a bad topic has many more unanimous items than others.
 
     In the only one of MMLU-Redux, virology, 36 of 38 contested items have a fault.
@@ -193,5 +208,9 @@ def _state_shares(lead: Array, topics: Topics) -> Array:
     others = (sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1)
     bad = (sums >= MIN_UNANIMOUS) & (rates >= MIN_RATE) & (rates >= MIN_RATIO * others)
     bad &= sizes < sizes.sum()
-    shares = np.select([lead >= least for least in SHARES], [*SHARES.values()], np.nan)
+    chosen, free = (
+        np.select([lead >= least for least in shares], [*shares.values()], np.nan)
+        for shares in (SHARES, FREE_SHARES)
+    )
+    shares = np.where(options < MAX_OPTIONS, chosen, free)
     return np.where(bad[topics] & (lead >= CONTESTED), BAD_TOPIC, shares)
