@@ -93,41 +93,61 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
         empty = each.table.empty and not each.tree.models
         if empty and isinstance(each.responses, DataError):
             raise each.responses
+    whole = _describe(read, config.strict)
+    try:
+        tables = _tabulate_all(read, config)
+    except DataError as error:
+        if isinstance(read[0].responses, DataError) or config.strict:
+            raise
+        figures = dict.fromkeys(METRICS, Figure(reason=str(error)))
+        return whole.model_copy(update={"figures": figures, "warnings": (f"no figures: {error}",)})
+    return whole.model_copy(update=_measure_tables(tables, config))
+
+
+def _describe(read: Sequence[TreeScores], strict: bool) -> Quality:
+    """Returns the record without its figures: the layout, and the files that were used.
+
+    Raises:
+        DataError: Files are unusable, and `strict` is set.
+    """
     skipped = [[file for files in each.skipped.values() for file in files] for each in read]
-    if config.strict and any(skipped):
+    if strict and any(skipped):
         explained = _explain_skipped([*chain.from_iterable(skipped)])
         raise DataError(f"{explained}; fix or remove them, or set strict=false")
     lost = 0
     for each, files in zip(read, skipped, strict=True):
         lost += len(files) if each.tree.models else 0
         lost += each.left_out if each.tree.layout is Layout.NAMED else 0
-    usable = sum(len(each.table) for each in read)
-    whole = Quality(
+    return Quality(
         figures={},
         layout=read[0].tree.layout,
         layout_reason=read[0].tree.reason,
-        files=FileCounts(read=usable + lost, skipped=lost),
+        files=FileCounts(read=sum(len(each.table) for each in read) + lost, skipped=lost),
         skipped=tuple(chain.from_iterable(skipped))[:LISTED_FILES],
         reading=read[0].reading,
     )
-    try:
-        table, *priors = tables = [
-            # Priors are not resampled: novelty, which alone reads them, has no interval.
-            _tabulate(each, config, 0 if place else config.bootstrap)
-            for place, each in enumerate(read)
-        ]
-        for prior in priors:
-            if difference := model_difference(table.models, prior.models):
-                raise DataError(
-                    f"prior {prior.tree.location} has other models than {table.tree.location}: "
-                    f"{difference}; novelty needs the same models everywhere: add their scores, or "
-                    "take the prior out of quality_eval_cfg.prior_datasets"
-                )
-    except DataError as error:
-        if isinstance(read[0].responses, DataError) or config.strict:
-            raise
-        figures = dict.fromkeys(METRICS, Figure(reason=str(error)))
-        return whole.model_copy(update={"figures": figures, "warnings": (f"no figures: {error}",)})
+
+
+def _tabulate_all(read: Sequence[TreeScores], config: QualityConfig) -> list[_Table]:
+    """Returns the tables of a benchmark and of earlier ones with the same models."""
+    tables = [
+        # Priors are not resampled: novelty, which alone reads them, has no interval.
+        _tabulate(each, config, 0 if place else config.bootstrap)
+        for place, each in enumerate(read)
+    ]
+    for prior in tables[1:]:
+        if difference := model_difference(tables[0].models, prior.models):
+            raise DataError(
+                f"prior {prior.tree.location} has other models than {tables[0].tree.location}: "
+                f"{difference}; novelty needs the same models everywhere: add their scores, or "
+                "take the prior out of quality_eval_cfg.prior_datasets"
+            )
+    return tables
+
+
+def _measure_tables(tables: Sequence[_Table], config: QualityConfig) -> dict[str, Any]:
+    """Returns the fields of the record that the accuracies determine."""
+    table, *priors = tables
     # Vector's script takes the mean over all files of a model on an earlier benchmark.
     means = [
         np.average(
@@ -136,29 +156,26 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
         for prior in priors
     ]
     figures = compute_figures(table.means, table.noise, int(table.counts.min()), means)
-    wanted, generations = config.metrics_to_compute, table.generations
-    for name in (*METRICS, *wanted):
+    for name in (*METRICS, *config.metrics_to_compute):
         if name not in METRICS:
             figures[name] = Figure(reason=NO_METRIC)
-        elif wanted and name not in wanted:
+        elif config.metrics_to_compute and name not in config.metrics_to_compute:
             figures[name] = Figure(reason="metrics_to_compute leaves it out")
-    return whole.model_copy(
-        update={
-            "figures": figures,
-            "models": table.by_model(table.means.mean(axis=-1)),
-            "file_counts": table.by_model(table.counts.sum(axis=-1).astype(int)),
-            "generations": {
-                model: dict(zip(generations, row, strict=True))
-                for model, row in table.by_model(table.means).items()
-                if "" not in generations
-            },
-            "priors": {
-                prior.tree.location: prior.by_model(own)
-                for prior, own in zip(priors, means, strict=True)
-            },
-            "warnings": tuple(_warnings(tables)),
-        }
-    )
+    return {
+        "figures": figures,
+        "models": table.by_model(table.means.mean(axis=-1)),
+        "file_counts": table.by_model(table.counts.sum(axis=-1).astype(int)),
+        "generations": {
+            model: dict(zip(table.generations, row, strict=True))
+            for model, row in table.by_model(table.means).items()
+            if "" not in table.generations
+        },
+        "priors": {
+            prior.tree.location: prior.by_model(own)
+            for prior, own in zip(priors, means, strict=True)
+        },
+        "warnings": tuple(_warnings(tables)),
+    }
 
 
 def compute_figures(
