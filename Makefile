@@ -41,10 +41,11 @@ demo: venv
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 	$(BIN)/python jobs/annotate.py cases.take=4 resume=true
 
-# Waiting threads give their core to the other test processes.
+# Waiting threads give their core to the other test processes, and bytecode is kept for them.
 test: $(TESTING)
-	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
-	    --dist=loadscope --no-loadscope-reorder -m 'not fault and not coverage and not documents'
+	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 \
+	    --numprocesses=logical --maxprocesses=4 --dist=loadscope --no-loadscope-reorder \
+	    -m 'not fault and not coverage and not documents'
 
 # Ten thousand simulated schedules of the archive; `make test` has 300.
 schedules: $(TESTING)

@@ -173,7 +173,7 @@ def test_far_codes_that_both_convince_come_first_and_what_failed_last():
 
 
 def test_of_too_many_different_answers_there_is_no_alpha():
-    counts = {(frozenset({str(n)}), frozenset({str(n)})): 2 for n in range(100_000)}
+    counts = {(frozenset({str(n)}), frozenset({str(n)})): 2 for n in range(1_000)}
     alpha = krippendorff_alpha(counts, PACKAGED)
-    assert (alpha.value, alpha.count) == (None, 200_000)
-    assert alpha.reason == "100,000 different answers: at most 500 are compared by distance"
+    assert (alpha.value, alpha.count) == (None, 2_000)
+    assert alpha.reason == "1,000 different answers: at most 500 are compared by distance"

@@ -158,7 +158,7 @@ def right(one: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool |
     return judged.verdict is not Verdict.FAIL
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(outcomes(), outcomes())
 def test_changes_are_what_plain_loops_find(first: list[Outcome], second: list[Outcome]):
     drift = compare_runs([run("1", 1, first), run("2", 2, second)])

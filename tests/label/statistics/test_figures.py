@@ -194,7 +194,7 @@ def test_weak_results_are_announced():
 # Against plain computation
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(outcomes())
 def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
