@@ -100,7 +100,10 @@ def test_the_base_judges_benchmarks_and_names_the_extras_of_the_rest(
 
 def test_arc_trains_without_ray(wheel: Path, tmp_path: Path) -> None:
     arc = Installed(tmp_path, wheel, {"arc"}, set())
-    small = ("data.pairs_per_task=4", "data.every=4", "training.epochs=1")
+    small = (
+        *("data.pairs_per_task=4", "data.every=4", "training.epochs=1"),
+        *("model.d_model=16", "model.d_ff=32", "model.heads=2"),
+    )
     trained = arc.raylab("train", "data=curriculum", *small, "name=trained")
     assert trained.returncode == 0, trained.stderr
     assert not (arc.site / "ray").exists()

@@ -26,8 +26,8 @@ QUERIES = [0, 7, 13, 21, 24, 36]
 
 @pytest.fixture(scope="module")
 def store() -> PairStore:
-    """Five pairs a task, sides 1 to 7, so that the queries differ in size."""
-    return store_pairs(make_tasks(8))
+    """Five pairs a task, sides 1 to 4, so that the queries differ in size."""
+    return store_pairs(make_tasks(8, longest_side=4))
 
 
 @pytest.fixture

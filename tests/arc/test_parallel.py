@@ -159,9 +159,9 @@ def best_of_the_documented_sweep(tmp_path: Path) -> Path:
 def test_a_model_of_ones_own_is_trained_by_the_best_of_a_sweep_and_scored(
     tmp_path: Path, mymodels: CustomConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = DataConfig(every=60)
+    data = DataConfig(every=100)
     storage = str(tmp_path / "runs")
-    changes = [f"storage={storage}", "name=mine", "data.every=60", "training.epochs=1"]
+    changes = [f"storage={storage}", "name=mine", "data.every=100", "training.epochs=1"]
     config = load_config(TrainConfig, changes, best_of_the_documented_sweep(tmp_path))
     assert isinstance(config.model, CustomConfig) and config.model.options["width"] in (64, 96)
     inputs = read_inputs(config)

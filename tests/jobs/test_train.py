@@ -59,7 +59,6 @@ def test_a_signal_interrupts(tmp_path: Path):
 ENDLESS = "training.epochs=4000"
 TWO_WORKERS = ["cluster.workers=2", "cluster.cpus_per_worker=1"]
 SWEPT = ["space.model={encoder_decoder: {d_model: {choice: [16]}}}", "stop_early=false"]
-PIPED = "models=[{architecture: encoder_decoder, d_model: 16, d_ff: 32, heads: 2}]"
 SEEDS = [f"generations=[{','.join(map(str, range(1, 100)))}]", "scoring.include_seen=true"]
 
 
@@ -70,7 +69,6 @@ SEEDS = [f"generations=[{','.join(map(str, range(1, 100)))}]", "scoring.include_
         ("train", [*TINY, *TWO_WORKERS, ENDLESS], "epoch "),
         ("tune", [*SWEPT, ENDLESS], "epoch "),
         ("evaluate", ["models=[one]", "cluster.workers=2", *SEEDS], "/99]"),
-        ("pipeline", [PIPED, "training.epochs=1", *SEEDS], "/99]"),
     ],
 )
 def test_ctrl_c_ends_what_ray_runs_with_one_line(

@@ -71,8 +71,9 @@ def statuses(tmp_path: Path, archive: str = "archive.db") -> dict[str, int]:
 def test_codebooks_of_files_share_an_archive_and_are_not_mixed_up(
     tmp_path: Path, chat: str
 ) -> None:
+    *_, last = EXAMPLES
     for name in EXAMPLES:
-        for run in (name, f"{name}-again"):
+        for run in (name, *([f"{name}-again"] if name == last else [])):
             run_annotate(config(tmp_path, chat, f"codebook={name}", f"name={run}", "fresh=true"))
             report = json.loads((tmp_path / run / "report.json").read_text())
             assert report["cases"]["total"] == report["cases"]["with_gold"] >= 20
@@ -85,10 +86,8 @@ def test_codebooks_of_files_share_an_archive_and_are_not_mixed_up(
         assert {*rows.status} <= {"accepted", "adjudicated"} and len(rows) >= 20
     report_drift(str(tmp_path), None)
     drift = json.loads((tmp_path / "drift.json").read_text())
-    assert {(row["before"], row["after"]) for row in drift["comparisons"]} == {
-        (name, f"{name}-again") for name in EXAMPLES
-    }
-    assert len(drift["runs"]) == 2 * len(EXAMPLES)
+    pairs = {(row["before"], row["after"]) for row in drift["comparisons"]}
+    assert pairs == {(last, f"{last}-again")} and len(drift["runs"]) == len(EXAMPLES) + 1
 
 
 def test_a_spent_budget_stops_the_run_and_a_larger_one_and_new_cases_go_on(
