@@ -65,7 +65,7 @@ def test_a_sweep_its_trials_and_quality_are_runs_of_mlflow_also_when_they_go_on(
     fields = {"space": {"model": {"champion": {}}, "training": lr}, "tracking": ["mlflow"]}
     config = TuneConfig.model_validate({**fields, "storage": str(tmp_path), "name": "sweep"})
     run = Run.open(config)
-    with tracking.tracking(config.tracking, run) as trackers:
+    with tracking.tracking(config.tracking, run, has_trainings=True) as trackers:
         for step, value in enumerate((0.001, 0.002, 0.001), 1):
             drawn: Drawn = {"architecture": "champion", "training.lr": value}
             name = name_trial(f"id{value}", drawn, config.space)
