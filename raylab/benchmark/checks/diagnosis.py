@@ -1,7 +1,7 @@
 """The diagnosis of a benchmark from the responses of models, in one record."""
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -133,7 +133,7 @@ def diagnose(
 
 
 def _cover(responses: Responses) -> tuple[Coverage, ...]:
-    counts = responses.coverage
+    counts: Any = responses.coverage
     if (counts["answered"] == counts["items"]).all():
         return ()
     rows = counts.reset_index().to_dict("records")

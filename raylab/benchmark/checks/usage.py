@@ -1,5 +1,7 @@
 """The cost, tokens and time that models took, where logs say so."""
 
+from typing import Any
+
 import numpy as np
 
 from raylab.benchmark.responses import Responses
@@ -30,7 +32,8 @@ class Usage(Part):
 
 def measure_usage(responses: Responses) -> tuple[Usage, ...]:
     """Returns what each model took, the best score first; nothing where no log says so."""
-    logs, matrix = responses.logs, responses.matrix
+    logs: Any = responses.logs
+    matrix = responses.matrix
     if logs.empty or not logs[[*SPENT]].notna().to_numpy().any():
         return ()
     counts = responses.table["model"].value_counts()

@@ -72,7 +72,7 @@ def figures_table(quality: Quality) -> Table:
             Column("what it says", text=True, page_only=True),
         ],
         [
-            [name, *_figure_cells(figure), Cell(*METRICS.get(name, ("",)))]
+            [name, *_figure_cells(figure), Cell(*METRICS.get(name, ("", "")))]
             for name, figure in quality.figures.items()
         ],
         "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "

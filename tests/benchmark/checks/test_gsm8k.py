@@ -5,6 +5,7 @@ view, so the test shows that they hold, not how they do elsewhere.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,12 +18,12 @@ ZEROEVAL = "zeroeval_"
 
 
 @pytest.fixture(scope="module")
-def items() -> pd.DataFrame:
+def items() -> Any:
     """Keys, people's labels, and the answers of the models, as texts, by item."""
     return pd.read_csv(TABLE, comment="#", dtype=str, keep_default_na=False, index_col="item")
 
 
-def diagnose_models(items: pd.DataFrame, models: list[str]) -> tuple[Diagnosed, pd.Series]:
+def diagnose_models(items: Any, models: list[str]) -> tuple[Diagnosed, Any]:
     """Returns the diagnosis without the labels, and which items people found faulty."""
     rows = items[models].stack().rename_axis(["item", "model"]).rename("answer").reset_index()
     right = rows["answer"].to_numpy() == items["key"].reindex(rows["item"]).to_numpy()
@@ -32,18 +33,20 @@ def diagnose_models(items: pd.DataFrame, models: list[str]) -> tuple[Diagnosed, 
     return diagnose(make_responses(rows.assign(score=right.astype(float)), about)), faulty
 
 
-def test_most_suspects_by_strong_models_were_revised_or_removed(items: pd.DataFrame) -> None:
+def test_most_suspects_by_strong_models_were_revised_or_removed(items: Any) -> None:
     models = [name for name in items if name.startswith(ZEROEVAL)]
     diagnosed, faulty = diagnose_models(items, models)
     named = [suspect.item for suspect in diagnosed.diagnosis.suspects.listed]
     assert len(named) >= 15 and faulty[named].mean() >= 0.8
     # The shares stated for the bands of items.
-    bands = diagnosed.items.assign(faulty=faulty).groupby("share")["faulty"].agg(["mean", "size"])
+    bands: Any = (
+        diagnosed.items.assign(faulty=faulty).groupby("share")["faulty"].agg(["mean", "size"])
+    )
     assert bands["size"].to_dict() == {0.05: 1262, 0.15: 25, 0.6: 21, 0.9: 11}
     assert (bands["mean"].loc[[0.6, 0.9]] >= [0.6, 0.9]).all() and bands["mean"][0.05] < 0.07
 
 
-def test_weak_models_name_none_but_rank_them(items: pd.DataFrame) -> None:
+def test_weak_models_name_none_but_rank_them(items: Any) -> None:
     """A tenth of all items has a fault; of the first twenty, half."""
     models = [name for name in items.columns[2:] if not name.startswith(ZEROEVAL)]
     diagnosed, faulty = diagnose_models(items, models)
