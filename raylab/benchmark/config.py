@@ -119,7 +119,6 @@ class QualityConfig(JobConfig):
         "scale",
         "baseline",
         "layout",
-        "diagnosis",
     )
     foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS
 
