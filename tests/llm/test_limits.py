@@ -140,8 +140,8 @@ STEPS = st.lists(
 )
 
 
-# Drawn steps seldom fill a minute with tokens before they fill it with calls.
-@example(40, 400, [("ask", 400)] * 3)
+# Three calls within a minute, as each second `ask` is granted; drawn steps seldom have as many.
+@example(40, 400, [("ask", 400)] * 5)
 @settings(max_examples=300)
 @given(st.integers(1, 40), st.integers(400, 1_500), STEPS)
 def test_no_minute_passes_a_limit(calls: int, tokens: int, steps: list[tuple[str, float]]) -> None:
