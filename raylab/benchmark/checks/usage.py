@@ -34,7 +34,7 @@ def measure_usage(responses: Responses) -> tuple[Usage, ...]:
     """Returns what each model took, the best score first; nothing where no log says so."""
     logs: Any = responses.logs
     matrix = responses.matrix
-    if logs.empty or not logs[[*SPENT]].notna().to_numpy().any():
+    if logs.empty:
         return ()
     counts = responses.table["model"].value_counts()
     sums = logs[logs["sampled"]].groupby("model")[[*SPENT]].agg(lambda own: own.to_numpy().sum())

@@ -22,6 +22,8 @@ MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_<>|
 """The characters that mean something else in Markdown."""
 MILLER, BETTERBENCH = "Miller 2024", "BetterBench"
 MISSING = "Not possible from these logs: "
+ANSWER, PROSE = "Here", r"lp{0.35\linewidth}p{0.4\linewidth}"
+"""The column of what was done, and the columns in LaTeX of a table that has it."""
 REPEATED = 1.005
 """Mean number of responses of a model to an item from which on items count as repeated."""
 
@@ -46,7 +48,7 @@ def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
     yield best_pairs(diagnosis.differences)
     yield Table(
         "Recommendations on statistics, and what was done",
-        ["Source", "Recommendation", "Here"],
+        ["Source", "Recommendation", ANSWER],
         [[MILLER, *row] for row in _miller(diagnosis)]
         + [[BETTERBENCH, *row] for row in _betterbench(diagnosis)],
     )
@@ -67,14 +69,13 @@ def as_markdown(blocks: Iterable[str | Table]) -> str:
 
 
 def as_tex(blocks: Iterable[str | Table]) -> str:
-    """Returns blocks as a section of LaTeX, for the packages booktabs and tabularx."""
+    """Returns blocks as a section of LaTeX, for the package booktabs."""
     lines = [r"\section{Statistics}"]
     for each in blocks:
         if isinstance(each, str):
             lines += ["", each.translate(LATEX)]
             continue
-        wide = len(each.head) == len(("source", "recommendation", "answer"))
-        alignment = r"lp{0.35\linewidth}p{0.4\linewidth}" if wide else "l" * len(each.head)
+        alignment = PROSE if each.head[-1].label == ANSWER else "l" * len(each.head)
         head = [column.label.translate(LATEX) for column in each.head]
         lines += ["", r"\begin{table}", rf"\caption{{{each.title.translate(LATEX)}}}"]
         lines += [as_latex(alignment, head, _cells(each, LATEX)) + r"\end{table}"]
@@ -129,12 +130,11 @@ def _miller(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
     pairs = diagnosis.differences
     paired = f"{pairs.apart:,} of {pluralize(pairs.pairs, 'pair')} differ (Holm)."
     yield "Paired differences of models", paired if pairs.pairs else f"{MISSING}one model."
-    power = "-" if pairs.smallest.value is None else points(pairs.smallest.value)
     yield (
         "Analysis of power",
         f"{MISSING}{pairs.smallest.reason}."
         if pairs.smallest.value is None
-        else f"A difference of {power} is detected 80 % of the time.",
+        else f"A difference of {points(pairs.smallest.value)} is detected 80 % of the time.",
     )
 
 
