@@ -49,6 +49,10 @@ class CallError(LlmError):
     """A call that failed and would fail again."""
 
 
+class TextError(CallError):
+    """A call whose text the endpoint does not take: it is too long, or a filter stopped it."""
+
+
 class DeadlineError(LlmError):
     """A call that got no answer in time, but may later."""
 

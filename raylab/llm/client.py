@@ -18,6 +18,8 @@ from raylab.llm.wire import FINAL, AttemptOutcome, Failure, encode_request, most
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
 MAX_BACKOFF = 60.0
+MALFORMED_ANSWERS = 3
+"""Answers to a call, each of them perhaps paid, that may hold no completion."""
 LOOK_SECONDS = 1.0
 """Longest pause in seconds before a claim that was not granted is asked for again."""
 SUSPENDED_SECONDS = 30.0
@@ -38,6 +40,7 @@ class _Call:
     content: bytes
     most: Cost
     attempts: int = 0
+    malformed: int = 0
     since: float = 0.0
     """Time from which the deadline counts."""
     seconds: float = 0.0
@@ -52,7 +55,7 @@ class Client:
     A call is claimed in the journal before each attempt, and its reply is stored there before it is
     returned. Equal requests are sent once, in this process and in all that share the journal. Until
     the deadline of its endpoint a call is tried again after a timeout, a broken connection,
-    HTTP 408, 409, 425, 429 or 5xx, and HTTP 200 without a completion.
+    HTTP 408, 409, 425, 429 or 5xx, and twice after HTTP 200 without a completion.
 
     Args:
         llm: Endpoints and prices. The limiter enforces the per-minute limits, the journal the
@@ -231,8 +234,9 @@ class Client:
         pause = (failure.pause or 0.0) + longest * self._timing.draw()
         if failure.outcome is AttemptOutcome.QUEUE_FULL:
             call.since += call.seconds + pause
+        call.malformed += failure.outcome is AttemptOutcome.MALFORMED
         is_late = self._timing.clock() + pause >= call.since + call.connection.deadline
-        if is_late or failure.outcome in FINAL:
+        if is_late or failure.outcome in FINAL or call.malformed == MALFORMED_ANSWERS:
             raise call.connection.count_failure(failure, call.request.model, call.attempts)
         return pause
 

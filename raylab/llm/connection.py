@@ -6,19 +6,19 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 import aiohttp
 import httpx2
 from openai import DefaultAioHttpClient
 
-from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError
+from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, TextError
 from raylab.llm.chat import Cost, Reply
 from raylab.llm.config import Endpoint, Lane
 from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
-from raylab.llm.wire import AttemptOutcome, Failure, HttpResponse, read_completion, read_status
+from raylab.llm.wire import OF_THE_TEXT, AttemptOutcome, Failure, HttpResponse, read_answer
 
 SILENT_CALLS = 5
 """Calls in a row without an answer before their deadline that end a run."""
@@ -39,6 +39,8 @@ MAX_ANSWER = 1 << 22
 MAX_ERROR = 1 << 16
 """Most bytes read of an error."""
 
+LOST = (httpx2.HTTPError, aiohttp.ClientError, OSError)
+"""Errors of a connection."""
 UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Causes of errors before anything was sent; httpx2 calls lost connections by the same names."""
 
@@ -91,7 +93,10 @@ class Transport:
         await self._http.aclose()
 
     async def post(self, content: bytes) -> HttpResponse:
-        """Sends a request; reads one byte more than the largest answer at most."""
+        """Sends a request; reads one byte more than the largest answer at most.
+
+        A body that breaks off ends there.
+        """
         request = httpx2.Request(
             "POST", self._url, headers=self._headers, content=content, extensions=self._extensions
         )
@@ -99,11 +104,12 @@ class Transport:
         body = bytearray()
         try:
             most = MAX_ANSWER + 1 if response.is_success else MAX_ERROR
-            async with aclosing(response.aiter_bytes()) as pieces:
-                async for piece in pieces:
-                    body += piece
-                    if len(body) >= most:
-                        break
+            with suppress(*LOST):
+                async with aclosing(response.aiter_bytes()) as pieces:
+                    async for piece in pieces:
+                        body += piece
+                        if len(body) >= most:
+                            break
         finally:
             await response.aclose()
         return response.status_code, response.headers, bytes(body[:most])
@@ -234,29 +240,28 @@ class Connection:
                 response = await self._transport.post(content)
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
-        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
+        except LOST as error:
             causes: list[BaseException] = [error]
             while (cause := causes[-1].__cause__) is not None:
                 causes.append(cause)
             words = f"the connection failed: {type(causes[-1]).__name__} {causes[-1]}".rstrip()
             was_made = not any(isinstance(cause, UNCONNECTED) for cause in causes)
             return Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
-        status, _, answer = response
-        if not 200 <= status < 300:
-            return read_status(response, self._has_answered, self.lane)
-        if len(answer) > MAX_ANSWER:
+        if len(response[2]) > MAX_ANSWER:
             return Failure(
                 AttemptOutcome.OVERSIZED,
                 f"the answer has more than {MAX_ANSWER:,} bytes: lower max_tokens, or check "
                 "that base_url is that of a chat endpoint",
             )
-        return read_completion(answer, most, self.lane)
+        return read_answer(response, most, self.lane, self._has_answered)
 
     def count_failure(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""
         words, kind, most = failure.message, EndpointError, 1
         if failure.outcome in (AttemptOutcome.REFUSED, AttemptOutcome.OVERSIZED):
             kind, most = CallError, REFUSED_CALLS
+        elif failure.outcome in OF_THE_TEXT:
+            kind, most = TextError, REFUSED_CALLS
         elif failure.outcome is not AttemptOutcome.UNUSABLE:
             kind, most = DeadlineError, SILENT_CALLS
             words = f"no answer in {attempts} attempts, the last: {words}"

@@ -1,13 +1,19 @@
-"""The wire format of OpenAI-compatible endpoints: requests, completions and failures."""
+"""The wire format of OpenAI-compatible endpoints: requests, completions and failures.
 
+An answer takes one path, `read_answer`: from bytes to a text, a body, and a reply or a failure.
+"""
+
+import json
 import math
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http.client import responses
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 
@@ -15,7 +21,7 @@ from raylab.llm.chat import ChatRequest, Cost, Reply
 from raylab.llm.config import Lane, ReplyFormat
 
 MAX_PAUSE = 600.0
-"""Longest Retry-After in seconds that a run waits for; a longer one stops the run."""
+"""Longest pause in seconds that a run makes for a server; a longer one stops the run."""
 SHOWN = 400
 """Longest quotation of a server in a message, in characters."""
 BYTES_PER_TOKEN = 3
@@ -24,6 +30,33 @@ HIDDEN_TOKENS = 200_000
 """Most tokens that a server can plausibly add to a request or a reply: about a long context."""
 
 CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
+
+FINISHES = {
+    "content_filter": "filter|safety|prohibited|blocklist|recitation",
+    "length": "length|max_tokens",
+}
+"""The words by which servers say that a reply was withheld or cut off."""
+WITHHELD = re.compile(
+    r"content.?(filter|policy|management)|ResponsibleAI|\bflagged\b|usage polic|inappropriate",
+    re.IGNORECASE,
+)
+TOO_LONG = re.compile(
+    r"context.{0,9}(length|window|size)|too many (\w+ )?tokens"
+    r"|(prompt|input|text|message).{0,60}(too (long|large)|exceeds)",
+    re.IGNORECASE,
+)
+STATUSES = {
+    402: "quota|billing|credits?\\b|payment",
+    401: "api.?key|auth|permission",
+    429: "rate.?limit|too many requests",
+    404: "model.?not.?found|model .{0,80}(not exist|not found)",
+}
+"""The statuses that errors without a number mean, by their words."""
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+CHARSET = re.compile(r"charset=\W?((?:iso-8859|windows|latin)-?[0-9]+)", re.IGNORECASE)
+STREAM = re.compile(r"\s*(data|event|id|retry)?:")
+"""The start of a stream of events."""
+TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
 
 HttpResponse = tuple[int, Mapping[str, str], bytes]
 """Status, headers (look-ups ignore case) and decompressed body."""
@@ -39,17 +72,25 @@ class AttemptOutcome(StrEnum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     MALFORMED = "malformed"
-    """HTTP 200 without a chat completion."""
+    """HTTP 200 without a chat completion, or with one that breaks off."""
     OVERSIZED = "oversized"
     """HTTP 200 with a body beyond the limit; another attempt would be paid too."""
     REFUSED = "refused"
     """This call would be refused again."""
+    WITHHELD = "withheld"
+    """A filter stopped the text of this call, perhaps after a model had read it."""
+    TOO_LONG = "too_long"
+    """The text of this call is longer than the model takes."""
     UNUSABLE = "unusable"
     """Every call would be refused: wrong key, model, address or format, or no credit left."""
 
 
-BILLABLE = {AttemptOutcome(name) for name in ("timeout", "connection", "malformed", "oversized")}
-FINAL = {AttemptOutcome.OVERSIZED, AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE}
+BILLABLE = {
+    AttemptOutcome(name) for name in ("timeout", "connection", "malformed", "oversized", "withheld")
+}
+OF_THE_TEXT = {AttemptOutcome.WITHHELD, AttemptOutcome.TOO_LONG}
+FINAL = OF_THE_TEXT | {AttemptOutcome(name) for name in ("oversized", "refused", "unusable")}
+"""Outcomes after which another attempt would be vain."""
 
 
 @dataclass(frozen=True)
@@ -74,27 +115,76 @@ class Failure:
 
 
 class _Message(msgspec.Struct):
+    """A message, or a piece of one in a stream."""
+
     content: str | list[dict[str, Any]] | None = None
-    refusal: str | None = None
+    refusal: Any = None
+    tool_calls: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def written(self) -> str:
+        """The content, or its pieces in a row."""
+        pieces = self.content if isinstance(self.content, list) else [{"text": self.content}]
+        return "".join(str(piece.get("text") or "") for piece in pieces)
 
     @property
     def text(self) -> str:
-        """The content, or its pieces in a row, or else the words of a refusal."""
-        pieces = self.content if isinstance(self.content, list) else [{"text": self.content}]
-        return "".join(str(piece.get("text") or "") for piece in pieces) or self.refusal or ""
+        """The content; or else the words of a refusal, or an object that stands elsewhere."""
+        if text := self.written or self.refusal:
+            return str(text)
+        places = [self.reasoning_content, self.reasoning]
+        match self.tool_calls:
+            case [{"function": {"arguments": arguments}}]:
+                places = [arguments]
+            case _:
+                pass
+        # Anything but a whole object may be a thought.
+        texts = [place.strip() for place in places if isinstance(place, str)]
+        return next((text for text in texts if text[:1] + text[-1:] == "{}"), "")
 
 
 class _Choice(msgspec.Struct):
-    message: _Message
+    message: _Message | None = None
+    delta: _Message | None = None
     finish_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.message.text if self.message else ""
+
+    @property
+    def finish(self) -> str:
+        """The reason to stop, which has one name if the reply was withheld or cut off."""
+        said = self.finish_reason or ""
+        names = (name for name, words in FINISHES.items() if re.search(words, said, re.IGNORECASE))
+        return next(names, said)
 
 
 class _Body(msgspec.Struct):
-    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+    choices: list[_Choice] | None = None
     model: str | None = None
     system_fingerprint: str | None = None
     usage: Any = None
     service_tier: Any = None
+    error: Any = None
+
+    @property
+    def choice(self) -> _Choice | None:
+        """The first choice with a text, or else one that may say why it has none."""
+        choices = [each for each in self.choices or () if each.message or each.finish_reason]
+        return next((each for each in choices if each.text), choices[0] if choices else None)
+
+
+class _Error(NamedTuple):
+    """What a server says of a failure: its message on one line, code and parameter, if any."""
+
+    words: str
+    code: str = ""
+    param: str = ""
+    is_error: bool = True
+    """False if the words are only the start of the body."""
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -170,30 +260,77 @@ def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int
     return math.ceil(len(content) / BYTES_PER_TOKEN), reply
 
 
-def read_completion(content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
-    """Returns the reply in the body of an answer with HTTP 200, without key, cost and time.
+def read_answer(
+    answer: HttpResponse, most: Cost, lane: Lane = Lane.STANDARD, has_answered: bool = False
+) -> Reply | Failure:
+    """Returns the reply in an answer, without key, cost and time, or the failure that it means.
 
     Args:
         most: The most that the call may take; a usage beyond it is not believed.
+        has_answered: True if the endpoint answered an earlier call: then a 403 comes from a
+            firewall, and not from the key.
     """
-    try:
-        body = _BODY.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        words = read_error(content)[0] or "an empty body"
-        return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {words}")
+    status, headers, content = answer
+    text, body = _decode(content, headers), None
+    if 200 <= status < 300:
+        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            body = _read_stream(text) if STREAM.match(text) else _BODY.decode(text)
+    choice = body and body.choice
+    if (
+        body is None
+        or choice is None
+        or choice.finish == "error"
+        or (body.error and not choice.text)
+    ):
+        return _read_failure(status, headers, text, has_answered, lane)
     # A server may answer in another lane than requested, and bills that one.
     is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
     return Reply(
         key="",
-        text=body.choices[0].message.text,
+        text=choice.text,
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
-        finish_reason=body.choices[0].finish_reason or "",
+        finish_reason=choice.finish,
         cost=None,
         seconds=0.0,
         attempts=0,
         lane=lane if is_asked else Lane.STANDARD,
         **_read_usage(body.usage, most),
     )
+
+
+def _decode(content: bytes, headers: Mapping[str, str]) -> str:
+    """Returns the text of a body, in the charset that its header names if it is not in Unicode."""
+    with suppress(UnicodeDecodeError):
+        return content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
+    if charset := CHARSET.search(headers.get("content-type", "")):
+        with suppress(UnicodeDecodeError, LookupError):
+            return content.decode(charset[1])
+    return content.decode(errors="replace")
+
+
+def _events(text: str) -> list[str]:
+    """Returns the data of each event of a stream."""
+    return [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+
+
+def _read_stream(text: str) -> _Body | None:
+    """Returns the body of a reply that came in pieces; None if it breaks off or has an error."""
+    whole, last, written, thought = _Body(), _Choice(_Message()), list[str](), list[str]()
+    events = _events(text)
+    for event in events:
+        body = _Body() if event in ("", "[DONE]") else _BODY.decode(event)
+        if body.error:
+            return None
+        for name in ("model", "system_fingerprint", "usage", "service_tier"):
+            setattr(whole, name, getattr(body, name) or getattr(whole, name))
+        for choice in body.choices or ():
+            last.finish_reason = choice.finish_reason or last.finish_reason
+            piece = choice.delta or choice.message or _Message()
+            written.append(piece.written)
+            thought.append(str(piece.reasoning_content or piece.reasoning or ""))
+    last.message = _Message("".join(written), reasoning="".join(thought))
+    whole.choices = [last]
+    return whole if last.finish_reason or "[DONE]" in events else None
 
 
 def _read_usage(usage: Any, most: Cost) -> Mapping[str, Any]:
@@ -220,24 +357,31 @@ def _read_usage(usage: Any, most: Cost) -> Mapping[str, Any]:
     }
 
 
-def read_status(response: HttpResponse, has_answered: bool, lane: Lane = Lane.STANDARD) -> Failure:
-    """Returns the failure that a status other than 2xx means.
-
-    Args:
-        has_answered: True if the endpoint answered an earlier call: then a 403 comes from a
-            firewall, and not from the key.
-    """
-    status, headers, content = response
-    words, code, param = read_error(content)
-    line = f"HTTP {status} {responses.get(status, '')}".rstrip()
+def _read_failure(
+    status: int, headers: Mapping[str, str], text: str, has_answered: bool, lane: Lane
+) -> Failure:
+    """Returns the failure that an answer without a completion means."""
+    words, code, param, is_error = read_error(text)
+    line, said = f"HTTP {status} {responses.get(status, '')}".rstrip(), f"{code} {words}"
+    if is_success := 200 <= status < 300:
+        line = f"HTTP {status} with {_name(text, is_error)} and no chat completion"
+        said = said if is_error else ""
+        means = (number for number, sign in STATUSES.items() if re.search(sign, said, re.I))
+        # An error that says nothing more may pass.
+        status = int(code) if re.fullmatch("[45][0-9]{2}", code) else next(means, 500)
+    elif 300 <= status < 400:
+        # What follows the address may be a secret.
+        words = words or f"to {headers.get('location', '')[:SHOWN].partition('?')[0]}"
     message = f"{line}: {words}" if words else line
-    # The seconds that the server asks to wait; it may also give a date, which is not read.
-    pause = None
-    with suppress(ValueError):
-        seconds = float(headers.get("retry-after", ""))
-        pause = max(seconds, 0.0) if math.isfinite(seconds) else None
-    outcome = _find_passing(status, words, code, lane)
+    if is_success or status in (400, 403, 413, 422):
+        if status == 413 or TOO_LONG.search(said):
+            return Failure(AttemptOutcome.TOO_LONG, f"the text is too long: {message}")
+        if WITHHELD.search(said):
+            return Failure(AttemptOutcome.WITHHELD, f"a filter withheld the text: {message}")
+    outcome, pause = _find_passing(status, words, code, lane), _read_pause(headers, status)
     if outcome is not None:
+        if outcome is AttemptOutcome.SERVER_ERROR and is_success:
+            outcome = AttemptOutcome.MALFORMED
         if pause is None or pause <= MAX_PAUSE:
             return Failure(outcome, message, pause)
         advice = f"{message}; it asks to wait {pause:,.0f} s: resume after that"
@@ -246,6 +390,48 @@ def read_status(response: HttpResponse, has_answered: bool, lane: Lane = Lane.ST
     if advice is None or (status == 403 and has_answered):
         return Failure(AttemptOutcome.REFUSED, message)
     return Failure(AttemptOutcome.UNUSABLE, f"{message}; {advice}")
+
+
+def _name(text: str, is_error: bool) -> str:
+    """Names what came instead of a completion."""
+    if is_error:
+        return "an error"
+    if STREAM.match(text):
+        return "a stream that broke off"
+    ends = text.strip()[:1] + text.strip()[-1:]
+    names = {"": "an empty body", "<>": "a web page", "{}": "JSON without an answer"}
+    return names.get(ends, "JSON that broke off" if ends[:1] == "{" else "a text that is no JSON")
+
+
+def _read_pause(headers: Mapping[str, str], status: int) -> float | None:
+    """Returns the seconds that a server asks to wait; None if it does not say so."""
+    now, said = time.time(), headers.get("retry-after", "")
+    with suppress(ValueError, TypeError, OverflowError):
+        # The clocks of the two machines may differ.
+        now = parsedate_to_datetime(headers.get("date")).timestamp()
+    pauses = [_read_seconds(f"{headers.get('retry-after-ms')}ms"), _read_seconds(said)]
+    with suppress(ValueError, TypeError, OverflowError):
+        pauses.append(parsedate_to_datetime(said).timestamp() - now)
+    if status == 429:
+        resets = {name: headers[name] for name in headers if "ratelimit-reset" in name.lower()}
+        # One of several limits was reached.
+        rests = {name: headers.get(name.lower().replace("reset", "remaining")) for name in resets}
+        used_up = [resets[name] for name, rest in rests.items() if rest == "0"]
+        times = [_read_seconds(value) for value in used_up or resets.values()]
+        # Some servers name the time at which a limit ends.
+        ends = [t and (t / 1000 if t > 1e12 else t) for t in times]
+        pauses += [t - now if t > 1e9 else t for t in sorted(filter(None, ends), reverse=True)]
+    return next((max(pause, 0.0) for pause in pauses if pause is not None), None)
+
+
+def _read_seconds(text: str) -> float | None:
+    """Returns the seconds in a text such as `4`, `1m30.5s` or `250ms`."""
+    pieces = re.findall(r"([0-9.]+)(ms|[hms])", text)
+    with suppress(ValueError):
+        if pieces and "".join(map("".join, pieces)) == text:
+            return sum(float(number) * UNITS[unit] for number, unit in pieces)
+        return seconds if math.isfinite(seconds := float(text)) else None
+    return None
 
 
 def _find_passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutcome | None:
@@ -258,7 +444,8 @@ def _find_passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutc
         return None
     if status == 429:
         return AttemptOutcome.RATE_LIMITED
-    return AttemptOutcome.SERVER_ERROR if status in (408, 409, 425) or status >= 500 else None
+    is_busy = status in (408, 409, 425) or status >= 500 or (status == 404 and "loading" in words)
+    return AttemptOutcome.SERVER_ERROR if is_busy else None
 
 
 def _advise(status: int, words: str, code: str, param: str) -> str | None:
@@ -279,18 +466,20 @@ def _advise(status: int, words: str, code: str, param: str) -> str | None:
     return None
 
 
-def read_error(content: bytes) -> tuple[str, str, str]:
-    """Returns the message on one line, the code and the parameter of an error body, or empty texts.
-
-    Without a message, the start of the body is the message.
-    """
+def read_error(text: str) -> _Error:
+    """Returns what the body of a failure says; without a message, its title or start is that."""
     body: Any = None
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        body = msgspec.json.decode(content)
+    errors = (event for event in _events(text) if '"error"' in event) if STREAM.match(text) else ()
+    with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+        body = msgspec.json.decode(next(iter(errors), text))
+    body = body[0] if isinstance(body, list) and body else body
     error = (cast(dict[str, Any], body).get("error") or body) if isinstance(body, dict) else None
     fields = cast(dict[str, Any], error) if isinstance(error, dict) else {"message": error}
     message = fields.get("message") or fields.get("detail")
-    text = message if isinstance(message, str) else content[: 4 * SHOWN].decode(errors="replace")
-    line = " ".join(text.split())
-    code, param = (str(fields.get(name) or "") for name in ("code", "param"))
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param
+    title = TITLE.search(text[: 4 * SHOWN])
+    start = title[1] if title else text[: 4 * SHOWN]
+    line = " ".join((message if isinstance(message, str) else start).split())
+    code = str(fields.get("code") or fields.get("type") or "")
+    param = str(fields.get("param") or "")
+    is_error = isinstance(message, str) or (error is not body and error is not None)
+    return _Error(line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param, is_error)

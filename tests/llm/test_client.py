@@ -234,8 +234,7 @@ FAILURES: dict[str, tuple[Answer, str, str]] = {
     ),
     "503": (failure(503, "busy"), "server_error", "HTTP 503 Service Unavailable: busy"),
     "hang": (Answer(hangs=True), "timeout", "no answer within 0.2 s"),
-    "cut body": (Answer(b" " * 999, cut="body"), "connection", "the connection failed: "),
-    "HTML": (Answer(b"<p>a\nproxy</p>"), "malformed", "no chat completion: <p>a proxy</p>"),
+    "cut": (Answer(cut="before"), "connection", "the connection failed: "),
 }
 
 

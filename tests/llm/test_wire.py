@@ -12,12 +12,11 @@ from raylab.llm.wire import (
     SHOWN,
     AttemptOutcome,
     Failure,
-    read_completion,
+    read_answer,
     read_error,
-    read_status,
 )
 from tests.fuzzing import try_altered
-from tests.llm.scripted_server import Answer, Call, completion, failure
+from tests.llm.scripted_server import Call, completion, failure
 
 MOST = Cost(1, 100, 50)
 PAUSES: dict[str, float | None] = {"0.5": 0.5, "-2": 0.0, "1e999": None, "tomorrow": None}
@@ -25,7 +24,8 @@ PAUSES: dict[str, float | None] = {"0.5": 0.5, "-2": 0.0, "1e999": None, "tomorr
 
 @pytest.mark.parametrize(("value", "seconds"), PAUSES.items(), ids=PAUSES)
 def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None:
-    assert read_status((503, {"retry-after": value}, b""), False).pause == seconds
+    failure = read_answer((503, {"retry-after": value}, b""), MOST)
+    assert isinstance(failure, Failure) and failure.pause == seconds
 
 
 @pytest.mark.parametrize(
@@ -38,36 +38,16 @@ def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None
     ],
 )
 def test_words_of_a_server_wherever_it_puts_them(body: object, words: str) -> None:
-    assert read_error(json.dumps(body).encode())[0] == words
-
-
-UNUSABLE = {
-    "401": (failure(401, "bad key"), "api_key_env"),
-    "quota": (failure(429, "You exceeded it", code="insufficient_quota"), "add credit"),
-    "hours": (failure(429, "daily limit", retry_after=7_200), "asks to wait 7,200 s: resume"),
-    "model": (failure(404, "The model `m` does not exist."), "a model that the endpoint serves"),
-    "redirect": (Answer(b"", 307), "HTTP 307 Temporary Redirect; give"),
-    "param": (failure(400, "Invalid schema", param="response_format"), "reply_format=json_object"),
-    "top_k": (failure(400, "no", param="top_k", code="unsupported_parameter"), "configuration of"),
-}
-
-
-@pytest.mark.parametrize(("answer", "advice"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_every_call_would_meet_names_a_way_out(answer: Answer, advice: str) -> None:
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    result = read_status((answer.status, headers, answer.body), False)
-    assert result.outcome is AttemptOutcome.UNUSABLE
-    assert advice in result.message
+    assert read_error(json.dumps(body))[0] == words
 
 
 FULL = "Resource Unavailable"
-OTHERS: dict[str, tuple[Failure, str]] = {
-    "too long": (read_status((413, {}, b"too long"), False), "refused"),
-    "firewall": (read_status((403, {}, b"blocked"), True), "refused"),
-    "early": (read_status((425, {}, b""), False), "server_error"),
-    "full at OpenAI": (read_status((429, {}, FULL.encode()), True, Lane.FLEX), "queue_full"),
-    "full at Groq": (read_status((498, {}, b"capacity"), True, Lane.FLEX), "queue_full"),
-    "no queue": (read_status((429, {}, FULL.encode()), True), "rate_limited"),
+OTHERS: dict[str, tuple[Reply | Failure, str]] = {
+    "firewall": (read_answer((403, {}, b"blocked"), MOST, has_answered=True), "refused"),
+    "early": (read_answer((425, {}, b""), MOST), "server_error"),
+    "full at OpenAI": (read_answer((429, {}, FULL.encode()), MOST, Lane.FLEX), "queue_full"),
+    "full at Groq": (read_answer((498, {}, b"capacity"), MOST, Lane.FLEX), "queue_full"),
+    "no queue": (read_answer((429, {}, FULL.encode()), MOST), "rate_limited"),
 }
 
 
@@ -111,7 +91,7 @@ def test_tokens_of_a_usage_and_none_where_it_cannot_be_true(
     said: object, tokens: tuple[int, ...]
 ) -> None:
     body = {"choices": [{"message": {"content": "x"}}], "usage": said}
-    reply = read_completion(json.dumps(body).encode(), MOST, Lane.STANDARD)
+    reply = read_answer((200, {}, json.dumps(body).encode()), MOST)
     assert isinstance(reply, Reply)
     cached, written = reply.cached_prompt_tokens, reply.written_prompt_tokens
     counts = (reply.prompt_tokens, reply.completion_tokens, cached, written, reply.reasoning_tokens)
@@ -126,22 +106,27 @@ DEEP = {
 
 @pytest.mark.parametrize("body", DEEP.values(), ids=DEEP)
 def test_deep_answer_is_a_failed_attempt(body: bytes) -> None:
-    result = read_completion(body, MOST, Lane.FLEX)
-    assert isinstance(result, Failure)
-    assert result.outcome is AttemptOutcome.MALFORMED
-    assert len(read_status((400, {}, body), False).message) < 1000
+    for status, outcome in ((200, AttemptOutcome.MALFORMED), (400, AttemptOutcome.REFUSED)):
+        result = read_answer((status, {}, body), MOST, Lane.FLEX)
+        assert isinstance(result, Failure) and result.outcome is outcome
+        assert len(result.message) < 1000
 
 
 def test_altered_answers_are_completions_or_failures() -> None:
     sample = completion(Call({"model": "m", "messages": []}, "0" * 64, 1), "here").body
     errors = [failure(429, "slow", retry_after=7).body, b'{"detail": [{"loc": ["body", 1]}]}']
+    stream = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n'
 
     def read(content: bytes) -> None:
-        assert isinstance(read_completion(content, MOST, Lane.FLEX), Reply | Failure)
-        draw = random.Random(content)
-        headers = {"retry-after": content[:40].decode("latin-1")}
-        status = draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))
-        result = read_status((status, headers, content), draw.random() < 0.5)
-        assert len(result.message) < 1000
+        draw, said = random.Random(content), content[:40].decode("latin-1")
+        headers = dict.fromkeys(
+            ("retry-after", "date", "x-ratelimit-reset-tokens", "location"), said
+        )
+        headers["content-type"] = (
+            f"text/html; charset={draw.choice(('latin-1', 'zlib', 'iso-8859-99'))}"
+        )
+        for status in (200, draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))):
+            result = read_answer((status, headers, content), MOST, Lane.FLEX, draw.random() < 0.5)
+            assert isinstance(result, Reply) or len(result.message) < 1000
 
-    try_altered([sample, *errors], read, RaylabError)
+    try_altered([sample, *errors, stream], read, RaylabError)

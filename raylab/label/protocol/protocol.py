@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from raylab.core.config.base import AS_PUBLISHED
-from raylab.core.errors import CallError, LabelError
+from raylab.core.errors import CallError, LabelError, TextError
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import (
     PLACES,
@@ -154,7 +154,7 @@ class _CaseEnded(Exception):
 
 
 class _Unreadable(_CaseEnded):
-    """The end of a case by two unreadable replies, with their calls."""
+    """The end of a case by replies that cannot be read or do not come, with their calls."""
 
     def __init__(self, stage: str, problem: str, calls: tuple[Call, ...]) -> None:
         reason = f"{stage}: the reply could not be read: {problem}"
@@ -372,6 +372,9 @@ class _Course:
             request = model.request(turns, schema, self._settings.salt)
             try:
                 reply = await self._chat.complete(request, self._case.description_hash, name)
+            except TextError as error:
+                problems.append(f"there is none: {error}")
+                break
             except CallError as error:
                 raise _CaseEnded(Status.FAILED, f"failed:{name}", f"{name}: {error}") from error
             text, response_model = clean(reply.text), clean(reply.response_model)

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.core.errors import ArchiveError, BudgetError, CallError, EndpointError, StoppedError
+from raylab.core.errors import (
+    ArchiveError,
+    BudgetError,
+    CallError,
+    EndpointError,
+    StoppedError,
+    TextError,
+)
 from raylab.label.config.sections import LlmConfig
 from raylab.label.input.cases import CandidateCode, Case
 from raylab.label.opt.code import Root, parse
@@ -369,6 +376,17 @@ def test_failed_call_ends_the_case_with_what_was_got(stage: str) -> None:
     assert outcome.cost == 0.25 * len(answered)
     assert ("A" not in outcome.answers) == (stage == "classify-a")
     assert (outcome.adjudication is not None) == (stage == "confirm")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_text_that_an_endpoint_does_not_take_goes_to_a_person(stage: str) -> None:
+    refused = TextError("the text is too long: 9000 tokens")
+    outcome, chat = annotated({**DISPUTED, stage: refused})
+    assert outcome.status is Status.HUMAN and f"{stage}-repair" not in chat.roles
+    assert "the text is too long: 9000 tokens" in str(outcome.reason)
+    # The others may still decide.
+    three = outcome_of({**AGREED, "classify-c": refused}, annotators=3, acceptance="majority")
+    assert three.status is Status.ACCEPTED
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "classify-b-repair", "confirm-repair"])
