@@ -201,7 +201,7 @@ def test_intervals_of_tau_hold_the_truth(
 
     def simulate() -> Figures:
         matrix = as_matrix(solve(draw, skills, items))
-        return {"tau of halves": (measure_stability(matrix).tau.interval, truth)}
+        return {"tau of halves": (measure_stability(matrix).interval, truth)}
 
     measure(simulate)
 

@@ -13,7 +13,6 @@ from raylab.benchmark.checks.models import ModelMean, Slice, measure_models
 from raylab.benchmark.checks.noise import Noise, measure_noise
 from raylab.benchmark.checks.stability import (
     PriorAgreement,
-    Stability,
     compare_with_priors,
     measure_stability,
 )
@@ -21,7 +20,7 @@ from raylab.benchmark.checks.suspects import Suspects, find_suspects
 from raylab.benchmark.checks.usage import Usage, measure_usage
 from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
-from raylab.core.runs.records import Part, Record
+from raylab.core.runs.records import Figure, Part, Record
 
 ITEMS = "items.parquet"
 """Name of the table of items in a run directory."""
@@ -44,7 +43,7 @@ class Diagnosis(Record):
     """The diagnosis of a benchmark from the responses of models to its items."""
 
     file: ClassVar[str] = "diagnosis.json"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     models: int
     items: int
@@ -64,7 +63,8 @@ class Diagnosis(Record):
     reading: Reading
     differences: Differences
     noise: Noise
-    stability: Stability
+    stability: Figure
+    """Expected Kendall's tau between the rankings by two halves of the items."""
     suspects: Suspects
     priors: tuple[PriorAgreement, ...]
     forms: Forms | None

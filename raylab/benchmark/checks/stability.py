@@ -6,8 +6,8 @@ both halves agree if the difference between them, which is independent of z, is 
 interval contains the true differences under which the measured statistic is not unusual (Neyman's
 construction). True differences are the measured ones, shrunk as by Breiman's garrote (Technometrics
 37, 1995): small ones vanish first, because noise explains them. Their noise is that of `sampling`,
-for scores less the ease of the items. Two sets of items rank two models with a true difference of z
-standard errors alike with a net probability of (2 Phi(z) - 1)^2, which gives the curve.
+for scores less the ease of the items. Two halves rank two models with a true difference of z of
+their standard errors alike with a net probability of (2 Phi(z) - 1)^2.
 """
 
 from collections.abc import Mapping
@@ -29,35 +29,14 @@ from raylab.core.stats import Array, Z
 DRAWS = 400
 MAX_PAIRS = 1500
 """Most pairs of models that tau is computed over."""
-SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Numbers of items on the curve, as shares of all items."""
 MIN_ITEMS = 20
-MULTIPLES = (0.01, 100.0, 100)
-"""Least and greatest multiple of the measured differences on the curve, and their number."""
 MAX_TIES = 0.9
-SUBSETS = 100
-"""Random sets of items that show how many models they leave tied."""
+HALVES = 100
+"""Random halves of the items that show how many models they leave tied."""
 TINY = 1e-9
 MIN_MODELS = 5
 """Fewest models for an interval of the agreement with an earlier benchmark."""
 SEED = 20_261
-
-
-class TauPoint(Part):
-    """Tau for a number of items."""
-
-    items: int
-    tau: float
-    interval: tuple[float, float]
-
-
-class Stability(Part):
-    """The stability of the ranking."""
-
-    tau: Figure
-    """Expected Kendall's tau between the rankings by two halves of the items."""
-    curve: tuple[TauPoint, ...]
-    """Tau between two sets by the number of items in each; extrapolated beyond half."""
 
 
 class PriorAgreement(Part):
@@ -73,44 +52,32 @@ class PriorAgreement(Part):
     """Share of this benchmark's items that are in the earlier one too."""
 
 
-def measure_stability(matrix: Matrix) -> Stability:
-    """Measures the stability of the ranking of the models."""
+def measure_stability(matrix: Matrix) -> Figure:
+    """Returns the expected Kendall's tau between the rankings by two halves of the items."""
     if len(matrix.models) < 2:
-        return Stability(tau=Figure(reason="it needs two models"), curve=())
+        return Figure(reason="it needs two models")
     means = _less_ease(matrix)
     if few := _too_few(means):
-        return Stability(tau=Figure(reason=few), curve=())
+        return Figure(reason=few)
     first, second, errors = _pairs(means)
     if not len(errors):
-        return Stability(tau=Figure(reason="the models answer all items alike"), curve=())
-    gaps = (means.values[first] - means.values[second]) / errors
-    noise = _noise(means)
+        return Figure(reason="the models answer all items alike")
+    gaps, noise = (means.values[first] - means.values[second]) / errors, _noise(means)
     moves = (noise[:, first] - noise[:, second]) / errors
-    ties = _ties(matrix, first, second)
+    decided = 1 - _share_tied(matrix, first, second)
 
-    def expect(true: Array, share: float = 0.5) -> float:
-        """Returns tau for true differences, with a share of the items in each set."""
-        net = float(((2 * ndtr(np.sqrt(share) * true) - 1) ** 2).mean())
-        return min(net / (1 - ties[share]), 1.0)
+    def expect(multiple: float) -> float:
+        """Returns tau for a multiple of the measured differences."""
+        net = float(((2 * ndtr(np.sqrt(0.5) * _shrink(gaps, multiple)) - 1) ** 2).mean())
+        return min(net / decided, 1.0)
 
     measured = float(_halves_tau(gaps))
     ends = search_ends(
-        measured,
-        lambda multiple: expect(_shrink(gaps, multiple)),
-        lambda multiple: _halves_tau(_shrink(gaps, multiple) + moves),
+        measured, expect, lambda multiple: _halves_tau(_shrink(gaps, multiple) + moves)
     )
-    ends = [expect(_shrink(gaps, multiple)) for multiple in ends or (0.0,) * 3]
-    value = min(max(measured / (1 - ties[0.5]), 0.0), 1.0)
-    # The curve passes through these ends: on it, true differences are multiples of the measured.
-    grid = np.append(0.0, np.geomspace(*MULTIPLES))
-    multiples = np.interp(ends, [expect(multiple * gaps) for multiple in grid], grid)
-    curve = list[TauPoint]()
-    for share in SHARES:
-        if items := round(share * len(matrix.items)):
-            low, middle, high = (expect(multiple * gaps, share) for multiple in multiples)
-            curve.append(TauPoint(items=items, tau=middle, interval=(low, high)))
-    interval = min(ends[0], value), max(ends[2], value)
-    return Stability(tau=Figure(value=value, interval=interval), curve=tuple(curve))
+    value = min(max(measured / decided, 0.0), 1.0)
+    low, _, high = map(expect, ends or (0.0,) * 3)
+    return Figure(value=value, interval=(min(low, value), max(high, value)))
 
 
 def _less_ease(matrix: Matrix) -> Means:
@@ -162,20 +129,15 @@ def _halves_tau(gaps: Array) -> Array:
     return np.asarray((4 * ndtr(np.abs(gaps)) - 3).mean(axis=-1))
 
 
-def _ties(
-    matrix: Matrix, first: NDArray[np.int64], second: NDArray[np.int64]
-) -> dict[float, float]:
-    """Returns the share of pairs that random sets leave tied, by their share of the items."""
+def _share_tied(matrix: Matrix, first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """Returns the share of pairs that random halves of the items leave tied."""
     weights = ~np.isnan(matrix.scores) * matrix.weights
     scores, items = np.nan_to_num(matrix.scores) * weights, len(matrix.items)
-    orders = np.random.default_rng(SEED).random((items, SUBSETS)).argsort(axis=0)
-    ties = dict[float, float]()
-    for share in SHARES:
-        sets = (orders < max(1, round(share * items))).astype(float)
-        totals = weights @ sets
-        means = scores @ sets / np.where(totals > 0, totals, np.inf)
-        ties[share] = min(float((np.abs(means[first] - means[second]) < TINY).mean()), MAX_TIES)
-    return ties
+    orders = np.random.default_rng(SEED).random((items, HALVES)).argsort(axis=0)
+    halves = (orders < max(1, round(items / 2))).astype(float)
+    totals = weights @ halves
+    means = scores @ halves / np.where(totals > 0, totals, np.inf)
+    return min(float((np.abs(means[first] - means[second]) < TINY).mean()), MAX_TIES)
 
 
 def kendall(first: Array, second: Array) -> float:

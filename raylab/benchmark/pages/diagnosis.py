@@ -1,17 +1,17 @@
 """The diagnosis of a benchmark: its files, its lines in the terminal, and its page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from raylab.benchmark.checks.diagnosis import ITEMS, Coverage, Diagnosed, Diagnosis
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.forms import form_blocks
 from raylab.benchmark.pages.items import item_blocks
 from raylab.benchmark.pages.models import best_pairs, difference_blocks, model_blocks
-from raylab.benchmark.pages.noise import NUMBER, VALUE, noise_blocks, stability_blocks
+from raylab.benchmark.pages.noise import NUMBER, VALUE, figure_table, noise_blocks
 from raylab.benchmark.pages.pairs import pair_frame, pair_latex
 from raylab.benchmark.pages.quality import quality_section
 from raylab.benchmark.pages.report import as_markdown, as_tex, statistics_section
-from raylab.benchmark.pages.sentences import describe_prior, verdict
+from raylab.benchmark.pages.sentences import describe_prior, describe_stability, verdict
 from raylab.core.log import log_line
 from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, render
 from raylab.core.page.table import Column, Row, Table, figure_cell
@@ -67,7 +67,8 @@ def verdict_sections(run: Run) -> list[Section]:
 def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
     """Returns the page of a diagnosis, with the four figures if there are any."""
     diagnosis, items = diagnosed
-    sections: dict[tuple[str, str], Iterator[Block]] = {
+    tau = "tau of halves", diagnosis.stability, describe_stability(diagnosis)
+    sections: dict[tuple[str, str], Iterable[Block]] = {
         ("models", "How good the models are"): model_blocks(diagnosis),
         ("differences", "Which differences are real"): difference_blocks(diagnosis.differences),
         **(
@@ -77,10 +78,10 @@ def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> P
         ),
         ("items", "Which items are suspect"): item_blocks(diagnosis.suspects, items),
         ("noise", "Where noise comes from"): noise_blocks(diagnosis.noise),
-        ("stability", "How stable the ranking is"): stability_blocks(diagnosis),
+        ("stability", "How stable the ranking is"): [figure_table("Stability", [tau])],
     }
     if diagnosis.priors:
-        sections["priors", "Agreement with earlier benchmarks"] = iter([_prior_table(diagnosis)])
+        sections["priors", "Agreement with earlier benchmarks"] = [_prior_table(diagnosis)]
     sections["responses", "Responses"] = _responses(diagnosis)
     return Page(
         "benchmark quality",

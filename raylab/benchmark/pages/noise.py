@@ -1,4 +1,4 @@
-"""The sections on noise and on the stability of the ranking, with their charts."""
+"""The section on noise, and tables of figures."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -6,14 +6,8 @@ from dataclasses import replace
 from markupsafe import Markup
 from matplotlib.ticker import PercentFormatter
 
-from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.noise import Noise
-from raylab.benchmark.checks.stability import Stability
-from raylab.benchmark.pages.sentences import (
-    describe_component,
-    describe_signal,
-    describe_stability,
-)
+from raylab.benchmark.pages.sentences import describe_component, describe_signal
 from raylab.core.page.charts import SERIES, as_svg, drawing, new_figure
 from raylab.core.page.page import Block, block
 from raylab.core.page.table import Column, Table, figure_cell
@@ -48,17 +42,6 @@ def noise_blocks(noise: Noise) -> Iterator[Block]:
         )
 
 
-def stability_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
-    """Yields how alike other items would rank the models."""
-    stability = diagnosis.stability
-    if stability.curve:
-        caption = "Agreement of two rankings, each by this number of different items."
-        yield block("charts", [_tau_curve(stability)], caption)
-    yield figure_table(
-        "Stability", [("tau of halves", stability.tau, describe_stability(diagnosis))]
-    )
-
-
 def figure_table(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
     """Returns a table of figures with their intervals and what they say."""
     return Table(
@@ -82,16 +65,3 @@ def _variance_bar(shares: Mapping[str, float]) -> Markup:
         axes.xaxis.set_major_formatter(PercentFormatter(1))
         figure.legend(loc="outside lower left", ncols=3, labelcolor="linecolor", handlelength=1.0)
         return as_svg(figure, "Shares of the variance of a score")
-
-
-def _tau_curve(stability: Stability) -> Markup:
-    sizes = [point.items for point in stability.curve]
-    with drawing("tau"):
-        figure = new_figure(3.0)
-        axes = figure.add_subplot(xlabel="items")
-        axes.set_title("Kendall's tau")
-        axes.plot(sizes, [point.tau for point in stability.curve], color=SERIES[0], linewidth=2)
-        low, high = zip(*(point.interval for point in stability.curve), strict=True)
-        axes.fill_between(sizes, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
-        axes.set_ylim(top=1.02)
-        return as_svg(figure, "Kendall's tau of two rankings by the number of items")

@@ -154,7 +154,7 @@ def describe_stability(diagnosis: Diagnosis) -> str:
     """Says how alike two halves of the items would rank the models."""
     return _say(
         "The stability of the ranking",
-        diagnosis.stability.tau,
+        diagnosis.stability,
         lambda value: (
             f"Two halves of the {pluralize(diagnosis.items, 'item')} rank "
             f"{50 * (1 + value):.0f} % of the pairs of models alike."
