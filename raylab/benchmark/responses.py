@@ -196,6 +196,17 @@ class Matrix:
         weights = np.where(np.isnan(self.scores), 0.0, self.weights)
         return np.nansum(self.scores * weights, axis=1) / weights.sum(axis=1)
 
+    def select(self, models: NDArray[np.int64], items: NDArray[np.int64]) -> "Matrix":
+        """Returns the scores of some models on some items, by their places."""
+        return Matrix(
+            self.scores[models][:, items],
+            tuple(self.models[model] for model in models),
+            tuple(self.items[item] for item in items),
+            self.strata[items],
+            self.clusters[items],
+            self.weights[items],
+        )
+
 
 @dataclass(frozen=True)
 class AnswerTable:

@@ -11,6 +11,7 @@ from raylab.benchmark.checks.forms import Forms, compare_forms
 from raylab.benchmark.checks.items import judge_items
 from raylab.benchmark.checks.models import ModelMean, Slice, measure_models
 from raylab.benchmark.checks.noise import Noise, measure_noise
+from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.checks.stability import (
     PriorAgreement,
     compare_with_priors,
@@ -136,5 +137,4 @@ def _cover(responses: Responses) -> tuple[Coverage, ...]:
     counts: Any = responses.coverage
     if (counts["answered"] == counts["items"]).all():
         return ()
-    rows = counts.reset_index().to_dict("records")
-    return tuple(Coverage.model_validate(row) for row in rows)
+    return make_parts(Coverage, counts.reset_index())

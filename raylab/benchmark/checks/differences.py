@@ -18,7 +18,7 @@ Pharmacokinet. Biopharm. 15, 1987), which Holm's correction covers too.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from raylab.benchmark.checks.models import fit_items
+from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.checks.power import (
     PowerPoint,
     needed_items,
@@ -41,7 +42,7 @@ from raylab.benchmark.checks.sampling import FEW_CLUSTERS, SamplingDesign, is_cl
 from raylab.benchmark.responses import Matrix
 from raylab.core.errors import ConfigError
 from raylab.core.runs.records import Figure, Part
-from raylab.core.stats import LEVEL, Array, holm
+from raylab.core.stats import LEVEL, Array, Interval, holm
 
 MIN_DIFFERING = 6
 """Fewest differing items that can give a p-value of 5 %."""
@@ -164,7 +165,7 @@ def compare_models(
     pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
     level = LEVEL / max(1, pairs - apart)
     power = typical_power(table, is_exact(matrix), level)
-    against = pd.DataFrame()
+    against = table[:0]
     if baseline is not None:
         against = _compare_with(best_first, models.index(baseline), margin)
     return Differences(
@@ -176,7 +177,7 @@ def compare_models(
         curve=power_curve(power, size),
         detect=detect,
         needed=needed_items(power, size, detect),
-        ranks=tuple(_rank(best_first, table, ranks[order])),
+        ranks=_rank(best_first, table, ranks[order]),
         shown=_records(models, table[table["second"] < SHOWN_MODELS]),
         margin=margin,
         baseline=baseline,
@@ -261,69 +262,27 @@ def compare_values(
 
 
 def _measure(design: SamplingDesign, values: Array, weights: Array, exact: bool) -> _Columns:
-    up, down = (values > TINY).sum(axis=1), (values < -TINY).sum(axis=1)
-    items = np.broadcast_to((weights > 0).sum(axis=1), len(values))
-    if exact:
-        return {"up": up, "down": down, "items": items}
-    means = design.estimate(values, weights)
-    return {
-        "difference": means.values,
-        "error": means.errors,
-        "unclustered": means.unclustered,
-        "freedom": means.freedom,
-        "clusters": means.clusters,
-        "items": items,
-        "differing": up + down,
+    columns = {
+        "items": np.broadcast_to((weights > 0).sum(axis=1), len(values)),
+        "up": (values > TINY).sum(axis=1),
+        "down": (values < -TINY).sum(axis=1),
     }
+    if not exact:
+        means = design.estimate(values, weights)
+        columns |= {
+            "difference": means.values,
+            "error": means.errors,
+            "unclustered": means.unclustered,
+            "freedom": means.freedom,
+            "clusters": means.clusters,
+        }
+    return columns
 
 
 def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     columns = {name: np.concatenate([each[name] for each in measured]) for name in measured[0]}
-    return _by_mcnemar(**columns) if exact else _by_student(pd.DataFrame(columns))
-
-
-def _by_student(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the columns of `compare_values` from those of the means and their errors."""
-    error, clusters, differing = table["error"], table["clusters"], table["differing"]
-    # The sums of few clusters may agree by chance.
-    larger = table[["error", "unclustered"]].max(axis=1)
-    steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
-    p = 2 * stats.t.sf(steps, np.fmax(table["freedom"], TINY))
-    fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
-    least = 2.0 ** (1 - fewest)
-    table["p"] = np.where(error.isna(), 1.0, np.minimum(np.fmax(p, least), 1.0))
-    table = _with_intervals(table.assign(centre=table["difference"]))
-    table.loc[table["reason"].notna(), ["error", "low", "high"]] = np.nan
-    return table
-
-
-def _by_mcnemar(up: Array, down: Array, items: Array) -> pd.DataFrame:
-    """Returns columns of `compare_values` from numbers of items that differ in each direction."""
-    differing = up + down
-    # One more item is added that differs in each direction.
-    centre = (up - down) / (items + 2)
-    error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
-    with np.errstate(invalid="ignore"):
-        difference = (up - down) / items
-    return _with_intervals(
-        pd.DataFrame(
-            {
-                "difference": difference,
-                "centre": centre,
-                "error": np.where(items > 0, error, np.nan),
-                "unclustered": np.nan,
-                "freedom": np.inf,
-                "clusters": items,
-                "items": items,
-                "differing": differing,
-                "p": np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(up, down), differing, 0.5)),
-            }
-        )
-    )
-
-
-def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns comparisons with their intervals, and what prevents a decision."""
+    table = pd.DataFrame(columns).assign(differing=columns["up"] + columns["down"])
+    table = _by_mcnemar(table) if exact else _by_student(table)
     error, differing = table["error"], table["differing"]
     half = stats.t.ppf(1 - LEVEL / 2, table["freedom"]) * error
     reasons = [
@@ -334,36 +293,68 @@ def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
         error <= TINY,
     ]
     codes = np.select(reasons, range(len(reasons)), -1)
-    return table.assign(
+    table = table.assign(
         low=np.maximum(table["centre"] - half, -1.0),
         high=np.minimum(table["centre"] + half, 1.0),
         reason=pd.Categorical.from_codes(codes, list(REASONS)),
     )
+    if not exact:
+        table.loc[codes >= 0, ["error", "low", "high"]] = np.nan
+    return table
 
 
-def _rank(matrix: Matrix, table: pd.DataFrame, ranks: NDArray[np.int64]) -> Iterator[Rank]:
+def _by_student(table: pd.DataFrame) -> pd.DataFrame:
+    error, clusters, differing = table["error"], table["clusters"], table["differing"]
+    # The sums of few clusters may agree by chance.
+    larger = table[["error", "unclustered"]].max(axis=1)
+    steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
+    p = 2 * stats.t.sf(steps, np.fmax(table["freedom"], TINY))
+    fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
+    p = np.minimum(np.fmax(p, 2.0 ** (1 - fewest)), 1.0)
+    return table.assign(centre=table["difference"], p=np.where(error.isna(), 1.0, p))
+
+
+def _by_mcnemar(table: pd.DataFrame) -> pd.DataFrame:
+    up, down, differing, items = (table[name] for name in ("up", "down", "differing", "items"))
+    # One more item is added that differs in each direction.
+    centre = (up - down) / (items + 2)
+    error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
+    return table.assign(
+        difference=(up - down) / items,
+        centre=centre,
+        error=error.where(items > 0),
+        unclustered=np.nan,
+        freedom=np.inf,
+        clusters=items,
+        p=np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(up, down), differing, 0.5)),
+    )
+
+
+def _rank(matrix: Matrix, table: pd.DataFrame, ranks: NDArray[np.int64]) -> tuple[Rank, ...]:
     number, means = len(matrix.models), matrix.means
     wins = np.zeros((number, number))
     wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
     wins -= wins.T
-    worse, better = (wins > 0).sum(axis=1), (wins < 0).sum(axis=1)
-    for place, model in enumerate(matrix.models):
-        rank = int(ranks[place])
-        yield Rank(
-            model=model,
-            rank=rank,
-            low=min(int(better[place]) + 1, rank),
-            high=max(number - int(worse[place]), rank),
-            below_lower=bool((means[ranks < rank] < means[place] - TINY).any()),
-        )
+    ranked = {
+        "model": matrix.models,
+        "rank": ranks,
+        "low": np.minimum((wins < 0).sum(axis=1) + 1, ranks),
+        "high": np.maximum(number - (wins > 0).sum(axis=1), ranks),
+        "below_lower": [
+            bool((means[ranks < rank] < mean - TINY).any())
+            for rank, mean in zip(ranks, means, strict=True)
+        ],
+    }
+    return make_parts(Rank, pd.DataFrame(ranked))
 
 
-def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:
+def _records(models: Sequence[str], table: pd.DataFrame) -> tuple[Difference, ...]:
     """Returns the comparisons in the rows of a table."""
-    fields, records = {*Difference.model_fields} & {*table}, list[Difference]()
-    for row in table.astype(object).replace(np.nan, None).to_dict("records"):
-        own = {name: row[name] for name in fields}
-        own |= {"first": models[row["first"]], "second": models[row["second"]]}
-        interval = None if row["low"] is None else (row["low"], row["high"])
-        records.append(Difference(**own, interval=interval))
-    return tuple(records)
+    named = {side: [models[model] for model in table[side]] for side in ("first", "second")}
+    return make_parts(Difference, table.assign(**named, interval=intervals_of(table)))
+
+
+def intervals_of(table: pd.DataFrame) -> list[Interval | None]:
+    """Returns the intervals in the rows of a table of comparisons."""
+    ends = zip(table["low"].tolist(), table["high"].tolist(), strict=True)
+    return [None if np.isnan(low) else (low, high) for low, high in ends]

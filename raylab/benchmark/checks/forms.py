@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raylab.benchmark.checks.differences import compare_values, is_exact
+from raylab.benchmark.checks.differences import compare_values, intervals_of, is_exact
 from raylab.benchmark.checks.models import fit_items
+from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.checks.sampling import SamplingDesign
 from raylab.benchmark.responses import Matrix
 from raylab.core.errors import DataError
@@ -91,15 +92,15 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     Raises:
         DataError: They have no model or no item in common.
     """
-    models = sorted({*first.models} & {*second.models})
-    items = sorted({*first.items} & {*second.items})
-    if not models or not items:
-        missing = "item" if models else "model"
+    models, *rows = np.intersect1d(first.models, second.models, return_indices=True)
+    items, *columns = np.intersect1d(first.items, second.items, return_indices=True)
+    if not len(models) or not len(items):
+        missing = "item" if len(models) else "model"
         raise DataError(
             f"the two forms have no {missing} in common: the names of models and items must be "
             "the same in both"
         )
-    before, after = _chosen(first, models, items), _chosen(second, models, items)
+    before, after = map(Matrix.select, (first, second), rows, columns)
     both = np.asarray(~np.isnan(before.scores + after.scores))
     before, after = (
         replace(side, scores=np.where(both, side.scores, np.nan)) for side in (before, after)
@@ -109,51 +110,34 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     design, weights = SamplingDesign(before), both * before.weights
     exact = is_exact(before) and is_exact(after)
     table = compare_values(design, change[answered], weights[answered], exact)
-    adjusted = holm(table["p"].to_numpy())
-    names = [model for model, some in zip(models, answered, strict=True) if some]
-    shifts = [_shift(name, table.iloc[n], float(adjusted[n])) for n, name in enumerate(names)]
+    table = table.assign(model=models[answered], adjusted=holm(table["p"].to_numpy()))
     # The mean over the models that answered an item, so that missing ones shift nothing.
     mean = change.sum(axis=0) / np.maximum(both.sum(axis=0), 1)
     own = np.asarray(both.any(axis=0))[None] * before.weights
-    whole = compare_values(design, mean[None], own, exact=False).iloc[0]
-    broken = _broken(items, before.scores, after.scores)
+    whole = compare_values(design, mean[None], own, exact=False)
+    (overall,) = _shifts(whole.assign(model="", adjusted=whole["p"]))
+    broken = _broken(before, after)
     return Forms(
         models=len(models),
         items=len(items),
         only=(len(first.items) - len(items), len(second.items) - len(items)),
-        overall=_shift("", whole, float(whole["p"])),
-        shifts=tuple(sorted(shifts, key=lambda each: each.shift.value or 0.0)),
+        overall=overall,
+        shifts=_shifts(table.sort_values("difference", kind="stable")),
         correlation=_correlation(before, after, design, weights),
         broken=broken[:LISTED_ITEMS],
         broken_items=sum(item.by_chance < MAX_BY_CHANCE for item in broken),
     )
 
 
-def _chosen(matrix: Matrix, models: list[str], items: list[str]) -> Matrix:
-    rows, columns = (
-        pd.Index(names).get_indexer(chosen)
-        for names, chosen in ((matrix.models, models), (matrix.items, items))
-    )
-    return Matrix(
-        matrix.scores[rows][:, columns],
-        tuple(models),
-        tuple(items),
-        matrix.strata[columns],
-        matrix.clusters[columns],
-        matrix.weights[columns],
-    )
-
-
-def _shift(model: str, row: Any, adjusted: float) -> Shift:
-    interval = None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
-    reason = row["reason"] if isinstance(row["reason"], str) and interval is None else None
-    return Shift(
-        model=model,
-        items=int(row["items"]),
-        shift=Figure(value=float(row["difference"]), interval=interval, reason=reason),
-        p=float(row["p"]),
-        adjusted=adjusted,
-    )
+def _shifts(table: Any) -> tuple[Shift, ...]:
+    """Returns the shifts of models from rows of `compare_values`."""
+    intervals = intervals_of(table)
+    reasons = table["reason"].astype(object).where([own is None for own in intervals], None)
+    figures = [
+        Figure(value=value, interval=interval, reason=reason)
+        for value, interval, reason in zip(table["difference"], intervals, reasons, strict=True)
+    ]
+    return make_parts(Shift, table.assign(shift=figures))
 
 
 def _correlation(before: Matrix, after: Matrix, design: SamplingDesign, weights: Array) -> Figure:
@@ -205,26 +189,24 @@ def _root(covariance: Array) -> Array:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _broken(items: list[str], before: Array, after: Array) -> tuple[ChangedItem, ...]:
+def _broken(before: Matrix, after: Matrix) -> tuple[ChangedItem, ...]:
     """Returns the items that lost models, the worst first."""
-    change = np.nan_to_num(after - before)
+    change = after.scores - before.scores
     lost, won = (change < -TINY).sum(axis=0), (change > TINY).sum(axis=0)
+    means = np.nansum(change, axis=0) / np.maximum((~np.isnan(change)).sum(axis=0), 1)
     net = lost - won
-    both = np.maximum((~np.isnan(after - before)).sum(axis=0), 1)
-    means = change.sum(axis=0) / both
     # What all items lose is a shift of the form, and breaks no item.
-    excess = net - np.median(net)
+    excess = np.sort(net - np.median(net))
+    as_bad = len(net) - np.searchsorted(excess, net - np.median(net))
+    as_good = np.searchsorted(excess, np.median(net) - net, "right")
+    table = pd.DataFrame(
+        {
+            "item": before.items,
+            "lost": lost,
+            "won": won,
+            "change": means,
+            "by_chance": np.minimum((as_good + 1) / as_bad, 1.0),
+        }
+    )
     order = np.lexsort((means, -net))
-    broken = list[ChangedItem]()
-    for item in order[net[order] >= MIN_CHANGED]:
-        as_bad, as_good = (excess >= excess[item]).sum(), (excess <= -excess[item]).sum()
-        broken.append(
-            ChangedItem(
-                item=items[item],
-                lost=int(lost[item]),
-                won=int(won[item]),
-                change=float(means[item]),
-                by_chance=float(min(1.0, (as_good + 1) / as_bad)),
-            )
-        )
-    return tuple(broken)
+    return make_parts(ChangedItem, table.iloc[order[net[order] >= MIN_CHANGED]])

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.checks.sampling import TINY, Means, SamplingDesign, present_weights
 from raylab.benchmark.responses import Matrix, Responses
 from raylab.core.runs.records import Figure, Part
@@ -60,21 +62,17 @@ def measure_models(responses: Responses) -> tuple[tuple[ModelMean, ...], tuple[S
     skills, _ = fit_items(matrix)
     order = np.argsort(-np.round(skills, 12), kind="stable")
     figures, means = estimate_means(matrix)
-    errors, unclustered = (
-        [None if np.isnan(error) else float(error) for error in side]
-        for side in (means.errors, means.unclustered)
+    table = pd.DataFrame(
+        {
+            "model": matrix.models,
+            "mean": figures,
+            "error": means.errors,
+            "unclustered": means.unclustered,
+            "items": (~np.isnan(matrix.scores)).sum(axis=1),
+            "adjusted": skills,
+        }
     )
-    models = tuple(
-        ModelMean(
-            model=matrix.models[place],
-            mean=figures[place],
-            error=errors[place],
-            unclustered=unclustered[place],
-            items=int((~np.isnan(matrix.scores[place])).sum()),
-            adjusted=float(skills[place]),
-        )
-        for place in order
-    )
+    models = make_parts(ModelMean, table.iloc[order])
     return models, tuple(_slices(responses, order[:SHOWN_MODELS]))
 
 
@@ -144,13 +142,6 @@ def _slices(responses: Responses, models: NDArray[np.int64]) -> Iterator[Slice]:
     parts += [(part, items) for part, items in topics.items() if several[part[0]] > 1]
     for (task, topic), items in sorted(parts, key=lambda part: part[0]):
         shown = models[~np.isnan(matrix.scores[models][:, items]).all(axis=1)]
-        own = Matrix(
-            matrix.scores[shown][:, items],
-            tuple(matrix.models[model] for model in shown),
-            tuple(matrix.items[item] for item in items),
-            matrix.strata[items],
-            matrix.clusters[items],
-            matrix.weights[items],
-        )
+        own = matrix.select(shown, items)
         means = dict(zip(own.models, estimate_means(own)[0], strict=True))
         yield Slice(task=task, topic=topic, items=len(items), means=means)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Part
 from raylab.core.stats import Array
@@ -43,16 +44,11 @@ def measure_usage(responses: Responses) -> tuple[Usage, ...]:
     if price is None:
         return ()
     means = matrix.means
-    values = spent.astype(object).where(spent.notna(), None).to_dict("records")
-    return tuple(
-        Usage(
-            model=matrix.models[place],
-            mean=float(means[place]),
-            unbeaten=not np.isnan(price[place]) and not _is_beaten(means, price, place),
-            **values[place],
-        )
-        for place in np.argsort(-means, kind="stable")
-    )
+    unbeaten = [
+        not np.isnan(own) and not _is_beaten(means, price, place) for place, own in enumerate(price)
+    ]
+    table = spent.assign(model=matrix.models, mean=means, unbeaten=unbeaten)
+    return make_parts(Usage, table.iloc[np.argsort(-means, kind="stable")])
 
 
 def _is_beaten(means: Array, price: Array, place: int) -> bool:
