@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from raylab.benchmark.checks.forms import ChangedItem, Forms, Shift
-from raylab.benchmark.pages.noise import NUMBER
-from raylab.benchmark.pages.sentences import describe_correlation
+from raylab.benchmark.pages.noise import NUMBER, VALUE
+from raylab.benchmark.pages.pairs import TEST_COLUMNS, test_cells
+from raylab.benchmark.pages.sentences import describe_correlation, signed_points
 from raylab.core.page.page import Block, block
-from raylab.core.page.table import Cell, Column, Row, Table, figure_cell
+from raylab.core.page.table import Row, Table, figure_cell
 from raylab.core.printable import pluralize
 from raylab.core.runs.records import Figure
 
@@ -18,19 +19,19 @@ def form_blocks(forms: Forms) -> Iterator[Block]:
     """Yields the shifts of the models, how alike both forms rank them, and the broken items."""
     yield Table(
         "Shifts to the second form",
-        ["model", "items", "points", Column("95 % interval", text=True), "p", "p (Holm)"],
+        ["model", "items", *TEST_COLUMNS],
         [_shift_row(shift) for shift in (forms.overall, *forms.shifts)],
         "Points by which a model's mean rises on the items that it answered in both forms.",
     )
-    rows = [("as measured", Figure(value=forms.correlation.value))]
-    if forms.correlation.corrected is not None:
-        corrected = forms.correlation.corrected
-        without = Figure(value=corrected, interval=forms.correlation.interval)
-        rows.append(("without noise", without))
+    correlation = forms.correlation
+    figures = {"as measured": Figure(value=correlation.value)}
+    if correlation.corrected is not None:
+        corrected = Figure(value=correlation.corrected, interval=correlation.interval)
+        figures["without noise"] = corrected
     yield Table(
         "Correlation of the models' means",
-        ["correlation", Column("value and 95 % interval", text=True)],
-        [[name, figure_cell(NUMBER, figure)] for name, figure in rows],
+        ["correlation", VALUE],
+        [[name, figure_cell(NUMBER, figure)] for name, figure in figures.items()],
         describe_correlation(forms),
     )
     yield _item_table(forms.broken[:FIRST_ITEMS])
@@ -44,10 +45,7 @@ def _item_table(items: Sequence[ChangedItem]) -> Table:
         ["item", "models lost", "models won", "points", "by chance"],
         [
             [
-                item.item,
-                str(item.lost),
-                str(item.won),
-                f"{100 * item.change:+.1f}",
+                *(item.item, str(item.lost), str(item.won), signed_points(item.change)),
                 f"{100 * item.by_chance:.0f} %",
             ]
             for item in items
@@ -58,9 +56,6 @@ def _item_table(items: Sequence[ChangedItem]) -> Table:
 
 
 def _shift_row(shift: Shift) -> Row:
-    figure, between = shift.shift, Cell("-", small=shift.shift.reason or "")
-    if figure.interval is not None:
-        between = Cell("{:+.1f} to {:+.1f}".format(*(100 * end for end in figure.interval)))
-    points = "-" if figure.value is None else f"{100 * figure.value:+.1f}"
-    name = shift.model or "mean of all models"
-    return [name, f"{shift.items:,}", points, between, f"{shift.p:.2g}", f"{shift.adjusted:.2g}"]
+    figure, name = shift.shift, shift.model or "mean of all models"
+    tested = test_cells(figure.interval, figure.reason, shift.p, shift.adjusted)
+    return [name, f"{shift.items:,}", signed_points(figure.value), *tested]

@@ -5,24 +5,15 @@ from collections.abc import Iterable
 import pandas as pd
 
 from raylab.benchmark.checks.differences import Difference
+from raylab.benchmark.pages.sentences import interval_points, signed_points
 from raylab.core.page.table import BEST, Cell, Column, Row, Table
+from raylab.core.stats import Interval
 
-COLUMNS = [
-    "model",
-    Column("less", text=True),
-    "points",
-    Column("95 % interval", text=True),
-    "p",
-    "p (Holm)",
-    Column("real", text=True),
-]
+TEST_COLUMNS = ["points", Column("95 % interval", text=True), "p", "p (Holm)"]
+COLUMNS = ["model", Column("less", text=True), *TEST_COLUMNS, Column("real", text=True)]
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 """The characters that mean something else in LaTeX."""
 
@@ -36,7 +27,7 @@ def pair_cell(pair: Difference | None) -> Cell:
     """Returns a difference in points, bold if it is real; empty if there is none."""
     if pair is None or pair.difference is None:
         return Cell("")
-    return Cell(f"{100 * pair.difference:+.1f}", look=BEST if pair.apart else "")
+    return Cell(signed_points(pair.difference), look=BEST if pair.apart else "")
 
 
 def pair_frame(pairs: Iterable[Difference]) -> pd.DataFrame:
@@ -44,13 +35,9 @@ def pair_frame(pairs: Iterable[Difference]) -> pd.DataFrame:
 
     The interval is in the columns `low` and `high`.
     """
-    rows = [
-        pair.model_dump(exclude={"interval"})
-        | dict(zip(("low", "high"), pair.interval or (None, None), strict=True))
-        for pair in pairs
-    ]
-    columns = [name for name in Difference.model_fields if name != "interval"]
-    return pd.DataFrame(rows, columns=[*columns, "low", "high"])
+    table = pd.DataFrame(map(dict, pairs), columns=[*Difference.model_fields])
+    ends = [pair or (None, None) for pair in table.pop("interval")]
+    return table.join(pd.DataFrame(ends, columns=["low", "high"]))
 
 
 def pair_latex(pairs: Iterable[Difference]) -> str:
@@ -66,20 +53,19 @@ def as_latex(alignment: str, head: Iterable[str], rows: Iterable[Iterable[str]])
     return "\n".join([*lines, r"\end{tabular}", ""])
 
 
-def _between(pair: Difference) -> str:
-    if pair.interval is None:
-        return ""
-    return "{:+.1f} to {:+.1f}".format(*(100 * end for end in pair.interval))
+def test_cells(interval: Interval | None, reason: str | None, p: float, adjusted: float) -> Row:
+    """Returns the interval in points, or why there is none, and the p-values of a test."""
+    between = interval_points(interval) or Cell("-", small=reason or "")
+    return [between, f"{p:.2g}", f"{adjusted:.2g}"]
 
 
 def _row(pair: Difference) -> Row:
-    between = _between(pair) or Cell("-", small=pair.reason or "")
     decision = "yes" if pair.apart else "equivalent" if pair.equivalent else "not shown"
-    figures = (between, f"{pair.p:.2g}", f"{pair.adjusted:.2g}")
-    return [pair.first, pair.second, pair_cell(pair), *figures, decision]
+    tested = test_cells(pair.interval, pair.reason, pair.p, pair.adjusted)
+    return [pair.first, pair.second, pair_cell(pair), *tested, decision]
 
 
 def _latex_row(pair: Difference) -> Iterable[str]:
     yield from (name.translate(LATEX) for name in (pair.first, pair.second))
-    yield "--" if pair.difference is None else f"${100 * pair.difference:+.1f}$"
-    yield from (_between(pair) or "--", f"{pair.p:.3g}", f"{pair.adjusted:.3g}")
+    yield "--" if pair.difference is None else f"${signed_points(pair.difference)}$"
+    yield from (interval_points(pair.interval) or "--", f"{pair.p:.3g}", f"{pair.adjusted:.3g}")

@@ -38,7 +38,7 @@ def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
             [
                 mean.model,
                 share_cell(mean.mean).text,
-                "-" if mean.error is None else points(mean.error),
+                points(mean.error),
                 share_cell(mean.mean).small or mean.mean.reason or "-",
                 f"{mean.items:,}",
             ]

@@ -1,7 +1,5 @@
 """What the figures of a diagnosis say, for readers who do not know the statistics."""
 
-from collections.abc import Callable, Iterator
-
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Differences
 from raylab.benchmark.checks.forms import Forms
@@ -12,7 +10,7 @@ from raylab.benchmark.checks.suspects import Fault, Suspects
 from raylab.benchmark.checks.wrong_keys import SOURCE
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure
-from raylab.core.stats import LEVEL
+from raylab.core.stats import LEVEL, Interval
 
 SOURCES = {
     "models": "models",
@@ -46,74 +44,60 @@ def describe_suspects(diagnosis: Diagnosis) -> str:
     suspects = diagnosis.suspects
     if suspects.items:
         counts = join_names([f"{kind} {count:,}" for kind, count in suspects.counts.items()])
-        first = suspects.listed[0]
+        first, are = suspects.listed[0], "is" if suspects.items == 1 else "are"
         return (
-            f"{suspects.items:,} of the {diagnosis.items:,} items "
-            f"{'is' if suspects.items == 1 else 'are'} suspect ({counts}); the first is "
-            f"{first.item}. {first.reasons[0].sentence}"
+            f"{suspects.items:,} of the {diagnosis.items:,} items {are} suspect ({counts}); the "
+            f"first is {first.item}. {first.reasons[0].sentence}"
         )
     if suspects.lowest:
-        return (
-            "No text repeats and no key is suspect; the first item to look at is "
-            f"{suspects.lowest[0]}."
-        )
+        first = suspects.lowest[0]
+        return f"No text repeats and no key is suspect; the first item to look at is {first}."
     return f"None of the {diagnosis.items:,} items is suspect."
 
 
 def describe_agreement(suspects: Suspects) -> str:
     """Says what the models are worth, which items tell none apart, and where shares come from."""
-    alike = (
+    effective = suspects.effective_models
+    worth = _missing("The number of independent models", effective) or (
+        f"Models fail together: {effective.count} are worth {effective.value:.1f} independent "
+        "ones (Kish)."
+    )
+    return (
         f"All models are right on {pluralize(suspects.all_right, 'item')} and wrong on "
-        f"{suspects.all_wrong:,}, which tell none apart."
+        f"{suspects.all_wrong:,}, which tell none apart. {worth}"
+        f"{f' {SOURCE}' if Fault.KEY in suspects.counts else ''}"
     )
-    effective = _say(
-        "The number of independent models",
-        suspects.effective_models,
-        lambda value: (
-            f"Models fail together: {suspects.effective_models.count} are worth {value:.1f} "
-            "independent ones (Kish)."
-        ),
-    )
-    return f"{alike} {effective}{f' {SOURCE}' if Fault.KEY in suspects.counts else ''}"
 
 
 def describe_differences(differences: Differences) -> str:
-    """Says how many pairs of models differ, and how large a difference must be."""
-    number, pairs = differences.apart, pluralize(differences.pairs, "pair")
-    differ = f"{pairs} of models {'differs' if number == 1 else 'differ'}"
-    apart = f"{number:,} of {differ} at the 5 % level (Holm)."
-    if not differences.pairs:
-        apart = "There is one model, and no pair to tell apart."
-    smallest = _say(
-        "The smallest detectable difference",
-        differences.smallest,
-        lambda value: f"A true difference of {points(value)} is detected 80 % of the time.",
+    """Says how many pairs of models differ, how large a difference must be, and what to mind."""
+    sentences = ["There is one model, and no pair to tell apart."]
+    if differences.pairs:
+        differ = "differs" if differences.apart == 1 else "differ"
+        pairs = f"{pluralize(differences.pairs, 'pair')} of models"
+        sentences = [f"{differences.apart:,} of {pairs} {differ} at the 5 % level (Holm)."]
+    smallest, needed = differences.smallest, differences.needed
+    sentences.append(
+        _missing("The smallest detectable difference", smallest)
+        or f"A true difference of {points(smallest.value)} is detected 80 % of the time."
     )
-    needed = list[str]()
     if differences.detect is not None:
         wanted = points(differences.detect)
-        needed.append(
-            _say(
-                f"The number of items that detect {wanted}",
-                differences.needed,
-                lambda value: f"{value:,.0f} items detect a difference of {wanted}.",
-            )
+        sentences.append(
+            _missing(f"The number of items that detect {wanted}", needed)
+            or f"{needed.value:,.0f} items detect a difference of {wanted}."
         )
-    return " ".join([apart, smallest, *needed, *_caution(differences)])
-
-
-def _caution(differences: Differences) -> Iterator[str]:
-    """Yields what a reader of the differences must know."""
     if differences.clusters is not None and differences.clusters < FEW_CLUSTERS:
-        yield (
+        sentences.append(
             f"There are {differences.clusters} clusters of items; below {FEW_CLUSTERS}, errors are "
             "uncertain."
         )
     if below := [rank.model for rank in differences.ranks if rank.below_lower]:
-        yield (
+        sentences.append(
             f"{join_names(below)} {'ranks' if len(below) == 1 else 'rank'} below a model with a "
             "lower mean, which has harder items: ranks go by the items that models share."
         )
+    return " ".join(sentences)
 
 
 def describe_noise(noise: Noise) -> str:
@@ -128,56 +112,43 @@ def describe_noise(noise: Noise) -> str:
 
 def describe_component(noise: Noise, component: Component) -> str:
     """Says what share of the variance a component is."""
-    return _say(
-        f"The variance of {component.name}",
-        component.variance,
-        lambda variance: (
-            f"{100 * (component.share or 0.0):.0f} % of the variance of a score comes "
-            f"from {_source(noise, component.name)}."
-        ),
+    return _missing(f"The variance of {component.name}", component.variance) or (
+        f"{100 * (component.share or 0.0):.0f} % of the variance of a score comes from "
+        f"{_source(noise, component.name)}."
     )
 
 
 def describe_signal(noise: Noise) -> str:
     """Says how the spread of the models compares with the noise."""
-    return _say(
-        "The signal-to-noise ratio",
-        noise.signal_to_noise,
-        lambda ratio: (
-            f"The spread of the models is {ratio:.1f} times the noise from the choice of "
-            f"{join_names(noise.sources)}."
-        ),
+    ratio = noise.signal_to_noise
+    return _missing("The signal-to-noise ratio", ratio) or (
+        f"The spread of the models is {ratio.value:.1f} times the noise from the choice of "
+        f"{join_names(noise.sources)}."
     )
 
 
 def describe_stability(diagnosis: Diagnosis) -> str:
     """Says how alike two halves of the items would rank the models."""
-    return _say(
-        "The stability of the ranking",
-        diagnosis.stability,
-        lambda value: (
-            f"Two halves of the {pluralize(diagnosis.items, 'item')} rank "
-            f"{50 * (1 + value):.0f} % of the pairs of models alike."
-        ),
+    tau = diagnosis.stability
+    return _missing("The stability of the ranking", tau) or (
+        f"Two halves of the {pluralize(diagnosis.items, 'item')} rank "
+        f"{50 + 50 * (tau.value or 0.0):.0f} % of the pairs of models alike."
     )
 
 
 def describe_forms(forms: Forms) -> str:
     """Says how much lower or higher the models score on the second form, and what it broke."""
-    apart = sum(shift.adjusted < LEVEL for shift in forms.shifts)
-    shift = _say(
-        "The shift to the second form",
-        forms.overall.shift,
-        lambda value: (
-            f"From the first form to the second, the models' mean shifts by {100 * value:+.1f} "
-            f"points{between(forms.overall.shift)} on {pluralize(forms.items, 'common item')}."
-        ),
+    apart, overall = sum(shift.adjusted < LEVEL for shift in forms.shifts), forms.overall.shift
+    between = f" ({interval_points(overall.interval)})" if overall.interval else ""
+    shift = _missing("The shift to the second form", overall) or (
+        "From the first form to the second, the models' mean shifts by "
+        f"{signed_points(overall.value)} points{between} on "
+        f"{pluralize(forms.items, 'common item')}."
     )
-    models = f"{pluralize(forms.models, 'model')} {'shifts' if apart == 1 else 'shift'}"
-    broken = pluralize(forms.broken_items, "item")
     return (
-        f"{shift} {apart:,} of {models} at the 5 % level (Holm). {broken} lost more models than "
-        "chance explains."
+        f"{shift} {apart:,} of {pluralize(forms.models, 'model')} "
+        f"{'shifts' if apart == 1 else 'shift'} at the 5 % level (Holm). "
+        f"{pluralize(forms.broken_items, 'item')} lost more models than chance explains."
     )
 
 
@@ -191,13 +162,9 @@ def describe_correlation(forms: Forms) -> str:
 
 def describe_prior(prior: PriorAgreement) -> str:
     """Says how an earlier benchmark ranks the models, and which items are in both."""
-    tau = _say(
-        f"The agreement with {prior.name}",
-        prior.tau,
-        lambda value: (
-            f"{prior.name} ranks the {prior.models} common models with a tau of "
-            f"{value:.2f} to this one."
-        ),
+    tau = _missing(f"The agreement with {prior.name}", prior.tau) or (
+        f"{prior.name} ranks the {prior.models} common models with a tau of {prior.tau.value:.2f} "
+        "to this one."
     )
     return (
         f"{tau} {pluralize(prior.common_items, 'item')} of this benchmark "
@@ -205,23 +172,24 @@ def describe_prior(prior: PriorAgreement) -> str:
     )
 
 
-def between(figure: Figure) -> str:
-    """Returns the interval of a difference in points, in brackets; nothing without one."""
-    if figure.interval is None:
-        return ""
-    return " ({:+.1f} to {:+.1f})".format(*(100 * end for end in figure.interval))
+def points(share: float | None) -> str:
+    """Returns a difference of shares in percentage points, or a dash."""
+    return "-" if share is None else f"{100 * share:.1f} points"
 
 
-def points(share: float) -> str:
-    """Returns a difference of shares in percentage points."""
-    return f"{100 * share:.1f} points"
+def signed_points(share: float | None) -> str:
+    """Returns the number of points by which a share is higher or lower, or a dash."""
+    return "-" if share is None else f"{100 * share:+.1f}"
 
 
-def _say(name: str, figure: Figure, say: Callable[[float], str]) -> str:
-    """Returns what the value of a figure says, or why it has none."""
-    if figure.value is None:
-        return f"{name} cannot be computed: {figure.reason}."
-    return say(figure.value)
+def interval_points(interval: Interval | None) -> str:
+    """Returns the interval of a difference in points; empty if there is none."""
+    return " to ".join(map(signed_points, interval or ()))
+
+
+def _missing(name: str, figure: Figure) -> str:
+    """Returns why a figure has no value; empty if it has one."""
+    return f"{name} cannot be computed: {figure.reason}." if figure.value is None else ""
 
 
 def _source(noise: Noise, name: str) -> str:
