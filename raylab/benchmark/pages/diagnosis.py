@@ -7,14 +7,14 @@ from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.forms import form_blocks
 from raylab.benchmark.pages.items import item_blocks
 from raylab.benchmark.pages.models import best_pairs, difference_blocks, model_blocks
-from raylab.benchmark.pages.noise import NUMBER, VALUE, figure_table, noise_blocks
+from raylab.benchmark.pages.noise import figure_table, noise_blocks
 from raylab.benchmark.pages.pairs import pair_frame, pair_latex
 from raylab.benchmark.pages.quality import quality_section
 from raylab.benchmark.pages.report import as_markdown, as_tex, statistics_section
 from raylab.benchmark.pages.sentences import describe_prior, describe_stability, verdict
 from raylab.core.log import log_line
 from raylab.core.page.page import PAGE, Block, Page, Section, block, provenance, render
-from raylab.core.page.table import Column, Row, Table, figure_cell
+from raylab.core.page.table import Column, Row, Table
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run import Run
 
@@ -43,9 +43,7 @@ def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = No
         "pairs.tex": pair_latex(pairs),
         "report.md": as_markdown(section),
         "report.tex": as_tex(section),
-        DIAGNOSIS_PAGE if quality is None else PAGE: render(
-            diagnosis_page(run, diagnosed, quality)
-        ),
+        PAGE if quality else DIAGNOSIS_PAGE: render(diagnosis_page(run, diagnosed, quality)),
     }
     for name, content in files.items():
         (run / name).write(content if isinstance(content, bytes) else content.encode())
@@ -67,39 +65,30 @@ def verdict_sections(run: Run) -> list[Section]:
 def diagnosis_page(run: Run, diagnosed: Diagnosed, quality: Quality | None) -> Page:
     """Returns the page of a diagnosis, with the four figures if there are any."""
     diagnosis, items = diagnosed
+    forms, priors = diagnosis.forms, diagnosis.priors
     tau = "tau of halves", diagnosis.stability, describe_stability(diagnosis)
-    sections: dict[tuple[str, str], Iterable[Block]] = {
-        ("models", "How good the models are"): model_blocks(diagnosis),
-        ("differences", "Which differences are real"): difference_blocks(diagnosis.differences),
-        **(
-            {("forms", "What the second form changes"): form_blocks(diagnosis.forms)}
-            if diagnosis.forms is not None
-            else {}
-        ),
-        ("items", "Which items are suspect"): item_blocks(diagnosis.suspects, items),
-        ("noise", "Where noise comes from"): noise_blocks(diagnosis.noise),
-        ("stability", "How stable the ranking is"): [figure_table("Stability", [tau])],
-    }
-    if diagnosis.priors:
-        sections["priors", "Agreement with earlier benchmarks"] = [_prior_table(diagnosis)]
-    sections["responses", "Responses"] = _responses(diagnosis)
+    ranked = [(prior.name, prior.tau, describe_prior(prior)) for prior in priors]
+    agreement = figure_table("Kendall's tau of the rankings", ranked, "benchmark")
+    sections: Iterable[tuple[str, str, Iterable[Block] | None]] = (
+        ("models", "How good the models are", model_blocks(diagnosis)),
+        ("differences", "Which differences are real", difference_blocks(diagnosis.differences)),
+        ("forms", "What the second form changes", form_blocks(forms) if forms else None),
+        ("items", "Which items are suspect", item_blocks(diagnosis.suspects, items)),
+        ("noise", "Where noise comes from", noise_blocks(diagnosis.noise)),
+        ("stability", "How stable the ranking is", [figure_table("Stability", [tau])]),
+        ("priors", "Agreement with earlier benchmarks", [agreement] if priors else None),
+        ("responses", "Responses", _responses(diagnosis)),
+    )
+    shown = [Section(anchor, title, [*own]) for anchor, title, own in sections if own is not None]
+    if quality:
+        shown.append(quality_section(0, run.record.name, quality))
     return Page(
         "benchmark quality",
         run.record.name,
         str(run),
         verdict(diagnosis),
-        [
-            *(Section(anchor, title, [*blocks]) for (anchor, title), blocks in sections.items()),
-            *([] if quality is None else [quality_section(0, run.record.name, quality)]),
-            provenance(str(run), run.record),
-        ],
+        [*shown, provenance(str(run), run.record)],
     )
-
-
-def _prior_table(diagnosis: Diagnosis) -> Table:
-    rows = [[p.name, figure_cell(NUMBER, p.tau), describe_prior(p)] for p in diagnosis.priors]
-    columns = ["benchmark", VALUE, Column("what it says", text=True)]
-    return Table("Kendall's tau of the rankings", columns, rows)
 
 
 def _responses(diagnosis: Diagnosis) -> Iterator[Block]:
@@ -109,15 +98,12 @@ def _responses(diagnosis: Diagnosis) -> Iterator[Block]:
         why = Column("reason", text=True)
         rows: list[Row] = [[reason, f"{n:,}"] for reason, n in diagnosis.left_out.items()]
         yield Table("Left out", [why, "number"], rows)
-        yield Table(
-            "Responses left out by model",
-            ["model", why, "number"],
-            [
-                [model, reason, f"{n:,}"]
-                for model, counts in diagnosis.reading.left_out.items()
-                for reason, n in counts.items()
-            ],
-        )
+        rows = [
+            [model, reason, f"{n:,}"]
+            for model, counts in diagnosis.reading.left_out.items()
+            for reason, n in counts.items()
+        ]
+        yield Table("Responses left out by model", ["model", why, "number"], rows)
     if diagnosis.coverage:
         yield _coverage_table(diagnosis.coverage)
     yield block("notes", diagnosis.reading.sentences)

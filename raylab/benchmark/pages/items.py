@@ -40,20 +40,21 @@ def item_blocks(suspects: Suspects, items: pd.DataFrame) -> Iterator[Block]:
 
 
 def _suspect_table(suspects: Suspects, shown: Sequence[Suspect]) -> Table:
-    texts = ("why", "text", "target", "answers")
+    rows = [
+        [
+            suspect.item,
+            " ".join(reason.sentence for reason in suspect.reasons),
+            shorten(suspect.text, MAX_TEXT),
+            shorten(suspect.target, MAX_ANSWER),
+            _list_answers(suspect.answers),
+        ]
+        for suspect in shown
+    ]
+    more = (Column(label, text=True, page_only=True) for label in ("text", "target", "answers"))
     return Table(
         "Suspects",
-        ["item", *(Column(label, text=True, page_only=label != "why") for label in texts)],
-        [
-            [
-                suspect.item,
-                " ".join(reason.sentence for reason in suspect.reasons),
-                shorten(suspect.text, MAX_TEXT),
-                shorten(suspect.target, MAX_ANSWER),
-                _list_answers(suspect.answers),
-            ]
-            for suspect in shown
-        ],
+        ["item", Column("why", text=True), *more],
+        rows,
         f"Worst first, of {suspects.items:,}; `items.parquet` has all. The last column counts the "
         "models' answers.",
     )

@@ -26,27 +26,17 @@ MAX_LABEL = 24
 
 def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     """Yields each model's mean with its error, by task and topic, and beside what it took."""
-    differences, errors = diagnosis.differences, ["standard error"]
-    if differences.clusters is not None:
-        errors.append("without clusters")
+    differences, figures = diagnosis.differences, Column("mean score and 95 % interval", text=True)
+    errors = ["standard error", "without clusters"][: 1 + (differences.clusters is not None)]
     yield Table(
         "Models",
-        [
-            "model",
-            Column("mean score and 95 % interval", text=True),
-            *errors,
-            "items",
-            "rank",
-            Column("possible ranks", text=True),
-        ],
+        ["model", figures, *errors, "items", "rank", Column("possible ranks", text=True)],
         [
             [
                 rank.model,
                 share_cell(mean.mean),
-                *(percent(error) for error in (mean.error, mean.unclustered)[: len(errors)]),
-                f"{mean.items:,}",
-                str(rank.rank),
-                f"{rank.low} to {rank.high}",
+                *map(percent, (mean.error, mean.unclustered)[: len(errors)]),
+                *(f"{mean.items:,}", str(rank.rank), f"{rank.low} to {rank.high}"),
             ]
             for mean, rank in zip(diagnosis.means, differences.ranks, strict=True)
         ],
@@ -76,42 +66,42 @@ def _by_task(slices: Sequence[Slice], models: Sequence[str]) -> Table:
 
 
 def _usage(usage: Sequence[Usage]) -> Iterator[Block]:
-    there = [name for name in SPENT if any(getattr(each, name) is not None for each in usage)]
+    spent = {each.model: {name: getattr(each, name) for name in SPENT} for each in usage}
+    logged = [name for name in SPENT if any(own[name] is not None for own in spent.values())]
     yield Table(
         "Score and cost",
-        ["model", "mean score", *there],
+        ["model", "mean score", *logged],
         [
             [
                 Cell(each.model, look=BEST if each.unbeaten else ""),
                 percent(each.mean),
-                *(_spent(getattr(each, name)) for name in there),
+                *(_spent(spent[each.model][name]) for name in logged),
             ]
             for each in usage
         ],
         "Per response, as the logs say. Bold: no other model is as good for less, or better.",
     )
-    if sum(getattr(each, there[0]) is not None for each in usage) > 1:
-        yield block("charts", [_cost_chart(usage, there[0])], f"Mean score by {there[0]}.")
+    name = logged[0]
+    drawn = [(own, each) for each in usage if (own := spent[each.model][name]) is not None]
+    if len(drawn) > 1:
+        yield block("charts", [_cost_chart(drawn, name)], f"Mean score by {name}.")
 
 
 def _spent(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cost_chart(usage: Sequence[Usage], name: str) -> Markup:
-    drawn = [(getattr(each, name), each) for each in usage if getattr(each, name) is not None]
+def _cost_chart(drawn: Sequence[tuple[float, Usage]], name: str) -> Markup:
     with drawing("usage"):
         figure = new_figure(3.2)
         axes = figure.add_subplot(xlabel=f"{name} per response")
         axes.set_title("Mean score")
-        for place, (value, each) in enumerate(drawn):
+        for value, each in drawn:
             colour = SERIES[0] if each.unbeaten else MUTED
             axes.scatter([value], [each.mean], s=28, color=colour)
-            if place < NAMED_MODELS:
-                label = shorten(each.model, MAX_LABEL)
-                axes.annotate(
-                    label, (value, each.mean), (4, 4), textcoords="offset points", fontsize=8
-                )
+        for value, each in drawn[:NAMED_MODELS]:
+            label, at = shorten(each.model, MAX_LABEL), (value, each.mean)
+            axes.annotate(label, at, (4, 4), textcoords="offset points", fontsize=8)
         if min(value for value, _ in drawn) > 0:
             _scale_by_ratio(axes)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -153,16 +143,13 @@ def difference_blocks(differences: Differences) -> Iterator[Block]:
             "Points by which a model lies above the baseline; a difference is real at the 5 % "
             "level for these comparisons (Holm).",
         )
-    if any(point.difference is not None for point in differences.curve):
-        yield block(
-            "charts",
-            [_power_curve(differences)],
-            "The difference that a typical pair must have to be found real 80 % of the time.",
-        )
+    curve = [(p.items, 100 * p.difference) for p in differences.curve if p.difference is not None]
+    if curve:
+        caption = "The difference that a typical pair must have to be found real 80 % of the time."
+        yield block("charts", [_power_curve(curve)], caption)
 
 
-def _power_curve(differences: Differences) -> Markup:
-    drawn = [(p.items, 100 * p.difference) for p in differences.curve if p.difference is not None]
+def _power_curve(drawn: Sequence[tuple[int, float]]) -> Markup:
     with drawing("power"):
         figure = new_figure(2.6)
         axes = figure.add_subplot(xlabel="items")

@@ -25,28 +25,28 @@ def noise_blocks(noise: Noise) -> Iterator[Block]:
     figures.append(("signal to noise", noise.signal_to_noise, describe_signal(noise)))
     yield figure_table("Variance", figures)
     if noise.designs:
-        labels = ("standard error", "reliability")
         yield Table(
             "Larger benchmarks",
-            ["size", *(replace(VALUE, label=label) for label in labels)],
+            ["size", replace(VALUE, label="standard error"), replace(VALUE, label="reliability")],
             [
                 [
-                    design.name,
-                    figure_cell(NUMBER, design.standard_error),
-                    figure_cell(NUMBER, design.reliability),
+                    each.name,
+                    *(figure_cell(NUMBER, f) for f in (each.standard_error, each.reliability)),
                 ]
-                for design in noise.designs
+                for each in noise.designs
             ],
             "A model's mean score is off by one standard error. Reliability is the share of the "
             "variance of models' means that comes from the models.",
         )
 
 
-def figure_table(title: str, rows: Iterable[tuple[str, Figure, str]]) -> Table:
-    """Returns a table of figures with their intervals and what they say."""
+def figure_table(
+    title: str, rows: Iterable[tuple[str, Figure, str]], what: str = "figure"
+) -> Table:
+    """Returns a table of named figures with their intervals and what they say."""
     return Table(
         title,
-        ["figure", VALUE, Column("what it says", text=True)],
+        [what, VALUE, Column("what it says", text=True)],
         [[name, figure_cell(NUMBER, figure), sentence] for name, figure, sentence in rows],
     )
 
