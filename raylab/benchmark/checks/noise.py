@@ -17,6 +17,7 @@ Appl. Stat. 1, 2007; blocks of cells stand for what both share, as in Cameron, G
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,37 +146,27 @@ def measure_noise(responses: Responses) -> Noise:
     clustered, cells = is_clustered(responses.matrix), _cells(responses)
     names = _estimable(cells)
     fit = _Fit(cells, names) if names else None
-    components, designs = list[Component](), list[Design]()
-    for name in (*(name for name in EFFECTS if clustered or "cluster" not in name), RESIDUAL):
-        if fit is None or name not in fit.names:
-            variance, share = Figure(reason=_why_missing(name, cells)), None
-        else:
-            values = fit.values[:, fit.names.index(name)]
-            least = MIN_RESIDUAL_MODELS if name == RESIDUAL else MIN_MODELS
-            variance, share = fit.figure(values, least), float(values[0] / fit.values[0].sum())
-        components.append(Component(name=name, variance=variance, share=share))
-    if fit is None:
-        signal = Figure(reason=_why_missing("models", cells))
-    elif not fit.is_noisy:
-        signal = Figure(reason="the models answer all items alike, so the scores show no noise")
-    else:
+    components = tuple(
+        fit.component(name)
+        if fit and name in fit.names
+        else Component(name=name, variance=Figure(reason=_why_missing(name, cells)), share=None)
+        for name in (*EFFECTS, RESIDUAL)
+        if clustered or "cluster" not in name
+    )
+    signal, designs = components[0].variance, ()
+    if fit and fit.is_noisy:
         ratio = fit.signal((1, 1, 1))
         signal = fit.figure(np.sign(ratio) * np.sqrt(np.abs(ratio)))
         doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
-        for name, more in {"as it is": (1, 1, 1), **doubled}.items():
-            ratio, error = fit.signal(more), fit.predict(more, fit.alone)
-            designs.append(
-                Design(
-                    name=name,
-                    standard_error=fit.figure(np.sqrt(np.maximum(error, 0.0))),
-                    reliability=fit.figure(ratio / (1 + np.abs(ratio))),
-                )
-            )
+        sizes = {"as it is": (1, 1, 1), **doubled}
+        designs = tuple(fit.design(name, more) for name, more in sizes.items())
+    elif fit:
+        signal = Figure(reason="the models answer all items alike, so the scores show no noise")
     return Noise(
-        components=tuple(components),
+        components=components,
         clusters=len(cells.starts[CLUSTER]) if clustered else None,
         sources=fit.sources if fit else (),
-        designs=tuple(designs),
+        designs=designs,
         signal_to_noise=signal,
     )
 
@@ -245,37 +236,27 @@ def _equations(cells: _Cells, names: Sequence[str]) -> Array:
     The sums of squares are of the means of each effect's levels, and of all scores, around their
     base.
     """
-    sums = dict[Unit, Array]()
-    units = [EFFECTS[name] for name in names]
-    for unit in (*units, *map(_base, units), _base(EFFECTS["model x item"])):
-        if unit not in sums:
-            sums[unit] = _sum_squares(cells, names, unit)
-    whole = np.full(len(names) + 2, cells.counts.sum())
-    whole[-1] = cells.squares.sum()
-    rows = [sums[unit] - sums[_base(unit)] for unit in units]
-    return np.array([*rows, whole - sums[_base(EFFECTS["model x item"])]])
+    units, last = [EFFECTS[name] for name in names], _base(EFFECTS["model x item"])
+    sums = {unit: _sum_squares(cells, names, unit) for unit in {*units, *map(_base, units), last}}
+    whole = np.array([*[cells.counts.sum()] * (len(names) + 1), cells.squares.sum()])
+    return np.array([*(sums[unit] - sums[_base(unit)] for unit in units), whole - sums[last]])
 
 
 def _sum_squares(cells: _Cells, names: Sequence[str], unit: Unit) -> Array:
     """Returns how often a unit's sum of squares has each variance, and the sum."""
     own, row = cells.count(unit), list[float]()
+    divisor = np.where(own > 0, own, np.inf)
     for effect in (EFFECTS[name] for name in names):
         joint: Unit = (unit[0] or effect[0], unit[1] or effect[1], max(unit[2], effect[2]))
         # The level of the unit that each joint level is in.
         at = np.searchsorted(cells.starts[unit[2]], cells.starts[joint[2]], "right") - 1
-        row.append(_ratio(cells.count(joint) ** 2, own[:, :, at]).sum())
-    total = _ratio(cells.total(cells.sums, unit) ** 2, own).sum()
+        row.append((cells.count(joint) ** 2 / divisor[:, :, at]).sum())
+    total = (cells.total(cells.sums, unit) ** 2 / divisor).sum()
     return np.array([*row, (own > 0).sum(), total], float)
 
 
-def _ratio(values: Array, by: Array) -> Array:
-    """Returns quotients, 0 where the divisor is 0."""
-    return values / np.where(by > 0, by, np.inf)
-
-
-def _estimate(cells: _Cells, names: Sequence[str]) -> Array:
+def _solve(equations: Array) -> Array:
     """Returns the variances of effects and of the residual, which may be negative."""
-    equations = _equations(cells, names)
     return np.asarray(np.linalg.lstsq(equations[:, :-1], equations[:, -1], rcond=None)[0], float)
 
 
@@ -292,9 +273,9 @@ class _Fit:
     """
 
     def __init__(self, cells: _Cells, names: Sequence[str]) -> None:
-        counts, estimates = cells.counts, _estimate(cells, names)
+        counts, equations = cells.counts, _equations(cells, names)
         self.names, models = [*names, RESIDUAL], names.index("models")
-        squares = _equations(cells, names)[:-1, :-1]
+        estimates, squares = _solve(equations), equations[:-1, :-1]
         if "model x generation" in names:
             both, generations = names.index("model x generation"), names.index("generations")
             squares[both] -= squares[models] + squares[generations]
@@ -307,9 +288,7 @@ class _Fit:
         # Each generation may have items of its own.
         self._is_nested = bool(((counts.sum(axis=1) > 0).sum(axis=0) <= 1).all())
         used = True, "model x generation" in names, bool((counts > 1).any())
-        self.sources = tuple(
-            source for source, is_used in zip(DESIGNS, used, strict=True) if is_used
-        )
+        self.sources = tuple(compress(DESIGNS, used))
 
     def predict(self, more: tuple[int, int, int], shares: Array) -> Array:
         """Returns (1 + draws,) variances of a model's mean in another design (a D-study).
@@ -319,15 +298,29 @@ class _Fit:
             shares: `alone` for the mean itself, `beside` for its difference from those of others.
         """
         items, generations, epochs = more
-        times = dict.fromkeys(OF_ITEMS, float(items * (generations if self._is_nested else 1)))
-        times |= {"models": np.inf, RESIDUAL: items * generations * epochs}
+        times = dict.fromkeys(OF_ITEMS, items * (generations if self._is_nested else 1))
         times |= {"generations": generations, "model x generation": generations}
+        times |= {"models": np.inf, RESIDUAL: items * generations * epochs}
         return self.values @ (shares / np.array([times[name] for name in self.names]))
 
     def signal(self, more: tuple[int, int, int]) -> Array:
         """Returns the variance of the models over that of the noise; may be negative."""
         noise = self.predict(more, self.beside)
         return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
+
+    def component(self, name: str) -> Component:
+        values = self.values[:, self.names.index(name)]
+        least = MIN_RESIDUAL_MODELS if name == RESIDUAL else MIN_MODELS
+        share = float(values[0] / self.values[0].sum())
+        return Component(name=name, variance=self.figure(values, least), share=share)
+
+    def design(self, name: str, more: tuple[int, int, int]) -> Design:
+        ratio, error = self.signal(more), self.predict(more, self.alone)
+        return Design(
+            name=name,
+            standard_error=self.figure(np.sqrt(np.maximum(error, 0.0))),
+            reliability=self.figure(ratio / (1 + np.abs(ratio))),
+        )
 
     @property
     def is_noisy(self) -> bool:
@@ -390,7 +383,7 @@ def _errors(cells: _Cells, names: Sequence[str]) -> tuple[Array, Array]:
         (first[:, None] + second) % min(max(models, clusters), MAX_BLOCKS),
     ):
         blocks = range(int(parts.max()) + 1)
-        estimates = [_estimate(cells.without(parts == block), names) for block in blocks]
+        estimates = [_solve(_equations(cells.without(parts == n), names)) for n in blocks]
         freedoms.append(len(blocks) - 1)
         variances.append(np.var(estimates, axis=0) * freedoms[-1])
     (of_models, of_items, both), (by_model, by_item, _) = variances, freedoms
