@@ -228,10 +228,15 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns a line for each key with another value in the run than now."""
+    """Returns a line for each key with another value, or in another place, in the run than now."""
     had, has = flatten(before), flatten(now)
-    return "".join(
+    lines = [
         f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"
         for key in sorted(had.keys() | has.keys())
         if had.get(key, ...) != has.get(key, ...)
-    )
+    ]
+    if not lines:
+        # The labels of a codebook may be grades.
+        moved = (pair for pair in zip(had, has, strict=True) if pair[0] != pair[1])
+        lines = [f"\n  the order: the run has {old}, where {new} is now" for old, new in moved][:1]
+    return "".join(lines)

@@ -140,7 +140,7 @@ def identity_of(config: JobConfig) -> dict[str, Any]:
 def config_hash(config: JobConfig) -> str:
     """Returns a short hash of `identity_of(config)`, as hexadecimal digits."""
     identity = identity_of(config)
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(identity, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 

@@ -24,7 +24,7 @@ from raylab.label.archive.tables import (
     METADATA,
     RUNS,
     VERSION,
-    canonical,
+    as_json,
     find_run,
     run_row,
     unseal,
@@ -132,7 +132,7 @@ class Archive:
                 f"archive {self.place} has another run of the name {row.name}, started "
                 f"{utc_text(row.started)}: choose another name= or another archive="
             )
-        if differing := differences(row.config, json.loads(canonical(new.config))):
+        if differing := differences(row.config, json.loads(as_json(new.config))):
             raise ArchiveError(
                 f"archive {self.place} has a run {row.name} of another configuration:"
                 f"{differing}\nset these as the run has them, or choose another name="

@@ -53,7 +53,8 @@ VERSION = 1
 """Version of the tables; an archive of another one is refused."""
 SENT, ANSWERED = "sent", "answered"
 """The states of a call: in flight, so that no equal one may be sent, and archived."""
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_IN_ORDER = json.JSONEncoder(separators=(",", ":"))
 UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 LARGE = frozenset({"body", "config", "description", "parameters", "text", "versions"})
@@ -84,14 +85,14 @@ class AnyText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """JSON values as canonical text."""
+    """JSON values as text, objects in their order, which may carry meaning."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """Returns the canonical text."""
-        return None if value is None else canonical(value)
+        """Returns the values as text."""
+        return None if value is None else as_json(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Returns the values; raises ForeignContentError if the text is no JSON."""
@@ -129,9 +130,9 @@ def utc_text(time: datetime) -> str:
 # The checksums of rows.
 
 
-def canonical(value: Any) -> str:
-    """Returns JSON with sorted keys, no spaces and only ASCII."""
-    return _ENCODER.encode(value)
+def as_json(value: Any) -> str:
+    """Returns JSON with the keys in their order, no spaces and only ASCII."""
+    return _IN_ORDER.encode(value)
 
 
 def digest(text: str) -> str:
@@ -192,7 +193,7 @@ def _fields(kind: type[Any]) -> tuple[Field[Any], ...]:
 
 def _checksum(columns: Mapping[str, Any]) -> str:
     content = {name: _hashable(name, columns[name]) for name in columns if name != "sha256"}
-    return digest(canonical(content))
+    return digest(_CANONICAL.encode(content))
 
 
 def _hashable(name: str, value: Any) -> Any:

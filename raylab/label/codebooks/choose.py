@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
+from raylab.core.config.schema import explain_errors
 from raylab.core.errors import ConfigError
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.codebooks.yaml import make_codebook
@@ -20,9 +23,19 @@ def choose_codebook(config: AnnotateConfig) -> Codebook:
 
 
 def recorded_codebook(config: Mapping[str, Any]) -> Codebook:
-    """Returns the codebook of an archived run by its configuration."""
+    """Returns the codebook of an archived run by its configuration.
+
+    Raises:
+        ConfigError: The configuration has none that this raylab can use.
+        DataError: A table of distances is no metric.
+    """
     chosen = config.get("codebook", "opt")
-    return _make(chosen if isinstance(chosen, str) else CodebookConfig.model_validate(chosen))
+    if isinstance(chosen, str):
+        return _make(chosen)
+    try:
+        return _make(CodebookConfig.model_validate(chosen))
+    except ValidationError as error:
+        raise ConfigError(f"its codebook: {explain_errors(CodebookConfig, error)[0]}") from None
 
 
 def _make(chosen: str | CodebookConfig) -> Codebook:

@@ -16,7 +16,7 @@ from raylab.core.runs.run import SCORES
 from raylab.core.tracking import track
 from raylab.label.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
 from raylab.label.pages.annotation import FullCase, annotation_page
-from raylab.label.pages.drift import archived_run
+from raylab.label.pages.drift import archived_run, archived_runs, unread_lines
 from raylab.label.protocol.decisions import audited_codes, judged_cases, without_lone_judgements
 from raylab.label.protocol.export import export, model_names
 from raylab.label.protocol.outcome import Status, read_decision, read_outcome
@@ -122,19 +122,21 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
     earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
     before = earlier[-MAX_EARLIER_RUNS:]
     this = replace(archived_run(archive, head), read=lambda: tables)
+    unread = dict[str, str]()
+    changes = compare_latest(this, [*archived_runs(archive, before, unread)], unread)
     return annotation_report(
         tables,
         [read_decision(row.body, codebook) for row in decisions],
         audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
         uncertain=archived.cost().uncertain,
         smoke=uses_embedded(config.llm),
-        warnings=(*settings.warnings, *([f"{left}."] if left else [])),
+        warnings=(*settings.warnings, *([f"{left}."] if left else []), *unread_lines(unread)),
         seed=config.protocol.seed,
         run=annotation.run.name,
         archive=archive.place,
         records=head.records,
         score_tree=_write_scores(annotation, head, tables),
-        changes=compare_latest(this, [archived_run(archive, row) for row in before]),
+        changes=changes,
         **_people(annotation, tables),
     )
 

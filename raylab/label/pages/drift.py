@@ -1,8 +1,9 @@
 """Drift between the runs of an archive: a command, and a section on the page of each run."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from raylab.core.errors import RaylabError
 from raylab.core.log import log_line
 from raylab.core.page.page import Section, block
 from raylab.core.page.table import MISSING, Cell, Column, Row, Table, print_tables
@@ -31,7 +32,8 @@ def report_drift(storage: str, archive: str | None) -> None:
         ConfigError: Runs are in remote storage and no archive is named.
     """
     with Archive.open(archive_location(storage, archive), create=False) as opened:
-        drift = compare_runs(archived_run(opened, row) for row in opened.runs())
+        unread = dict[str, str]()
+        drift = compare_runs([*archived_runs(opened, opened.runs(), unread)], unread)
     place = Run.at(storage)
     place.write_record(drift)
     print_tables(
@@ -42,13 +44,39 @@ def report_drift(storage: str, archive: str | None) -> None:
     for name in drift.runs[1:]:
         if name not in compared:
             log_line(f"note: no run before {name} asked the same models")
+    for line in unread_lines(drift.unread):
+        log_line(f"warning: {line}", logging.WARNING)
     for alarm in alarms(drift.comparisons):
         log_line(f"alarm: {alarm}", logging.WARNING)
     log_line(f"{place / Drift.file}", uri=str(place / Drift.file))
 
 
+def archived_runs(
+    archive: Archive, rows: Iterable[RunRow], unread: dict[str, str]
+) -> Iterator[ArchivedRun]:
+    """Yields runs of an archive for the comparison of runs.
+
+    Runs whose codebook cannot be used are added to `unread` with the reasons.
+    """
+    for row in rows:
+        try:
+            yield archived_run(archive, row)
+        except RaylabError as error:
+            unread[row.name] = str(error)
+
+
+def unread_lines(unread: Mapping[str, str]) -> Iterator[str]:
+    """Yields a sentence on each run that cannot be read."""
+    for name, reason in unread.items():
+        yield f"run {name} of the archive is not compared, because it cannot be read: {reason}"
+
+
 def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
-    """Returns a run of an archive for the comparison of runs."""
+    """Returns a run of an archive for the comparison of runs.
+
+    Raises:
+        RaylabError: Its codebook cannot be used.
+    """
     codebook = recorded_codebook(row.config)
     models = [chat["model"] for chat in row.config.get("llm", {}).get("annotators", ())]
     names = name_annotators(len(models))

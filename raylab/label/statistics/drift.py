@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from raylab.core.errors import RaylabError
 from raylab.core.printable import join_names
 from raylab.core.runs.records import Part, Record
 from raylab.core.stats import LEVEL, holm
@@ -96,6 +97,8 @@ class Drift(Record):
     """Names, the earliest run first."""
     comparisons: tuple[DriftChange, ...]
     """Comparisons of each run after the first."""
+    unread: Mapping[str, str] = {}
+    """Runs that cannot be read, and so not compared, with the reasons."""
 
 
 @dataclass(frozen=True)
@@ -119,30 +122,48 @@ class ArchivedRun:
         """Its outcomes, read once."""
         return self.read()
 
+    def is_readable(self, unread: dict[str, str]) -> bool:
+        """Returns whether the outcomes can be read; adds the reason to `unread` if not."""
+        if self.name not in unread:
+            try:
+                return bool(self.tables)
+            except RaylabError as error:
+                unread[self.name] = str(error)
+        return False
 
-def compare_runs(runs: Iterable[ArchivedRun]) -> Drift:
+
+def compare_runs(runs: Iterable[ArchivedRun], unread: Mapping[str, str] | None = None) -> Drift:
     """Compares runs over time.
 
     A run in which nothing changed has a flag with a chance of at most `LEVEL`: Holm's method
     corrects the p-values of all measures of a run, separately for each of the two tests. The family
-    is one run, so that later runs do not change the results of earlier ones. The runs may come in
-    any order.
+    is one run, so that later runs do not change the results of earlier ones.
+
+    Args:
+        runs: The runs, in any order. Those that cannot be read are left out and named.
+        unread: Further runs that cannot be read, with the reasons.
     """
-    ordered = sorted(runs, key=lambda run: (run.started, run.name))
+    ordered, faults = sorted(runs, key=lambda run: (run.started, run.name)), dict(unread or {})
     changes = [
         change
         for place, run in enumerate(ordered)
-        for change in compare_latest(run, ordered[:place])
+        for change in compare_latest(run, ordered[:place], faults)
     ]
-    return Drift(runs=tuple(run.name for run in ordered), comparisons=tuple(changes))
+    names = tuple(run.name for run in ordered if run.name not in faults)
+    return Drift(runs=names, comparisons=tuple(changes), unread=faults)
 
 
-def compare_latest(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> list[DriftChange]:
-    """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
+def compare_latest(
+    run: ArchivedRun, earlier: Sequence[ArchivedRun], unread: dict[str, str]
+) -> list[DriftChange]:
+    """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them.
+
+    Runs that cannot be read are added to `unread` with the reasons.
+    """
     names = tuple(run.models)
     single = product(("labels", "pass_rate"), zip(names, strict=True))
     together = [("exact", names)] if len(names) > 1 else []
-    latest = [_latest(*measure, earlier, run) for measure in (*single, *together)]
+    latest = [_latest(*measure, earlier, run, unread) for measure in (*single, *together)]
     changes = [change for change in latest if change is not None]
     compared = [change for change in changes if change.cases]
     tests = {change.label: dict[str, DriftTest]() for change in changes}
@@ -173,17 +194,21 @@ def _latest(
     annotators: tuple[Annotator, ...],
     earlier: Sequence[ArchivedRun],
     run: ArchivedRun,
+    unread: dict[str, str],
 ) -> DriftChange | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
     models = [run.models[name] for name in annotators]
     earlier = [before for before in earlier if before.codebook == run.codebook]
     first = None
     for before in reversed(earlier if models else ()):
-        if [before.models.get(name) for name in annotators] == models:
-            change = _compare(measure, annotators, before, run)
-            if change.cases:
-                return change
-            first = first or change
+        if [before.models.get(name) for name in annotators] != models:
+            continue
+        if not (before.is_readable(unread) and run.is_readable(unread)):
+            continue
+        change = _compare(measure, annotators, before, run)
+        if change.cases:
+            return change
+        first = first or change
     return first
 
 

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from raylab.core.files import Place
 from raylab.label.archive.records import CurrentCase
 from raylab.label.archive.run import RunArchive
-from raylab.label.archive.tables import canonical, utc_text
+from raylab.label.archive.tables import as_json, utc_text
 from raylab.label.codebooks.codebook import Codebook, Label, SetDistance, compare
 from raylab.label.protocol.outcome import (
     Annotator,
@@ -407,9 +407,9 @@ def _archive_columns(current: CurrentCase) -> Row:
         "description_hash": case.description_hash,
         "status": current.status,
         "reviewer": decisions[-1].reviewer if decisions else None,
-        "meta": canonical(case.body["meta"]),
-        "decisions": canonical(made),
-        "body": canonical(case.body),
+        "meta": as_json(case.body["meta"]),
+        "decisions": as_json(made),
+        "body": as_json(case.body),
     }
 
 
