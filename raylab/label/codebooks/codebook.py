@@ -30,6 +30,11 @@ def field_of(category: str) -> str:
     return category.partition(": ")[0] if ": " in category else ""
 
 
+def in_field(categories: Categories, name: str) -> Categories:
+    """Returns the categories that are values of a field."""
+    return frozenset(category for category in categories if field_of(category) == name)
+
+
 @dataclass(frozen=True, eq=False)
 class Label:
     """A classification of a case, equal to all that have the same canonical line.
@@ -37,8 +42,10 @@ class Label:
     Attributes:
         line: The canonical line.
         written: The line as it was written, before it was brought to the canonical form.
-        parts: Operator and category of each part, at least one; the first part has no operator.
+        parts: Operator and category of each part; the first part has no operator.
+        fields: Attributes that are compared by nobody, by name.
         repairs: Kinds of repairs that were needed to read it.
+        texts: Values of fields that count in distances alone, because similar ones are near.
     """
 
     line: str
@@ -46,6 +53,7 @@ class Label:
     parts: tuple[tuple[str, str], ...]
     fields: Mapping[str, str]
     repairs: tuple[str, ...] = ()
+    texts: Categories = frozenset()
 
     @cached_property
     def composition(self) -> str:
@@ -56,6 +64,11 @@ class Label:
     def categories(self) -> Categories:
         """The set of categories, without their composition."""
         return frozenset(category for _, category in self.parts)
+
+    @cached_property
+    def measured(self) -> Categories:
+        """The categories, and the texts that distances measure."""
+        return self.categories | self.texts
 
     @property
     def primary(self) -> str:
@@ -72,11 +85,21 @@ class Label:
         return hash(self.line)
 
 
+INTERVAL = "interval"
+"""The level of measurement whose distances alpha squares (Krippendorff 2011)."""
+
+
 class SetDistance(Protocol):
-    """A metric between two non-empty sets of categories, in [0, 1]; results record its version."""
+    """A metric between two non-empty sets of categories, in [0, 1].
+
+    Results record its version. Its level is that of the measurement, or the name of the metric.
+    """
 
     @property
     def version(self) -> str: ...
+
+    @property
+    def level(self) -> str: ...
 
     def __call__(self, a: Categories, b: Categories, /) -> float: ...
 
@@ -113,7 +136,7 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
         jaccard=len(a.categories & b.categories) / len(a.categories | b.categories),
         levenshtein=Levenshtein.distance(a.written, b.written),
         levenshtein_normalised=Levenshtein.normalized_distance(a.written, b.written),
-        weighted=1.0 - distance(a.categories, b.categories),
+        weighted=1.0 - distance(a.measured, b.measured),
         composition=1.0 if exact else 0.5 if same_categories else 0.0,
         distance=distance.version,
     )
@@ -436,6 +459,22 @@ class PromptSet:
 
 
 @dataclass(frozen=True, eq=False)
+class AnswerField:
+    """A field of an answer that is a record.
+
+    Attributes:
+        distance: Distance of two of its values, as sets of categories; None if nobody compares
+            them.
+        is_single: True if its value is one of some labels.
+    """
+
+    distance: SetDistance | None
+    is_single: bool
+    show: Callable[[Label], str]
+    """Returns its value in a label, as text for tables; empty if there is none."""
+
+
+@dataclass(frozen=True, eq=False)
 class Codebook:
     """A taxonomy with its notation.
 
@@ -452,7 +491,9 @@ class Codebook:
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
         read: Reads a canonical line, as written by `str(label)`; raises LabelError.
         parse_own: Reads a label that a person wrote, without repairs; raises LabelError.
+        parse_gold: Reads the label of a case, which may lack fields; raises LabelError.
         definitions: What categories mean, for the page.
+        fields: The fields of an answer that is a record, by name; empty where it is a label.
     """
 
     name: str
@@ -468,4 +509,6 @@ class Codebook:
     parse: Callable[[str], Label]
     read: Callable[[str], Label]
     parse_own: Callable[[str], Label]
+    parse_gold: Callable[[str], Label]
     definitions: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: Mapping[str, AnswerField] = field(default_factory=dict[str, AnswerField])

@@ -1,18 +1,25 @@
-"""Distances between sets of labels, from a table of distances between labels."""
+"""Distances between sets of labels, numbers, texts, and records of them."""
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 from scipy.optimize import linear_sum_assignment
 
 from raylab.core.errors import DataError
-from raylab.label.codebooks.codebook import Categories
+from raylab.label.codebooks.codebook import Categories, in_field
 
 TOLERANCE = 1e-9
+NOTHING = "-"
+"""The value of a field that an answer leaves empty."""
+WASSERSTEIN = "W1"
 Table = Sequence[Sequence[float]]
+Measure = Callable[[Categories, Categories], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +35,7 @@ class Distance:
     version: str
     labels: Sequence[str]
     table: Table
+    level: str = WASSERSTEIN
 
     def __call__(self, a: Categories, b: Categories) -> float:
         """Returns the 1-Wasserstein distance of uniform masses on two sets of labels, in [0, 1].
@@ -52,9 +60,79 @@ def _wasserstein(distance: Distance, a: Categories, b: Categories) -> float:
     return float(costs[linear_sum_assignment(costs)].mean())
 
 
+@dataclass(frozen=True, eq=False)
+class FieldDistance:
+    """The distance of the values of a field, of which an empty one is far from all others.
+
+    Attributes:
+        level: Level of measurement, or the name of the metric.
+        measure: Distance in [0, 1] of two values that are there, as sets of categories.
+        version: Name recorded with results.
+    """
+
+    level: str
+    measure: Measure
+    version: str = ""
+
+    def __call__(self, a: Categories, b: Categories) -> float:
+        """Returns the distance of two values, in [0, 1]."""
+        if a == b:
+            return 0.0
+        is_empty = any(category.endswith(f": {NOTHING}") for category in a | b)
+        return 1.0 if is_empty or not (a and b) else self.measure(a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordDistance:
+    """The mean distance of the fields of two answers, each in [0, 1].
+
+    Attributes:
+        version: Name recorded with results.
+        fields: The distance of each field that is compared, by its name.
+    """
+
+    version: str
+    fields: Mapping[str, FieldDistance]
+    level: str = "mean of the fields"
+
+    def __call__(self, a: Categories, b: Categories) -> float:
+        """Returns the distance of two answers, over the fields that both have."""
+        distances = [
+            distance(ours, theirs)
+            for name, distance in self.fields.items()
+            if (ours := in_field(a, name)) and (theirs := in_field(b, name))
+        ]
+        return sum(distances) / len(distances) if distances else 1.0
+
+
 def equal_sets(a: Categories, b: Categories) -> float:
-    """Returns the same distance where that of two labels is 0 or 1: the mass that must move."""
+    """Returns the 1-Wasserstein distance where that of two labels is 0 or 1: what must move."""
     return 1.0 - len(a & b) / max(len(a), len(b))
+
+
+def jaccard(a: Categories, b: Categories) -> float:
+    """Returns 1 minus the share of the labels of either set that are in both."""
+    return 1.0 - len(a & b) / len(a | b)
+
+
+def masi(a: Categories, b: Categories) -> float:
+    """Returns the MASI distance (Passonneau, LREC 2006), with the weights of NLTK."""
+    weight = 1.0 if a == b else 0.67 if a < b or b < a else 0.33 if a & b else 0.0
+    return 1.0 - len(a & b) / len(a | b) * weight
+
+
+def number_distance(span: float) -> Measure:
+    """Returns the distance of two numbers as a share of the span of their field."""
+    return lambda a, b: abs(_value(a) - _value(b)) / span
+
+
+def text_distance(a: Categories, b: Categories) -> float:
+    """Returns the edits between two texts as a share of the longer one, whatever their case."""
+    return Levenshtein.normalized_distance(_value(a).casefold(), _value(b).casefold())
+
+
+def _value(categories: Categories) -> Any:
+    return json.loads(next(iter(categories)).partition(": ")[2])
 
 
 def check_metric(table: Table, labels: Sequence[str], where: str) -> None:

@@ -1,15 +1,17 @@
 """The codebook that a file describes: its answers, distances, forms and prompts.
 
 An answer is a record of fields; a codebook of labels alone has one unnamed field. Categories are
-labels, or `field: value` in a record of several fields.
+labels, or `field: value` in a record, of the fields that are compared. A field that an answer
+leaves empty has the category `field: -`, so that an empty value is an answer too.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property, partial
 from importlib import resources
 from typing import Annotated, Any, Literal, cast
@@ -24,15 +26,15 @@ from pydantic import (
     ValidationInfo,
     create_model,
 )
-from rapidfuzz.distance import Levenshtein
 
 from raylab.core.config.yaml import plain_value, read_yaml
 from raylab.core.errors import DataError, LabelError
 from raylab.label.codebooks.codebook import (
     FORMAT,
+    INTERVAL,
     SHORT_TEXT,
+    AnswerField,
     AnswerForm,
-    Categories,
     Codebook,
     Criterion,
     Label,
@@ -41,14 +43,29 @@ from raylab.label.codebooks.codebook import (
     field_of,
     quote,
 )
-from raylab.label.codebooks.distances import Distance, check_metric, equal_sets
+from raylab.label.codebooks.distances import (
+    NOTHING,
+    WASSERSTEIN,
+    Distance,
+    FieldDistance,
+    RecordDistance,
+    Table,
+    check_metric,
+    equal_sets,
+    jaccard,
+    masi,
+    number_distance,
+    text_distance,
+)
 from raylab.label.config.codebook import LABEL, CodebookConfig, FieldConfig
 from raylab.llm.prompts import Schema
 
 FOLDER = resources.files("raylab.label.codebooks")
 LABELS = Criterion("labels", 50, ("label", "value", "values", "field", "fields"))
 """The criterion that a label or value is right."""
-KEYWORDS = {"type", "enum", "items", "maxItems", "minimum", "maximum", "properties", "required"}
+KEYWORDS = {
+    *("type", "enum", "anyOf", "items", "maxItems", "minimum", "maximum", "properties", "required"),
+}
 """Keywords in pydantic's schemas that OpenAI's strict mode and llama.cpp's grammars support."""
 MAX_LINE = 4096
 """Most characters of the text of an answer."""
@@ -62,8 +79,13 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         DataError: A table of distances is no metric.
     """
     answers, parts = _Answers(config), config.parts
-    version = _digest([answers.version, [[name, each.distance] for name, each in parts.items()]])
-    distances = {name: _distance(name, field) for name, field in parts.items()}
+    asked = [[name, each.distance, each.compare] for name, each in parts.items()]
+    version = _digest([answers.version, asked])
+    compared = {
+        name: each for name, each in parts.items() if each.is_compared or each.compare != "none"
+    }
+    metric = f"{config.name}-{version}"
+    distances = {name: _distance(name, field, metric) for name, field in compared.items()}
     rules = (Criterion(name, rule.cap) for name, rule in config.rules.items())
     criteria = (LABELS, *rules)
     return Codebook(
@@ -78,11 +100,20 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         prompts={
             style: _prompt_set(answers, criteria, style) for style in ("maximal", "minimal", "word")
         },
-        distance=_RecordDistance(f"{config.name}-{version}", distances),
+        distance=RecordDistance(metric, distances) if config.fields else distances[""],
         parse=answers.read,
-        read=answers.read,
+        read=answers.read_part,
         parse_own=answers.read,
+        parse_gold=answers.read_part,
         definitions=answers.categories,
+        fields={
+            name: AnswerField(
+                distances.get(name),
+                field.labels is not None and not field.several,
+                partial(answers.show, name),
+            )
+            for name, field in config.fields.items()
+        },
     )
 
 
@@ -111,20 +142,36 @@ def _note(written: object, read: object, info: ValidationInfo) -> object:
 
 
 def _type_of(field: FieldConfig) -> Any:
-    """Returns the type of a field's values, for a pydantic model."""
+    """Returns the type of a field's values, for a pydantic model; `_nothing` is an empty one."""
+    least = 0 if field.optional else 1
+    names = [*(field.labels or ())]
     if field.number:
         low, high = field.number
-        return Annotated[_number_type(field), Field(ge=low, le=high, strict=True)]
-    if field.text:
-        text = Annotated[str, Field(min_length=1, max_length=field.text)]
-        return Annotated[text, BeforeValidator(_squeeze)]
-    names = [*(field.labels or ())]
-    spell = BeforeValidator(partial(_spell, spelt={name.casefold(): name for name in names}))
-    label: Any = Annotated[Literal[tuple(names)], spell]
-    if not field.several:
-        return label
-    order = AfterValidator(lambda chosen: sorted({*chosen}, key=names.index))
-    return Annotated[list[label], Field(min_length=1), order, Field(max_length=len(names))]
+        kind: Any = Annotated[_number_type(field), Field(ge=low, le=high, strict=True)]
+    elif field.text:
+        text = Annotated[str, Field(min_length=least, max_length=field.text)]
+        kind = Annotated[text, BeforeValidator(_squeeze)]
+    else:
+        spell = BeforeValidator(partial(_spell, spelt={name.casefold(): name for name in names}))
+        kind = Annotated[Literal[tuple(names)], spell]
+    if field.several:
+        order = AfterValidator(lambda chosen: sorted({*chosen}, key=names.index))
+        several = Annotated[list[kind], Field(min_length=least), order]
+        kind = Annotated[several, Field(max_length=len(names))]
+    if not field.optional:
+        return kind
+    nothing, words = _nothing(field), {"null", "none"} - {name.casefold() for name in names}
+
+    def read(value: object) -> object:
+        """Reads an empty value in any of the ways in which models write it."""
+        is_word = not field.text and isinstance(value, str) and value.strip().casefold() in words
+        return nothing if is_word or value in (None, "", []) else value
+
+    return Annotated[kind | None if nothing is None else kind, BeforeValidator(read)]
+
+
+def _nothing(field: FieldConfig) -> Any:
+    return "" if field.text else [] if field.several else None
 
 
 def _number_type(field: FieldConfig) -> Any:
@@ -136,22 +183,32 @@ class _Answers:
     """The answers that a codebook admits."""
 
     config: CodebookConfig
+    _models: dict[tuple[str, ...], type[BaseModel]] = dataclass_field(
+        default_factory=dict[Any, Any]
+    )
 
     @property
     def key(self) -> str:
         """The key of an answer in replies."""
         return "answer" if self.config.fields else "labels" if self.config.several else "label"
 
-    @cached_property
-    def model(self) -> type[BaseModel]:
-        """The model of an answer: its schema, reader and validator."""
-        fields = {name or self.key: _type_of(field) for name, field in self.config.parts.items()}
-        return create_model("Answer", __config__=ConfigDict(extra="forbid"), **fields)
+    def model(self, names: Iterable[str]) -> type[BaseModel]:
+        """Returns the model of an answer with some fields: its schema, reader and validator."""
+        key = tuple(names)
+        if key not in self._models:
+            # A field of any name, such as model_config, is an alias.
+            fields = {
+                f"value_{place}": (_type_of(self.config.parts[name]), Field(alias=name or self.key))
+                for place, name in enumerate(key)
+            }
+            strict = ConfigDict(extra="forbid")
+            self._models[key] = create_model("Answer", __config__=strict, **cast(Any, fields))
+        return self._models[key]
 
     @cached_property
     def schema(self) -> Schema:
         """The JSON schema of an answer."""
-        whole = _strict(self.model.model_json_schema())
+        whole = _strict(self.model(self.config.parts).model_json_schema())
         return whole if self.config.fields else whole["properties"][self.key]
 
     @cached_property
@@ -175,19 +232,40 @@ class _Answers:
         for name, field in self.config.parts.items():
             value: Any = field.number[0] if field.number else next(iter(field.labels or ("text",)))
             values[name or self.key] = [value] if field.several else value
-        return str(self._label(self.model.model_validate(values)))
+        return str(self.read(values if self.config.fields else values[self.key]))
 
     def read(self, value: object, repairs: list[str] | None = None) -> Label:
         """Reads a JSON value, or a text such as that of a label; adds the repairs to a list."""
+        return self._read(value, repairs, self.config.parts)
+
+    def read_part(self, value: object) -> Label:
+        """Reads an answer that may lack fields, which then have no category."""
+        parsed = self._parse(value) if isinstance(value, str) else value
+        given_names = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+        there = [name for name in self.config.parts if name in given_names]
+        return self._read(parsed, None, there or self.config.parts)
+
+    def show(self, name: str, label: Label) -> str:
+        """Returns the value of a field in a label as text; empty if there is none."""
+        if name in label.fields:
+            return label.fields[name]
+        categories = (*(category for _, category in label.parts), *label.texts)
+        values = [each.partition(": ")[2] for each in categories if field_of(each) == name]
+        values = [value for value in values if value != NOTHING]
+        is_json = self.config.parts[name].labels is None
+        return "; ".join(str(json.loads(value)) if is_json else value for value in values)
+
+    def _read(self, value: object, repairs: list[str] | None, names: Iterable[str]) -> Label:
         values = self._parse(value) if isinstance(value, str) else value
         values = values if self.config.fields else {self.key: values}
+        context = [] if repairs is None else repairs
         try:
-            answer = self.model.model_validate(values, context=[] if repairs is None else repairs)
+            answer = self.model(names).model_validate(values, context=context)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = "".join(f"{field}: " for field in first["loc"][:1] if self.config.fields)
             raise LabelError(f"{name}{first['msg'][:300]}, found {quote(first['input'])}") from None
-        return self._label(answer)
+        return self._label(dict(zip(names, dict(answer).values(), strict=True)))
 
     def _parse(self, text: str) -> object:
         """Returns the value of a text: a word, or the inside of a list or a mapping in YAML."""
@@ -205,17 +283,28 @@ class _Answers:
         except DataError as error:
             raise LabelError(f"{error}, found {quote(text)}") from None
 
-    def _label(self, answer: BaseModel) -> Label:
+    def _label(self, values: Mapping[str, Any]) -> Label:
         line, parts = list[str](), list[tuple[str, str]]()
-        for name, field in self.config.parts.items():
-            value, title = getattr(answer, name or self.key), f"{name}: " if name else ""
+        attributes, texts = dict[str, str](), set[str]()
+        for name, value in values.items():
+            field, title = self.config.parts[name], f"{name}: " if name else ""
             items = cast(list[Any], value if field.several else [value])
             written = JOINT.join(map(_in_yaml if name or field.several else str, items))
             line.append(f"{title}[{written}]" if title and field.several else f"{title}{written}")
-            texts = (v if field.labels else json.dumps(v, ensure_ascii=False) for v in items)
-            parts += [(JOINT, f"{title}{text}") for text in texts]
-        parts[0] = ("", parts[0][1])
-        return Label(JOINT.join(line), JOINT.join(line), tuple(parts), {})
+            if field.labels is None:
+                items = [json.dumps(item, ensure_ascii=False) for item in items]
+            own = [f"{title}{item}" for item in items]
+            if value == _nothing(field):
+                own = [f"{title}{NOTHING}"]
+            if field.is_compared:
+                parts += [(JOINT, category) for category in own]
+            elif field.compare == "similar":
+                texts.update(own)
+            else:
+                attributes[name] = str(value)
+        parts[:1] = [("", parts[0][1])] if parts else []
+        whole = JOINT.join(line)
+        return Label(whole, whole, tuple(parts), attributes, texts=frozenset(texts))
 
 
 def _in_yaml(value: object) -> str:
@@ -230,6 +319,8 @@ def _strict(schema: Schema) -> Schema:
     kept = {key: value for key, value in schema.items() if key in KEYWORDS}
     if "items" in kept:
         kept["items"] = _strict(kept["items"])
+    if "anyOf" in kept:
+        kept["anyOf"] = [_strict(each) for each in kept["anyOf"]]
     if "properties" in kept:
         kept["properties"] = {name: _strict(own) for name, own in kept["properties"].items()}
         kept["additionalProperties"] = False
@@ -239,59 +330,41 @@ def _strict(schema: Schema) -> Schema:
 # Distances
 
 
-SetDistance = Callable[[Categories, Categories], float]
-
-
-@dataclass(frozen=True, eq=False)
-class _RecordDistance:
-    """The mean distance of the fields of two answers, each in [0, 1].
-
-    Attributes:
-        version: Name recorded with results.
-        fields: The distance of each field, by its name.
-    """
-
-    version: str
-    fields: Mapping[str, SetDistance]
-
-    def __call__(self, a: Categories, b: Categories) -> float:
-        """Returns the distance of two answers by their categories."""
-        total = 0.0
-        for name, distance in self.fields.items():
-            ours, theirs = (frozenset(c for c in each if field_of(c) == name) for each in (a, b))
-            total += distance(ours, theirs)
-        return total / len(self.fields)
-
-
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
 
 
-def _distance(name: str, field: FieldConfig) -> SetDistance:
-    """Returns the distance of one field, between sets of categories."""
-    if field.labels is None or field.distance == "equal":
-        if field.distance == "equal":
-            return equal_sets
-        return partial(_number_distance if field.number else _text_distance, field=field)
-    names = tuple(f"{name}: {label}" if name else label for label in field.labels)
-    if field.distance == "graded":
+def _distance(name: str, field: FieldConfig, version: str) -> FieldDistance:
+    """Returns the distance of a field's values."""
+    is_graded, sets = field.distance == "graded", {"jaccard": jaccard, "masi": masi}
+    if field.text:
+        level, measure = ("Levenshtein", text_distance) if field.compare == "similar" else _NOMINAL
+    elif field.number:
+        span = field.number[1] - field.number[0]
+        level, measure = (INTERVAL, number_distance(span)) if is_graded else _NOMINAL
+    elif isinstance(field.distance, str) and field.distance in sets:
+        level, measure = field.distance, sets[field.distance]
+    elif field.distance == "equal":
+        level, measure = (WASSERSTEIN, equal_sets) if field.several else _NOMINAL
+    else:
+        names, table = _table(name, field)
+        level, measure = WASSERSTEIN, Distance("", names, table)
+        if not field.several:
+            level = INTERVAL if is_graded else "table"
+    return FieldDistance(level, measure, version)
+
+
+_NOMINAL = "nominal", equal_sets
+
+
+def _table(name: str, field: FieldConfig) -> tuple[Sequence[str], Table]:
+    """Returns the labels of a field, and the distances between them."""
+    names = tuple(f"{name}: {label}" if name else label for label in field.labels or ())
+    if isinstance(field.distance, str):
         steps, most = range(len(names)), len(names) - 1
-        return Distance("", names, [[abs(i - j) / most for j in steps] for i in steps])
+        return names, [[abs(i - j) / most for j in steps] for i in steps]
     check_metric(field.distance, names, f"distance of {name or 'the labels'}")
-    return Distance("", names, field.distance)
-
-
-def _value(categories: Categories) -> Any:
-    return json.loads(next(iter(categories)).partition(": ")[2])
-
-
-def _number_distance(a: Categories, b: Categories, field: FieldConfig) -> float:
-    assert field.number
-    return abs(_value(a) - _value(b)) / (field.number[1] - field.number[0])
-
-
-def _text_distance(a: Categories, b: Categories, field: FieldConfig) -> float:
-    return Levenshtein.normalized_distance(_value(a).casefold(), _value(b).casefold())
+    return names, field.distance
 
 
 # Prompts
@@ -344,4 +417,6 @@ def _ask(name: str, field: FieldConfig) -> str:
     else:
         kind = f"{'one or more' if field.several else 'one'} of"
     said = f" ({field.definition})" if field.definition else ""
-    return f"{name}{said}: {kind}{':' if field.labels else '.'}"
+    empty = f", or {json.dumps(_nothing(field))} if there is none" if field.optional else ""
+    these, end = (" these" if empty else "", ":") if field.labels else ("", ".")
+    return f"{name}{said}: {kind}{these}{empty}{end}"

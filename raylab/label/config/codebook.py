@@ -95,9 +95,20 @@ class FieldConfig(Strict):
     """The least and the greatest number; whole numbers if both are."""
     text: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Most characters of a text."""
-    distance: Literal["equal", "graded"] | tuple[Row, ...] = "equal"
-    """`equal` is 0 or 1; `graded` the steps between labels in their order, the difference of
-    numbers, or the edits between texts, as shares of the most; or a row of distances per label."""
+    compare: Literal["none", "exact", "similar"] = "none"
+    """Whether texts are compared: by nobody, as they are, or by the share of edits between them,
+    which makes no two answers different."""
+    optional: bool = False
+    """An answer may leave the field empty."""
+    distance: Literal["equal", "graded", "jaccard", "masi"] | tuple[Row, ...] = "equal"
+    """`equal` is 0 or 1; `graded` the steps between labels in their order, or the difference of
+    numbers, as shares of the most; `jaccard` and `masi` are of sets; or a row of distances per
+    label."""
+
+    @property
+    def is_compared(self) -> bool:
+        """True if other values make another answer."""
+        return self.text is None or self.compare == "exact"
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -106,6 +117,12 @@ class FieldConfig(Strict):
             raise ValueError(f"has {' and '.join(kinds)}: keep one")
         if self.labels is None and (self.several or isinstance(self.distance, tuple)):
             raise ValueError("several and a table of distances need labels: remove them")
+        if self.text is None and self.compare != "none":
+            raise ValueError("compare is for texts: remove it, or give a distance")
+        if self.text is not None and self.distance != "equal":
+            raise ValueError("a text has no distance: give compare: exact or compare: similar")
+        if self.distance in ("jaccard", "masi") and not self.several:
+            raise ValueError(f"distance: {self.distance} is of sets: give several: true")
         if self.number and self.number[0] >= self.number[1]:
             raise ValueError("number is the least and the greatest, as in [0, 10]")
         return self
@@ -128,7 +145,7 @@ class CodebookConfig(FieldConfig):
     noun: Prose = "a code"
     """What an answer is called in messages, with its article."""
     fields: dict[FieldName, FieldConfig] = Field(default={})
-    """The fields of an answer; the first has labels, by which tables count."""
+    """The fields of an answer, in the order in which they are asked for."""
     cases: Location | None = None
     """File of cases that comes with it, beside its own."""
     rules: dict[FieldName, Rule] = Field(default={})
@@ -141,10 +158,10 @@ class CodebookConfig(FieldConfig):
         for name, field in self.fields.items():
             if field.labels is None and field.number is None and field.text is None:
                 raise ValueError(f"the field {name} needs labels, number or text")
-        if (first := next(iter(self.fields.values()), None)) and not (
-            first.labels and not first.several
-        ):
-            raise ValueError("the first field, by which tables count, needs labels and one of them")
+        if self.optional:
+            raise ValueError("optional is for fields: add a label for texts without one")
+        if not any(field.is_compared for field in self.parts.values()):
+            raise ValueError("no field is compared: one needs labels, number, or compare: exact")
         if clash := self.rules.keys() & {"format", "labels"}:
             raise ValueError(f"the rule {clash.pop()} is there already: rename it")
         return self

@@ -99,9 +99,12 @@ def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label |
     if not isinstance(text, str):
         raise ValueError(problem)
     try:
-        return text, codebook.parse(text)
+        label = codebook.parse_gold(text)
     except LabelError as error:
         raise ValueError(f"{problem}; {str(error).splitlines()[0]}") from None
+    if not label.parts:
+        raise ValueError(f"{problem}; it has no field that is compared")
+    return text, label
 
 
 def _check_bait(bait: list[str], info: ValidationInfo) -> list[str]:

@@ -147,6 +147,7 @@ def opt_codebook() -> Codebook:
         parse=parse,
         read=read_canonical,
         parse_own=_parse_own,
+        parse_gold=parse,
     )
 
 

@@ -103,7 +103,9 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences that sum up the run, the final codes first."""
     cases, right = report.cases, report.gold.get(REVIEWED, report.gold[FINAL]).labels
     decided = sum(share.cases for share in report.codes.values())
-    codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
+    # Answers of several fields are mostly all different.
+    shown = report.labels if report.agreement.fields else report.codes
+    codes = [f"{share.cases:,} {code}" for code, share in shown.items() if share.cases]
     yield (
         f"{pluralize(decided, 'final code')} for {pluralize(cases.total, 'case')}"
         f"{f': {join_names(codes)}' if codes else ''}."
@@ -126,10 +128,11 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
             f"The annotators gave the same code in {share_cell(agreement.exact).text} of "
             f"{pluralize(agreement.compared, 'case')}."
         )
-    if (alpha := agreement.alpha.value) is not None:
-        doubt = "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
-        reliability = "reliable" if alpha >= RELIABLE else doubt
-        yield f"Krippendorff's alpha is {alpha:.2f}, by convention {reliability}."
+    if agreement.alpha.value is not None:
+        yield f"Krippendorff's alpha is {_judge_alpha(agreement.alpha)}."
+    for name, each in agreement.fields.items():
+        if each.alpha.value is not None:
+            yield f"Alpha of {name} ({each.level}) is {_judge_alpha(each.alpha)}."
     if (final := report.substitutes.get(FINAL)) is not None and final.reason is None:
         yield _summarize_substitute(final)
     annotators = _join([_name_models(report, classify_stage(name)) for name in report.annotators])
@@ -138,6 +141,16 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         f"; adjudicator: {_name_models(report, ADJUDICATE)}" if report.adjudication.cases else ""
     )
     yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
+
+
+def _judge_alpha(alpha: Figure) -> str:
+    """Returns alpha with what its lower end shows by Krippendorff's convention."""
+    if alpha.interval is None:
+        return f"{alpha.value:.2f}, of too few cases to rely on"
+    low, high = alpha.interval
+    doubt = "good for tentative conclusions" if low >= TENTATIVE else "not shown to be reliable"
+    verdict = "reliable" if low >= RELIABLE else "too low to rely on" if high < TENTATIVE else doubt
+    return f"{alpha.value:.2f} ({low:.2f} to {high:.2f}), by convention {verdict}"
 
 
 def _summarize_substitute(final: SubstituteReport) -> str:
@@ -184,7 +197,9 @@ def _codes(report: AnnotationReport) -> Iterator[Block]:
         return
     look = hues(report.labels)
     codes = [
-        [Cell(code, look=look[code]), *_count_cells(share)] for code, share in report.codes.items()
+        [Cell(code, look=look[code]), *_count_cells(share)]
+        for code, share in report.codes.items()
+        if not report.agreement.fields
     ]
     labels = [
         [Cell(name, look=look[name]), *_count_cells(share)]
@@ -193,10 +208,12 @@ def _codes(report: AnnotationReport) -> Iterator[Block]:
     ]
     most = f"The {SHOWN_CODES} most frequent of {len(codes):,} codes" if codes[SHOWN_CODES:] else ""
     below = ". Below: the cases whose code names each label" if labels else ""
+    if not codes:
+        most, below = "The labels in the codes", ""
     yield Table(
         "Final codes",
         ["code", "cases", "share"],
-        [*codes[:SHOWN_CODES], RULE, *labels],
+        [*codes[:SHOWN_CODES], *([RULE] if codes else []), *labels],
         f"{most or 'The codes'} in force, including people's decisions{below}.",
     )
     if (audit := report.audit) is not None:
@@ -237,14 +254,13 @@ def _endings(report: AnnotationReport) -> Iterator[Block]:
 
 def _gold(report: AnnotationReport) -> Iterator[Block]:
     cases, tree = report.cases, report.score_tree
-    single = _has_single_labels(report)
     proposed = f", {cases.proposed_gold:,} of them proposed and not reviewed"
     yield _part_table(
         "Accuracy against gold",
         report.gold,
         f"{pluralize(cases.with_gold, 'case has', 'cases have')} a gold code"
         f"{proposed if cases.proposed_gold else ''}. An answer without a readable code is wrong.",
-        ("cases", "labels") if single else ("cases", "labels", "exact", "primary"),
+        _gold_fields(report),
     ).upright
     labels = _part_table(
         "By label",
@@ -258,20 +274,35 @@ def _gold(report: AnnotationReport) -> Iterator[Block]:
         yield block("fold", "Not in the score tree", tree.left_out)
 
 
+def _gold_fields(report: AnnotationReport) -> Sequence[str]:
+    """Returns the shares that say something: a record is right by field, a single label at once."""
+    if report.agreement.fields:
+        return "cases", "labels", "fields"
+    single = _has_single_labels(report)
+    return ("cases", "labels") if single else ("cases", "labels", "exact", "primary")
+
+
 def _agreement(report: AnnotationReport) -> Iterator[Block]:
     agreement, pairs = report.agreement, report.agreement.pairs
     single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
     rows = [_explain(agreement, name) for name in single or list_measures(AgreementReport)]
-    if len(pairs) == 1:
+    if len(pairs) == 1 and not agreement.fields:
         rows += [_explain(pair, "kappa") for pair in pairs.values()]
     yield Table(
         f"Agreement of {_join([*report.annotators])}",
         ["measure", "figure", Column("meaning", text=True, page_only=True)],
         rows,
         f"Over {agreement.compared:,} of {pluralize(agreement.cases, 'case')}, those with at least "
-        "two codes, with 95 % intervals. By convention an alpha of 0.8 or more is reliable, and "
-        "one from 0.667 good for tentative conclusions.",
+        f"two codes, with 95 % intervals. Alpha is by distance ({agreement.level}). By convention "
+        "0.8 or more is reliable, and from 0.667 good for tentative conclusions, if the lower end "
+        "of the interval is.",
     )
+    if agreement.fields:
+        yield _part_table(
+            "Agreement by field",
+            {f"{name} ({each.level})": each for name, each in agreement.fields.items()},
+            "In brackets, the level of measurement or the distance of the values.",
+        ).upright
     if agreement.rest:
         rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
         yield _part_table(

@@ -12,7 +12,13 @@ from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.label_studio import archived_task, write_tasks
 from raylab.label.protocol.outcome import Annotator, Classification, Evaluation, Outcome
 from raylab.label.protocol.run import AnnotationRun
-from raylab.label.statistics.frame import encodable, export_run, is_held_out, read_case
+from raylab.label.statistics.frame import (
+    encodable,
+    export_run,
+    has_labels,
+    is_held_out,
+    read_case,
+)
 from raylab.label.statistics.scores import CANDIDATES, annotator_names
 
 FINAL = "final"
@@ -80,6 +86,8 @@ def _samples(annotation: AnnotationRun, annotator: Annotator | None) -> Iterator
         gold = outcome.gold_label if is_held_out(outcome, open_book) else None
         if annotator is None:
             answer, report = _answer_behind(outcome, final)
+            # A case that waits for a person is not wrong.
+            gold = None if final is None else gold
             yield _sample(current, outcome, final, gold, answer, report)
         elif answer := outcome.classification(annotator):
             report = outcome.evaluation(annotator)
@@ -118,7 +126,7 @@ def _sample(
     message = {"role": "assistant", "content": text["reply"]}
     scores: dict[str, Any] = {}
     if gold is not None:
-        right = label is not None and label.categories == gold.categories
+        right = has_labels(label, gold)
         scores[GOLD] = {"value": float(right), "answer": line, "explanation": text["rationale"]}
     if report is not None:
         scores[EVALUATOR] = {

@@ -14,9 +14,16 @@ from scipy import optimize, stats
 
 from raylab.core.runs.records import Figure, Measure, Part
 from raylab.core.stats import Array, Interval, Z, proportion, share_of, wilson
-from raylab.label.codebooks.codebook import Label
+from raylab.label.codebooks.codebook import Label, in_field
 from raylab.label.protocol.outcome import ANNOTATORS, Annotator, Status, Verdict
-from raylab.label.statistics.agreement import NONE, Matrix, count_answers, set_confusion
+from raylab.label.statistics.agreement import (
+    NONE,
+    NOTHING,
+    Matrix,
+    count_answers,
+    has_field,
+    set_confusion,
+)
 from raylab.label.statistics.frame import ADJUDICATED, Tables, code_columns, view
 
 BAND = 10
@@ -51,6 +58,8 @@ class GoldReport(Part):
     exact: Annotated[Figure, Measure("right code")]
     """The right labels, joined in the right way."""
     primary: Annotated[Figure, Measure("right first label")]
+    fields: Annotated[dict[str, Figure], Measure("right")]
+    """By field of an answer that is a record, over the cases whose gold has it."""
     recall: Annotated[dict[str, Figure], Measure("recall of")]
     """The share of the cases whose gold names a label in which the code does."""
     precision: Annotated[dict[str, Figure], Measure("precision of")]
@@ -126,10 +135,12 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     cases, codes = answered.cases, answered.cases[CODES[name]]
     sets = count_answers(answered, "categories", "gold_code", CODES[name])
     swapped = {(code, gold): count for (gold, code), count in sets.items()}
+    right, fields = tables.right(codes, cases.gold_code), tables.codebook.fields
     return GoldReport(
         cases=len(cases),
-        labels=share_of(tables.equal(codes, cases.gold_code, "categories")),
-        exact=share_of(tables.equal(codes, cases.gold_code, "composition")),
+        labels=share_of(right),
+        exact=share_of(right if fields else tables.equal(codes, cases.gold_code, "composition")),
+        fields={name: _right_in(sets, name) for name, each in fields.items() if each.distance},
         primary=share_of(tables.equal(codes, cases.gold_code, "primary")),
         recall={name: _naming(sets, name) for name in tables.codebook.categories},
         precision={name: _naming(swapped, name) for name in tables.codebook.categories},
@@ -151,7 +162,7 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     cases, codes = tables.cases, view(tables.cases, annotator)
     judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
     gold = cases.gold_code[judged.index]
-    judged = judged.assign(right=tables.equal(judged.code, gold, "categories"))
+    judged = judged.assign(right=tables.right(judged.code, gold))
     bands = judged.score.clip(upper=99) // BAND * BAND
     return JudgeReport(
         codes=len(judged),
@@ -284,10 +295,19 @@ def _panel(tables: Tables, pairs: Sequence[tuple[str, str]]) -> ConfusionPanel:
     return ConfusionPanel(rows=rows, columns=columns, sets=matrix)
 
 
+def _right_in(sets: Mapping[tuple[Any, Any], int], name: str) -> Figure:
+    """Returns the share of right values of a field, of the cases whose gold has it."""
+    right = Counter[bool]()
+    for (gold, code), cases in sets.items():
+        if values := in_field(gold or NOTHING, name):
+            right[values == in_field(code or NOTHING, name)] += cases
+    return proportion(right[True], right.total())
+
+
 def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Figure:
     """Returns the share of the pairs whose first set has a category in which the second does."""
     named = Counter[bool]()
     for (first, second), cases in sets.items():
-        if category in (first or ()):
+        if category in (first or ()) and has_field(second, (category,)):
             named[category in (second or ())] += cases
     return proportion(named[True], named.total())

@@ -6,7 +6,7 @@ Both are in the order of the codebook's labels, followed by `none` for a case wi
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from typing import Annotated, Any
 
@@ -15,7 +15,14 @@ import pandas as pd
 
 from raylab.core.runs.records import Figure, Measure, Part
 from raylab.core.stats import Array, Cells, agreement, proportion, share_mean, share_of
-from raylab.label.codebooks.codebook import Categories, SetDistance, field_of
+from raylab.label.codebooks.codebook import (
+    INTERVAL,
+    AnswerField,
+    Categories,
+    SetDistance,
+    field_of,
+    in_field,
+)
 from raylab.label.protocol.outcome import Annotator, Status
 from raylab.label.statistics.frame import Frame, Tables, code_columns, tally, view
 
@@ -49,6 +56,20 @@ class PairReport(Part):
     """Agreement on the sets of labels beyond chance."""
 
 
+class FieldReport(Part):
+    """Agreement of the annotators on one field of an answer, over the cases with two answers."""
+
+    level: str
+    """Level of its measurement, or the name of the distance of its values."""
+    cases: Annotated[int, Measure("cases", "count", None)]
+    same: Annotated[Figure, Measure("same value")]
+    """All annotators gave the same value."""
+    alpha: Annotated[Figure, Measure("Krippendorff's alpha", "number")]
+    """Agreement beyond chance, by the distance of its values."""
+    kappa: Annotated[dict[str, Figure], Measure("Cohen's kappa of", "number")]
+    """By pair of annotators; only of a field whose value is one of some labels."""
+
+
 class AgreementReport(Part):
     """Agreement of the annotators, over the cases with two codes or more.
 
@@ -62,6 +83,8 @@ class AgreementReport(Part):
     """All annotators gave the same labels, joined in the same way."""
     same_labels: Annotated[Figure, Measure("same labels")]
     """All annotators named the same labels, joined in any way."""
+    level: str
+    """Level of measurement of the codes, or the name of their distance."""
     alpha: Annotated[Figure, Measure("Krippendorff's alpha", "number")]
     """Agreement on the sets of labels beyond chance, weighted by the distance of labels: 0 is
     chance, 1 is full agreement."""
@@ -73,6 +96,8 @@ class AgreementReport(Part):
     """By the names of the two annotators, such as `AB`."""
     rest: dict[Annotator, PairReport]
     """Each annotator with the others; empty for two annotators, who are a pair."""
+    fields: dict[str, FieldReport]
+    """By field of an answer that is a record, without those that nobody compares."""
 
 
 class Disagreement(Part):
@@ -107,23 +132,59 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     """Returns the agreement of the annotators, with the means of the measures of single cases."""
     names, compared = tables.annotators, tables.cases.dropna(subset="exact")
     sets = count_answers(tables, "categories", *code_columns(names))
-    same = Counter[bool]()
-    for answers, cases in sets.items():
-        if len(named := [*filter(None, answers)]) > 1:
-            same[len({*named}) == 1] += cases
+    measured = count_answers(tables, "measured", *code_columns(names))
     return AgreementReport(
         cases=len(tables.cases),
         compared=len(compared),
         exact=share_of(compared.exact),
-        same_labels=proportion(same[True], same.total()),
-        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed),
+        same_labels=_share_equal(sets),
+        level=tables.codebook.distance.level,
+        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed=seed),
         **{name: share_mean(tally(compared, name), seed) for name in SHARES},
         pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
         rest={
             name: _pair_report(tables, seed, name, *(other for other in names if other != name))
             for name in (names if len(names) > 2 else ())
         },
+        fields={
+            name: _field_report(tables, measured, name, field, seed)
+            for name, field in tables.codebook.fields.items()
+            if field.distance is not None
+        },
     )
+
+
+def _field_report(
+    tables: Tables, measured: Answers, name: str, field: AnswerField, seed: int
+) -> FieldReport:
+    assert field.distance is not None
+    values = Counter[tuple[Any, ...]]()
+    for answers, cases in measured.items():
+        values[tuple(in_field(answer or NOTHING, name) for answer in answers)] += cases
+    same = _share_equal(values)
+    pairs = combinations(range(len(tables.annotators)), 2) if field.is_single else ()
+    kappa = dict[str, Figure]()
+    for a, b in pairs:
+        own = Counter[tuple[Any, ...]]()
+        for answers, cases in values.items():
+            own[min(answers[a], default=None), min(answers[b], default=None)] += cases
+        kappa[f"{tables.annotators[a]}{tables.annotators[b]}"] = cohen_kappa(own, seed)
+    return FieldReport(
+        level=field.distance.level,
+        cases=same.cases,
+        same=same,
+        alpha=krippendorff_alpha(values, field.distance, seed),
+        kappa=kappa,
+    )
+
+
+def _share_equal(counts: Answers) -> Figure:
+    """Returns the share of the cases with two answers or more in which all are the same."""
+    same = Counter[bool]()
+    for answers, cases in counts.items():
+        if len(there := [*filter(None, answers)]) > 1:
+            same[len({*there}) == 1] += cases
+    return proportion(same[True], same.total())
 
 
 def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annotator) -> PairReport:
@@ -133,11 +194,14 @@ def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annot
         if codes := [code for code in rest if own and code]:
             shares[codes.count(own) / len(codes)] += cases
     single, total = len(others) == 1, shares.total()
-    sets = count_answers(tables, "categories", *columns)
+    sets = count_answers(tables, "measured", *columns)
+    kappa = Figure(count=total, reason="a code is a record, whose fields have their own")
+    if not tables.codebook.fields:
+        kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed=seed)
     return PairReport(
         cases=total,
         exact=proportion(shares[1.0], total) if single else share_mean(shares, seed),
-        kappa=cohen_kappa(count_answers(tables, "primary", *columns), seed=seed),
+        kappa=kappa,
         alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed, against_rest=True),
     )
 
@@ -174,10 +238,10 @@ def krippendorff_alpha(
 ) -> Figure:
     """Computes Krippendorff's alpha of annotators' sets of categories.
 
-    At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
-    Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for any number of
-    observers and missing values. Undefined if all answers are the same set, so that no disagreement
-    is expected, or if more than `MAX_ANSWERS` differ.
+    At most 1; 1 is full agreement. The difference function is the distance of the sets, squared for
+    values of an interval. Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011),
+    for any number of observers and missing values. Undefined if all answers are the same set, so
+    that no disagreement is expected, or if more than `MAX_ANSWERS` differ.
 
     Args:
         counts: Cases by the answers; those with fewer than two hold no pair and are left out.
@@ -189,7 +253,9 @@ def krippendorff_alpha(
     if (number := len(values)) > MAX_ANSWERS:
         reason = f"{number:,} different answers: at most {MAX_ANSWERS} are compared by distance"
         return Figure(count=sum(cases.values()), reason=reason)
-    differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
+    differences = np.array([[distance(a, b) for b in values] for a in values])
+    if distance.level == INTERVAL:
+        differences **= 2
 
     def alpha(tables: Array) -> Array:
         margin = tables.sum(-1) + tables.sum(-2)
@@ -208,7 +274,7 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
     such labels each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
     So a row sums to the cases whose row side names that label, a column to those whose column side
     does, and exchanging the sides transposes the matrix. A case without any code counts in the
-    corner. Labels of different fields are never matched.
+    corner. Labels of different fields are never matched, nor those of a field that one side lacks.
 
     Args:
         counts: Cases by the two sets, None or empty for a missing code.
@@ -222,6 +288,8 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
     for category in categories:
         fields.setdefault(field_of(category), set()).add(category)
     for ((row, column), cases), names in product(counts.items(), fields.values()):
+        if not (has_field(row, names) and has_field(column, names)):
+            continue
         a, b = (row or NOTHING) & names, (column or NOTHING) & names
         for category in a & b if a or b else {None}:
             parts[places[category], places[category]] += unit * cases
@@ -230,6 +298,11 @@ def set_confusion(counts: Mapping[tuple[Any, Any], int], categories: Sequence[st
         for pair in product(ours, theirs):
             parts[tuple(places[category] for category in pair)] += unit // longest * cases
     return tuple(tuple(cell / unit for cell in line) for line in parts.tolist())
+
+
+def has_field(code: Categories | None, names: Iterable[str]) -> bool:
+    """Returns whether a code has the field of some categories; a missing code lacks none."""
+    return not code or field_of(next(iter(names))) in {*map(field_of, code)}
 
 
 def disagreement_report(tables: Tables) -> DisagreementReport:

@@ -273,7 +273,7 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
         right = np.logical_and.reduce(same)
         decided = np.logical_and.reduce([each.code.notna() for each in (own, *others)])
     elif measure == "labels":
-        right = tables.equal(own.code, rows.gold_code, "categories")
+        right = tables.right(own.code, rows.gold_code)
         decided = own.format.notna() & rows.gold_code.notna()
     else:
         right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()

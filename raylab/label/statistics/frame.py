@@ -22,7 +22,7 @@ from raylab.core.files import Place
 from raylab.label.archive.records import CurrentCase
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.tables import as_json, utc_text
-from raylab.label.codebooks.codebook import Codebook, Label, SetDistance, compare
+from raylab.label.codebooks.codebook import Codebook, Label, SetDistance, compare, field_of
 from raylab.label.protocol.outcome import (
     Annotator,
     Call,
@@ -107,6 +107,11 @@ class Tables:
         labels = map(self.label, self.cases[column])
         return [label for label in labels if label is not None]
 
+    def right(self, codes: Any, gold: Any) -> Any:
+        """Returns where codes have the labels of gold, in the fields that gold has."""
+        sides = (map(self.label, column.astype(object)) for column in (codes, gold))
+        return pd.Series(list(map(has_labels, *sides)), codes.index, bool)
+
     def equal(self, first: Any, second: Any, name: str) -> Any:
         """Returns where two columns of codes are equal in an attribute, such as `categories`."""
         columns = [column.astype(object) for column in (first, second)]
@@ -116,7 +121,17 @@ class Tables:
         return a.eq(b) & a.notna()
 
 
-def figure_columns(annotators: Sequence[Annotator]) -> Columns:
+def has_labels(code: Label | None, gold: Label | None) -> bool:
+    """Returns whether a code has the labels of gold, in the fields that gold has."""
+    if code is None or gold is None:
+        return False
+    if code.categories == gold.categories:
+        return True
+    fields = {*map(field_of, gold.categories)}
+    return {each for each in code.categories if field_of(each) in fields} == gold.categories
+
+
+def figure_columns(annotators: Sequence[Annotator], fields: Iterable[str] = ()) -> Columns:
     """Returns the columns of `Tables.cases`; those of an answer end in its annotator.
 
     `run_status` and `run_code` are what the protocol left; `code` includes people's decisions.
@@ -124,7 +139,8 @@ def figure_columns(annotators: Sequence[Annotator]) -> Columns:
     not where the prompts name the system. `path` has the steps without their scores. `bait` has the
     labels that a trap suggests. `exact` is true if all codes are the same; the other measures of
     agreement are means over pairs of codes. `shown` names the annotators in the order in which the
-    adjudicator saw their answers.
+    adjudicator saw their answers. Of a codebook with fields, `code.FIELD`, `gold_code.FIELD`,
+    `code_a.FIELD` and so on have the value of each, empty where the answer leaves it so.
     """
     views = (*map(str.lower, annotators), ADJUDICATED)
     return {
@@ -139,17 +155,23 @@ def figure_columns(annotators: Sequence[Annotator]) -> Columns:
         **dict.fromkeys(("prompt_tokens", "completion_tokens"), WHOLE),
         "cost": REAL,
         **dict.fromkeys(("started", "finished"), TIME),
+        **{f"{column}.{name}": TEXT for name in fields for column in _given(annotators)},
     }
 
 
-def export_columns(annotators: Sequence[Annotator]) -> Columns:
+def _given(annotators: Sequence[Annotator]) -> Sequence[str]:
+    """Returns the columns of codes that have the values of fields too."""
+    return "code", "gold_code", *code_columns(annotators)
+
+
+def export_columns(annotators: Sequence[Annotator], fields: Iterable[str] = ()) -> Columns:
     """Returns the columns of an export in order; `status` and `code` include people's decisions."""
     return {
         "run": TEXT,
         "sequence": WHOLE,
         "status": TEXT,
         "reviewer": TEXT,
-        **figure_columns(annotators),
+        **figure_columns(annotators, fields),
         "created": TIME,
         **dict.fromkeys(("description", "sha256", "meta", "decisions", "body"), TEXT),
     }
@@ -168,7 +190,7 @@ def tabulate(
         outcomes: Each with the label in force, which a person may have decided; they are read once.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`.
     """
-    remaining, columns = iter(outcomes), figure_columns(annotators)
+    remaining, columns = iter(outcomes), figure_columns(annotators, codebook.fields)
     cases, calls = [_arrow((), columns)], [_arrow((), CALL_COLUMNS)]
     while batch := list(islice(remaining, AT_ONCE)):
         rows = (case_figures(*each, codebook, annotators, open_book) for each in batch)
@@ -248,6 +270,10 @@ def case_figures(
     for name in annotators:
         row |= _answer(name.lower(), outcome.classification(name), outcome.evaluation(name))
     last = settled and settled.classification, settled and settled.confirmation
+    labels = (label, outcome.gold_label, *map(outcome.label_of, annotators))
+    for column, own in zip(_given(annotators), labels, strict=True):
+        for name, each in codebook.fields.items():
+            row[f"{column}.{name}"] = each.show(own) if own is not None else None
     return row | _answer(ADJUDICATED, *last)
 
 
@@ -385,7 +411,7 @@ def _tables(
     run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], open_book: bool
 ) -> Iterator[pa.Table]:
     """Yields the rows of an export in groups, the first of them empty."""
-    schema = pa.schema([*export_columns(annotators).items()])
+    schema = pa.schema([*export_columns(annotators, codebook.fields).items()])
     rows = (
         {
             "run": run.name,

@@ -68,7 +68,7 @@ def people_report(cases: Sequence[JudgedCase], distance: SetDistance, seed: int)
     pairs = [(case, case.judgements) for case in cases if len(case.judgements) > 1]
     equal = [agree(*judgements[:2]) for _, judgements in pairs]
     sets = Counter(
-        tuple(judged.label and judged.label.categories for judged in judgements[:2])
+        tuple(judged.label and judged.label.measured for judged in judgements[:2])
         for _, judgements in pairs
     )
     differing = [case for (case, _), same in zip(pairs, equal, strict=True) if not same]
@@ -135,9 +135,9 @@ def _compare(
     lost = won.copy()
     for place, (judged, code) in enumerate(cases):
         for name, label in judged.items():
-            others = [other.categories for key, other in judged.items() if key != name]
+            others = [other.measured for key, other in judged.items() if key != name]
             model, human = (
-                np.inf if own is None else np.mean([distance(own.categories, o) for o in others])
+                np.inf if own is None else np.mean([distance(own.measured, o) for o in others])
                 for own in (code, label)
             )
             at = place, people.index(name)

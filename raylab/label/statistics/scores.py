@@ -18,6 +18,7 @@ import pandas as pd
 from raylab.core.printable import pluralize
 from raylab.core.runs.eval_logs import EvalLog, is_estimated
 from raylab.core.runs.records import Part
+from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import ANNOTATORS, CANDIDATE_ANNOTATOR, Annotator
 from raylab.label.statistics.frame import Frame, Tables, code_columns
 from raylab.llm.config import ChatModel
@@ -113,10 +114,17 @@ def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
     scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
     rows = scored.cases
     right = {
-        name: tables.equal(rows[column], rows.gold_code, "categories")
+        name: tables.right(rows[column], rows.gold_code)
         for name, column in zip(annotators, code_columns(annotators), strict=True)
     }
-    return rows.assign(task=[gold.primary for gold in scored.labels("gold_code")], **right)
+    tasks = [_first_label(gold, tables) for gold in scored.labels("gold_code")]
+    return rows.assign(task=tasks, **right)
+
+
+def _first_label(gold: Label, tables: Tables) -> str:
+    """Returns the first label of a code; empty for a record of other values."""
+    labels = (category for _, category in gold.parts if category in tables.codebook.categories)
+    return next(labels, "")
 
 
 def _score(right: Sequence[bool]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylab.core.config.yaml import read_yaml
 from raylab.core.errors import LabelError
 from raylab.label.codebooks.codebook import AnswerForm, Codebook, LabelReply
 from raylab.label.codebooks.yaml import make_codebook
@@ -41,7 +42,7 @@ FIVE: dict[str, Any] = {
         },
         "legs": {"number": [0, 4], "distance": "graded"},
         "weight": {"number": [0.0, 10.0]},
-        "name": {"text": 20, "distance": "graded"},
+        "name": {"text": 20, "compare": "similar"},
     },
 }
 
@@ -136,7 +137,7 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     label = BOOKS["five"].read(json.dumps(values))
     again = BOOKS["five"].read(str(label))
     assert again == label and again.parts == label.parts
-    assert len(label.categories) == 4 + len({*values["colours"]})
+    assert len(label.categories) == 3 + len({*values["colours"]}) == len(label.measured) - 1
     assert label.primary == f"kind: {values['kind']}"
 
 
@@ -177,7 +178,7 @@ def test_schemas_become_grammars(codebook: str, style: str) -> None:
 )
 def test_distances(codebook: str, a: Any, b: Any, distance: float) -> None:
     read, metric = BOOKS[codebook].prompts["maximal"].form.read, BOOKS[codebook].distance
-    one, other = read(a, []).categories, read(b, []).categories
+    one, other = read(a, []).measured, read(b, []).measured
     assert metric(one, other) == metric(other, one) == pytest.approx(distance)
 
 
@@ -193,12 +194,7 @@ def value_of(codebook: Codebook, line: str, form: AnswerForm) -> Any:
         case "array":
             return [category for _, category in label.parts]
         case _:
-            values: dict[str, Any] = {}
-            for name, part in form.label["properties"].items():
-                texts = [c.partition(": ")[2] for _, c in label.parts if c.startswith(f"{name}: ")]
-                plain = [text if "enum" in str(part) else json.loads(text) for text in texts]
-                values[name] = plain if part["type"] == "array" else plain[0]
-            return values
+            return read_yaml(f"{{{line}}}").value
 
 
 def decided(codebook: Codebook, case: Case, a: str, b: str, final: str) -> Outcome:
@@ -251,8 +247,14 @@ def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
     assert (report.gold["A"].labels.value, report.gold["final"].exact.value) == (1.0, 1.0)
     assert report.gold["B"].labels.cases == count - wrong
     assert report.agreement.exact.cases == count - wrong
-    alpha, kappa = report.agreement.alpha.value, report.agreement.pairs["AB"].kappa.value
-    assert alpha is not None and kappa is not None and 0 < alpha < 1 and 0 < kappa < 1
+    kappas = [report.agreement.pairs["AB"].kappa]
+    if codebook.fields:
+        kappas = [
+            kappa for each in report.agreement.fields.values() for kappa in each.kappa.values()
+        ]
+    alpha = report.agreement.alpha.value
+    assert alpha is not None and 0 < alpha < 1
+    assert all(kappa.value is not None and 0 < kappa.value < 1 for kappa in kappas)
     assert report.distance == codebook.distance.version
     # Every label of gold is in the matrix of gold and A, and on its diagonal.
     matrix = report.confusion.panels["gold_A"].sets
@@ -296,5 +298,5 @@ def test_fields_are_confused_among_themselves_alone() -> None:
         ("colours: red", "colours: red"): 1,
         ("none", "colours: black"): 1,
     }
-    # Of five parts of A and six of B four are equal.
-    assert outcome.agreements["AB"].jaccard == 4 / 7
+    # Of four parts of A and five of B three are equal.
+    assert outcome.agreements["AB"].jaccard == 3 / 6

@@ -1,14 +1,16 @@
 import random
 from collections import Counter
 from itertools import combinations
-from typing import Any, cast
+from typing import Any
 
 import krippendorff
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from raylab.label.codebooks.codebook import SetDistance
+from raylab.label.codebooks.distances import FieldDistance, equal_sets
+from raylab.label.codebooks.yaml import make_codebook
+from raylab.label.config.codebook import CodebookConfig
 from raylab.label.opt.code import Root
 from raylab.label.opt.codebook import packaged_distance
 from raylab.label.protocol.outcome import Outcome, Status
@@ -18,6 +20,7 @@ from tests.label.protocol.outcomes import answer, outcome, report, tables
 LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
 Roots = frozenset[Root]
 PACKAGED = packaged_distance()
+NOMINAL = FieldDistance("nominal", equal_sets)
 SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
 
 
@@ -57,10 +60,10 @@ def drawn_answers(cases: int, values: int, seed: int) -> list[list[int]]:
 def test_alpha_of_three_with_missing_answers_is_that_of_an_independent_implementation():
     some = random.Random(6).sample(SETS, 5)
     rows = drawn_answers(120, len(some), seed=8)
-    squared = np.array([[PACKAGED(a, b) ** 2 for b in some] for a in some])
+    differences = np.array([[PACKAGED(a, b) for b in some] for a in some])
 
     def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
-        return squared[np.asarray(i1, int), np.asarray(i2, int)]
+        return differences[np.asarray(i1, int), np.asarray(i2, int)]
 
     columns = zip(*rows, strict=True)
     expected = krippendorff.alpha(
@@ -95,13 +98,43 @@ def test_kappa_of_one_and_another_at_random_is_that_of_an_independent_implementa
     assert found.count == len(pairs) / 2
 
 
-def test_alpha_against_the_rest_by_hand():
-    def unequal(a: Roots, b: Roots) -> float:
-        return float(a != b)
+@pytest.mark.parametrize("level", ["nominal", "interval"])
+def test_alpha_is_that_of_an_independent_implementation_at_each_level(level: str):
+    """Grades from 0 to 4 of three, of whom some answers are missing."""
+    rows, graded = drawn_answers(150, 5, seed=11), level == "interval"
+    content = {"name": "g", "task": "t", "labels": {str(n): str(n) for n in range(5)}}
+    config = CodebookConfig.model_validate(content | ({"distance": "graded"} if graded else {}))
+    distance = make_codebook(config).distance
+    assert distance.level == level
+    expected = krippendorff.alpha(
+        reliability_data=[
+            [np.nan if v < 0 else float(v) for v in column] for column in zip(*rows, strict=True)
+        ],
+        level_of_measurement=level,
+        value_domain=[float(n) for n in range(5)],
+    )
+    counts = Counter(tuple(frozenset([str(v)]) if v >= 0 else None for v in row) for row in rows)
+    assert krippendorff_alpha(counts, distance).value == about(float(expected))
 
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("masi", 0.37796578995769725), ("jaccard", 0.45181092694904834)]
+)
+def test_alpha_of_sets_is_that_of_nltk(name: str, expected: float):
+    """The figures are those of AnnotationTask in NLTK 3.10.4."""
+    rows = ["ab ab", "a ab", "abc ab", "c c", "d cd", "bd b", "acd ac", "b b", "a c", "abcd d"]
+    labels = {letter: letter for letter in "abcd"}
+    content = {"name": "s", "task": "t", "labels": labels, "several": True, "distance": name}
+    distance = make_codebook(CodebookConfig.model_validate(content)).distance
+    assert distance.level == name
+    counts = Counter(tuple(map(frozenset[str], row.split())) for row in rows)
+    assert krippendorff_alpha(counts, distance).value == about(expected)
+
+
+def test_alpha_against_the_rest_by_hand():
     lrn, evo = roots(LRN), roots(EVO)
     counts = {(lrn, lrn, lrn): 5, (lrn, lrn, evo): 5, (evo, evo, evo): 10}
-    found = krippendorff_alpha(counts, cast(SetDistance, unequal), against_rest=True)
+    found = krippendorff_alpha(counts, NOMINAL, against_rest=True)
     # Of 20 pairs of the first and another at random, 5 differ in a half: D_o = 2.5 / 20. Their 40
     # values are 10 and 10 of the first, 7.5 and 12.5 of the others: D_e = 2 * 17.5 * 22.5 / 1560.
     assert found.value == about(1 - 2.5 / 20 / (2 * 17.5 * 22.5 / (40 * 39)))

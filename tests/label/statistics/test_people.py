@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raylab.label.codebooks.codebook import Categories, Label
+from raylab.label.codebooks.codebook import Label
+from raylab.label.codebooks.distances import FieldDistance, equal_sets
 from raylab.label.opt.code import parse
 from raylab.label.protocol.decisions import JudgedCase
 from raylab.label.protocol.outcome import HumanDecision
@@ -17,16 +18,7 @@ from tests.label.protocol.outcomes import CODEBOOK, decision
 EVO, SCH, LRN, CTL = (parse(code) for code in ("Evo", "Sch", "Lrn", "Ctl"))
 LABELS = (EVO, SCH, LRN, CTL)
 Case = tuple[Mapping[str, Label], Label | None]
-
-
-class ZeroOne:
-    version = "zero-one"
-
-    def __call__(self, a: Categories, b: Categories, /) -> float:
-        return float(a != b)
-
-
-DISTANCE = ZeroOne()
+DISTANCE = FieldDistance("nominal", equal_sets)
 
 
 def test_too_few_people_are_told() -> None:
