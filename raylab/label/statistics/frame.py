@@ -128,7 +128,8 @@ def has_labels(code: Label | None, gold: Label | None) -> bool:
     if code.categories == gold.categories:
         return True
     fields = {*map(field_of, gold.categories)}
-    return {each for each in code.categories if field_of(each) in fields} == gold.categories
+    own = frozenset(each for each in code.categories if field_of(each) in fields)
+    return own == gold.categories
 
 
 def figure_columns(annotators: Sequence[Annotator], fields: Iterable[str] = ()) -> Columns:
