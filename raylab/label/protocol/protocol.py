@@ -320,9 +320,7 @@ class _Course:
                     {"place": place, **self._shown(name)} for place, name in places.items()
                 ],
             },
-            lambda text, finish: settle(
-                self._form, *read_reply(self._form, ChoiceReply, text, finish), shown
-            ),
+            lambda *reply: settle(self._form, *read_reply(self._form, ChoiceReply, *reply), shown),
             self._form.schema(ChoiceReply, len(shown)),
         )
         return Adjudication(
@@ -355,7 +353,7 @@ class _Course:
         model: RoleModel,
         prompt: PromptFile,
         content: dict[str, Any],
-        read: Callable[[str, str], tuple[V, list[str]]],
+        read: Callable[[str, str, str], tuple[V, list[str]]],
         schema: Schema | None = None,
     ) -> tuple[V, tuple[str, ...], tuple[Call, ...]]:
         """Asks a model and, if its reply cannot be read, once more with the reason.
@@ -363,11 +361,13 @@ class _Course:
         Returns what the reply says, the repairs that were needed to read it, and the calls.
 
         Args:
-            read: Takes text and finish reason of a reply; returns what it says, and its repairs.
+            read: Takes text and finish reason of a reply, and what was shown; returns what it says,
+                and its repairs.
             schema: Schema that both replies should satisfy; None is that of the prompt.
         """
         calls, problems, schema = list[Call](), list[str](), schema or prompt.schema
         question, turns = prompt, prompt.messages(**content)
+        shown = turns[-1].content
         for name in (stage, f"{stage}-repair"):
             request = model.request(turns, schema, self._settings.salt)
             try:
@@ -389,7 +389,7 @@ class _Course:
             calls.append(call)
             self._calls.append(call)
             try:
-                value, repairs = read(text, reply.finish_reason)
+                value, repairs = read(text, reply.finish_reason, shown)
             except UnreadableError as error:
                 problems.append(str(error))
             else:

@@ -6,7 +6,7 @@ reply unreadable, and the protocol asks once more.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -38,6 +38,10 @@ MAX_REPLY = 200_000
 OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
 JSON_OBJECT = re.compile(r'\{\s*"')
+BARE = re.compile(r"[\s\ufeff`*.]*+(json)?+\s*+", re.IGNORECASE)
+"""What may stand around an object that is the whole reply, such as the fence of a block of code."""
+OWN_LINE = re.compile(r"(^|\n)[ \t>*`]*$"), re.compile(r"[ \t*`.]*(\n|$)")
+"""The text before and after an object on lines of its own."""
 CUT_OFF = {
     "length": "it was cut off at max_tokens",
     "content_filter": "the server withheld it (content_filter)",
@@ -54,11 +58,14 @@ class UnreadableError(Exception):
 
 
 def read_reply(
-    form: AnswerForm, kind: type[R], text: str, finish_reason: str = "stop"
+    form: AnswerForm, kind: type[R], text: str, finish_reason: str = "stop", shown: str = ""
 ) -> tuple[R, list[str]]:
     """Reads a reply and returns it with the repairs that were needed.
 
     A reply without a JSON object is read as the bare text of its label, if it has one.
+
+    Args:
+        shown: What the model was shown, which it may quote.
 
     Raises:
         UnreadableError: The reply is empty, cut off, or not of this form.
@@ -70,7 +77,7 @@ def read_reply(
     if not text.strip():
         raise UnreadableError(f"it is empty, {cut}" if cut else "it is empty")
     try:
-        answer, values = _find_object(text, keys, reading.repairs)
+        answer, values = _find_object(text, keys, shown, reading.repairs)
         if values is None and (cut or form.key not in keys):
             raise UnreadableError(cut or "it holds no JSON object")
         if values is None:
@@ -198,9 +205,13 @@ def _band(score: int, weak_pass_from: int) -> Verdict:
 
 
 def _find_object(
-    text: str, keys: Iterable[str], repairs: list[str]
+    text: str, keys: Collection[str], shown: str, repairs: list[str]
 ) -> tuple[str, JsonObject | None]:
-    """Returns the answer in a reply, without its asides, and the JSON object in it, if any."""
+    """Returns the answer in a reply, without its asides, and its own JSON object, if any.
+
+    That is the whole answer, or has all keys and begins or ends it, on lines of its own, and is
+    nothing that the model was shown. Any other object may be a quotation.
+    """
     with suppress(ValueError):
         whole = DECODER.decode(text)
         if isinstance(whole, dict):
@@ -208,23 +219,49 @@ def _find_object(
     answer = drop_asides(text).strip()
     if answer != text.strip():
         repairs.append("thoughts or quoted material ignored")
-    objects = [values for values in _objects(answer) if set(keys) & values.keys()]
-    if any(values != objects[0] for values in objects):
-        raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
+    objects = [each for each in _objects(answer) if set(keys) & each[0].keys()]
     if not objects:
         return answer, None
+    ends = [0, *(end for _, span in objects for end in (span.start, span.stop)), len(answer)]
+    is_whole = all(_is_bare(answer[a:b]) for a, b in zip(ends[::2], ends[1::2], strict=True))
+    if not is_whole:
+        material = _squeeze(shown)
+        objects = [
+            (values, span)
+            for values, span in objects
+            if set(keys) <= values.keys() and _squeeze(answer[span]) not in material
+        ]
+    if any(values != objects[0][0] for values, _ in objects):
+        raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
+    if not (is_whole or (objects and _is_apart(answer, objects[0][1].start, objects[-1][1].stop))):
+        raise UnreadableError("it holds a JSON object that may be a quotation")
     repairs.append("text around the JSON object ignored")
-    return answer, objects[0]
+    return answer, objects[0][0]
 
 
-def _objects(text: str) -> Iterator[JsonObject]:
-    """Yields the JSON objects in a text, in time linear in its length."""
+def _is_bare(text: str) -> bool:
+    return BARE.fullmatch(text) is not None
+
+
+def _is_apart(text: str, start: int, end: int) -> bool:
+    """Returns True if this part of a text begins or ends it, on lines of its own."""
+    before, after = text[:start], text[end:]
+    is_between = OWN_LINE[0].search(before) and OWN_LINE[1].match(after)
+    return bool(is_between) and (_is_bare(before) or _is_bare(after))
+
+
+def _squeeze(text: str) -> str:
+    return "".join(text.split())
+
+
+def _objects(text: str) -> Iterator[tuple[JsonObject, slice]]:
+    """Yields the JSON objects in a text and their places, in time linear in its length."""
     end = tries = 0
     for opening in JSON_OBJECT.finditer(text):
         if opening.start() >= end and (tries := tries + 1) <= OBJECTS_TRIED:
             with suppress(ValueError):
                 value, end = DECODER.raw_decode(text, opening.start())
-                yield value
+                yield value, slice(opening.start(), end)
 
 
 def _read_pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
