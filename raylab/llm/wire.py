@@ -54,7 +54,7 @@ STATUSES = {
 """The statuses that errors without a number mean, by their words."""
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 CHARSET = re.compile(r"charset=\W?((?:iso-8859|windows|latin)-?[0-9]+)", re.IGNORECASE)
-STREAM = re.compile(r"\s*(data|event|id|retry)?:")
+STREAM = re.compile(r"\s*+(data|event|id|retry)?:")
 """The start of a stream of events."""
 TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
 
@@ -166,7 +166,7 @@ class _Body(msgspec.Struct):
     choices: list[_Choice] | None = None
     model: str | None = None
     system_fingerprint: str | None = None
-    usage: Any = None
+    usage: msgspec.Raw = msgspec.Raw()
     service_tier: Any = None
     error: Any = None
 
@@ -310,7 +310,8 @@ def _decode(content: bytes, headers: Mapping[str, str]) -> str:
 
 def _events(text: str) -> list[str]:
     """Returns the data of each event of a stream."""
-    return [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    data = (line[5:].strip() for line in text.split("\n") if line.startswith("data:"))
+    return [*filter(None, data)]
 
 
 def _read_stream(text: str) -> _Body | None:
@@ -318,7 +319,7 @@ def _read_stream(text: str) -> _Body | None:
     whole, last, written, thought = _Body(), _Choice(_Message()), list[str](), list[str]()
     events = _events(text)
     for event in events:
-        body = _Body() if event in ("", "[DONE]") else _BODY.decode(event)
+        body = _Body() if event == "[DONE]" else _BODY.decode(event)
         if body.error:
             return None
         for name in ("model", "system_fingerprint", "usage", "service_tier"):
@@ -333,7 +334,7 @@ def _read_stream(text: str) -> _Body | None:
     return whole if last.finish_reason or "[DONE]" in events else None
 
 
-def _read_usage(usage: Any, most: Cost) -> Mapping[str, Any]:
+def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
     """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number.
 
     A token has at least one byte, and a reply has at most as many tokens as requested, not counting
@@ -341,8 +342,8 @@ def _read_usage(usage: Any, most: Cost) -> Mapping[str, Any]:
     """
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
-        said = msgspec.convert(usage, _Usage)
-    except msgspec.ValidationError:
+        said = msgspec.json.decode(usage, type=_Usage)
+    except msgspec.MsgspecError:
         return unknown
     (completion, reasoning), (cached, written) = said.reply_counts, said.cache_counts
     longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS

@@ -120,6 +120,9 @@ KINDS: Mapping[str, Kind] = {
     "filter": Kind(answer(choice(None, "content_filter")), "", "content_filter"),
     "filter in other words": Kind(answer(choice({}, "SAFETY")), "", "content_filter"),
     "cut off in other words": Kind(answer(choice({"content": "a"}, "MAX_TOKENS")), "a", "length"),
+    "usage of 5,000 digits": Kind(
+        answer(RIGHT.body.decode()[:-1] + f', "usage": {{"prompt_tokens": {"9" * 5000}}}}}')
+    ),
     # Paid, and lost
     "empty": lost(Answer(), "an empty body"),
     "no choice": lost(answer({"choices": []}), "JSON without an answer"),

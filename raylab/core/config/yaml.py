@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError, MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import Scanner
 
 from raylab.core.bounded import read_file
 from raylab.core.errors import ConfigError, DataError
@@ -77,7 +78,7 @@ def read_yaml(text: str) -> Yaml:
             tags. The message has line and column.
     """
     parser = YAML(typ="safe", pure=True)
-    parser.Composer, parser.max_depth = _Composer, MAX_DEPTH
+    parser.Scanner, parser.Composer, parser.max_depth = _Scanner, _Composer, MAX_DEPTH
     try:
         lines: dict[Path, int] = {}
         return Yaml(_value(parser.compose(text), (), lines), lines)
@@ -102,6 +103,14 @@ def plain_value(text: str) -> str | float | bool | None:
     return float(text) if NUMBER.fullmatch(text) else WORDS.get(text, text)
 
 
+class _Scanner(Scanner):
+    def fetch_flow_collection_start(self, *arguments: Any, **named: Any) -> None:
+        """Scans a bracket; its time grows with those that are open."""
+        if self.flow_level >= MAX_DEPTH:
+            raise MaxDepthExceededError(None, None, None, self.reader.get_mark())
+        super().fetch_flow_collection_start(*arguments, **named)
+
+
 class _Composer(Composer):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Composes a value that is written out."""
@@ -122,7 +131,11 @@ def _value(node: Node | None, path: Path, lines: dict[Path, int]) -> Any:
     if isinstance(node, SequenceNode):
         return [_value(item, (*path, place), lines) for place, item in enumerate(node.value)]
     if isinstance(node, ScalarNode):
-        return plain_value(node.value) if node.style is None else node.value
+        try:
+            return plain_value(node.value) if node.style is None else node.value
+        except ValueError:
+            problem = f"a number of {len(node.value):,} digits: write fewer"
+            raise ComposerError(None, None, problem, node.start_mark) from None
     values: dict[str, Any] = {}
     for key, value in node.value:
         name = key.value

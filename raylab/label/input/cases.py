@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Annotated, Any, NamedTuple, cast
 
 import pyarrow.parquet as pq
+from pyarrow.fs import FileType
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -230,6 +231,9 @@ def read_cases(
 def _rows(location: str) -> Iterator[tuple[str, object]]:
     """Yields each row with its place, as errors name it."""
     file = Place.at(location)
+    # To open a pipe waits for its writer.
+    if file.info().type == FileType.Unknown:
+        raise DataError(f"cases {location} is no regular file: write its content into one")
     if file.name.endswith(".parquet"):
         rows = _parquet_rows(file)
     elif file.name.endswith(JSONL_SUFFIXES):

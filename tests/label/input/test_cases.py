@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,13 @@ def test_a_file_that_cannot_be_used_is_named(
     with limits(), pytest.raises(DataError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "cases.jsonl")
+    with pytest.raises(DataError, match="no regular file: write its content into one"):
+        next(read_cases(str(pipe), CODEBOOK))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
