@@ -59,13 +59,15 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -
     if tree.models and len(named) == len({directory for directory, _ in named}):
         for log in _in_directories(logs):
             log.model, log.generation = log.source.model, log.source.generation
+    rows.notes += _name_by_files([log for log in logs if not log.named])
     _name_by_settings(logs, "task", "arguments", lambda log: log.task)
     _name_by_settings(logs, "model", "condition", lambda log: (log.model, log.task))
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
         what = "files" if source.name.strip("/") == source.name != "" else "directories"
         kind = re.sub(r"line \d+", "a line", ":".join(fault.split(":")[:2]))
         reason = printable(f"{what} ({kind})", breaks=False)
-        rows.leave_out(reason, 1, as_name(f"{source.place}: {fault}"))
+        detail = f"{source.place}: {fault}" if kind != fault else f"{source.place}"
+        rows.leave_out(reason, 1, as_name(detail))
     responses = rows.join()
     reading = Reading(
         scorers=tuple(_scorers(logs)),
@@ -91,17 +93,19 @@ def _in_directories(logs: Sequence[Log]) -> list[Log]:
 def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     """Returns the tree as one whose logs name their models, if its directories do not.
 
-    Directories name the models of logs without samples, of logs that name none or all the same
-    one, and of logs of a model each with a name like the directory's.
+    Directories name the models of Inspect's logs without samples, of logs that name none or all
+    the same one, and of logs of a model each with a name like the directory's.
     """
     own = _in_directories(logs)
-    if not tree.models or tree.is_configured or not any(log.sampled for log in own):
+    if tree.is_configured or not (tree.models and logs):
+        return tree
+    if own and not any(log.sampled for log in own):
         return tree
     models, tasks = defaultdict[str, set[str]](set), {_plain(log.task) for log in own}
     for log in own:
         models[log.source.model].add(log.model)
     every = set[str]().union(*models.values())
-    if all(len(names) == 1 for names in models.values()):
+    if own and all(len(names) == 1 for names in models.values()):
         pairs = [(_plain(name), _plain(*names)) for name, names in models.items()]
         alike = all(left in right or right in left for left, right in pairs)
         others = any(DATE.fullmatch(name) or _plain(name) in tasks for name in models)
@@ -111,7 +115,7 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     return replace(
         tree,
         layout=Layout.NAMED,
-        reason=f"the logs name other models than the directories {join_names(sorted(models), 3)}",
+        reason=f"the logs name other models than the directories {join_names(tree.models, 3)}",
         models=(),
         sources=tuple(source._replace(model="", generation="") for source in tree.sources),
     )
@@ -119,6 +123,19 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def _name_by_files(logs: Sequence[Log]) -> Iterator[str]:
+    """Names models by their files, or by the directories of files that all have one name."""
+    places = {log.source.place.path: log.source.place for log in logs}
+    alike = len({place.stem for place in places.values()}) < 2 <= len(places)
+    for log in logs:
+        place = log.source.place
+        log.model = as_name(place.parent.name if alike else place.stem)
+    if logs:
+        names = join_names(sorted({log.model for log in logs}), MAX_NAMED)
+        which = "directories" if alike else "files"
+        yield f"models of tables without a column of models have the names of {which}: {names}"
 
 
 def _name_by_settings(
@@ -191,6 +208,9 @@ def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[
         count = pluralize(len(bare), "log without samples is", "logs without samples are")
         yield f"{count} in the four figures only: {join_names([*bare['path']], MAX_NAMED)}"
     if isinstance(responses, Responses):
+        if len(further := about[about["run"] > 1]):
+            count = pluralize(len(further), "log is a further run", "logs are further runs")
+            yield f"{count} of a model on a task, such as {further['path'].iloc[-1]}"
         left = responses.table["model"].cat.categories
         if lost := sorted({*about[sampled]["model"]} - {*left, ""}):
             yield f"no response counts of {join_names(lost, 10)}"

@@ -73,6 +73,8 @@ class Log:
     """What the four figures take from the log: an accuracy, or why there is none."""
     sampled: bool = True
     """False for a log without samples."""
+    named: bool = True
+    """False for a table that does not name its model."""
     tokens: float = math.nan
     cost: float = math.nan
     seconds: float = math.nan

@@ -36,6 +36,7 @@ NO_TEXT = frozenset({"answer", "answers", "target", "label", "gold", "answerkey"
 """Keys of a document that do not belong to the item's text."""
 NO_METRIC = frozenset(
     {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
+    | {"doc_hash", "prompt_hash", "target_hash"}
 )
 HELM_METRICS = (
     *("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match"),
@@ -117,23 +118,26 @@ def _texts(value: object) -> list[str]:
 def read_ever(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds the samples of Every Eval Ever, for one result of each evaluation."""
     run = _read_beside(source.place, f"{source.place.name.removesuffix(EVER_ENDING)}.json")
-    metrics, published = dict[str, str](), dict[tuple[str, str], object]()
+    metrics, published = dict[object, str](), dict[tuple[str, str], object]()
     for result in entries(run, "evaluation_results"):
         names = (dig(result, "metric_config", key) for key in ("metric_id", "metric_name"))
         metric = str(next(filter(None, names), ""))
-        metrics[str(dig(result, "evaluation_result_id"))] = metric
         task = str(dig(result, "evaluation_name"))
+        metrics[dig(result, "evaluation_result_id")] = metric
+        # Samples may name the evaluation alone, which tells its metric if it has one.
+        metrics[task,] = metric if metrics.get((task,), metric) == metric else ""
         published[task, metric] = dig(result, "score_details", "score")
     logs = defaultdict[tuple[str, str], list[Sample]](list)
     for line in records(file, "the samples"):
-        own = logs[str(line.get("model_id") or ""), str(line.get("evaluation_name") or "")]
-        metric = metrics.get(str(line.get("evaluation_result_id")))
+        task = str(line.get("evaluation_name") or "")
+        own = logs[str(line.get("model_id") or ""), task]
+        metric = metrics.get(line.get("evaluation_result_id"), metrics.get((task,)))
         usual = next(iter(own[0].score), "") if own else ""
         metric = metric or dig(line, "metadata", "metric") or usual
         own.append(_ever_sample(line, str(metric)))
     args = dig(run, "evaluation_results", 0, "generation_config", "generation_args")
     for (model, task), own in logs.items():
-        metric, others, _ = pick_metric(own, files.metric)
+        metric, others, _ = pick_metric(own, files.metric or files.config.scorer)
         log = Log(
             source,
             EVER,
@@ -188,7 +192,9 @@ def read_helm(file: BinaryIO, source: Source, files: Files) -> None:
         for row in rows
         if not row.get("perturbation")
     ]
-    metric, others, samples = pick_metric(samples, files.metric, HELM_METRICS)
+    metric, others, samples = pick_metric(
+        samples, files.metric or files.config.scorer, HELM_METRICS
+    )
     name, _, arguments = str(spec.get("name") or "").partition(":")
     settings = [each for each in arguments.split(",") if each and not each.startswith("model=")]
     models = (dig(spec, "adapter_spec", key) for key in ("model", "model_deployment"))

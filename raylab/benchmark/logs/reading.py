@@ -24,9 +24,9 @@ from raylab.benchmark.logs.trees import (
     lasting_fault,
     open_source,
 )
-from raylab.benchmark.logs.values import OBJECT
+from raylab.benchmark.logs.values import records
 from raylab.benchmark.responses import Responses
-from raylab.core.bounded import LINE_BYTES, decode
+from raylab.core.bounded import LINE_BYTES
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError
 from raylab.core.files import REQUEST_BYTES
@@ -162,7 +162,7 @@ def _read(file: BinaryIO, source: Source, files: Files) -> None:
         read = read_table if is_list else read_inspect
     elif name.endswith((".jsonl", ".jsonlines")):
         # The keys of the first line show the format.
-        keys = decode(OBJECT, file.readline(LINE_BYTES), "samples", "line 1").keys()
+        keys = next(records(file, "the samples"), {}).keys()
         if "doc_id" in keys:
             read = read_harness
         elif {"sample_id", "evaluation"} <= keys:

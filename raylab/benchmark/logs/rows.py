@@ -94,7 +94,10 @@ class Rows:
         counted = self.table["wrong"].to_numpy() < 0
         rows = self.table if counted.all() else self.table[counted].copy()
         if not len(rows):
-            reasons = [f"{count:,} {reason}" for reason, count in self.left_out.items()]
+            reasons = [
+                f"{count:,} {reason}, as {self.examples[reason]}"
+                for reason, count in self.left_out.items()
+            ]
             why = ", ".join(reasons) or "the logs have no samples"
             return DataError(f"no response of a model can be used ({why})")
         log = rows["log"].to_numpy()

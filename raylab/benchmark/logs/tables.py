@@ -1,4 +1,4 @@
-"""Tables of scores: CSV, lines or a list of JSON objects, or Parquet, read by column.
+"""Tables of scores: CSV or TSV, lines or a list of JSON objects, or Parquet, read by column.
 
 A long table has a row for each response, with the columns of `COLUMNS`, or of the names that
 `columns.model=` and the like give them; measurement-db has names of its own. A wide table has a
@@ -6,6 +6,7 @@ column for each model, or for each item. py-irt's lines have an object of respon
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any, BinaryIO, cast
 
@@ -16,7 +17,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from raylab.benchmark.config import QualityConfig
-from raylab.benchmark.logs.log import MAX_ROWS, Files, Log
+from raylab.benchmark.logs.log import MAX_ROWS, Files, Log, pick
 from raylab.benchmark.logs.trees import Source
 from raylab.benchmark.logs.values import (
     OBJECTS,
@@ -26,9 +27,10 @@ from raylab.benchmark.logs.values import (
     as_numbers,
     as_settings,
     combine,
+    read_time,
     records,
 )
-from raylab.core.bounded import decode, over, read_all
+from raylab.core.bounded import LINE_BYTES, decode, over, read_all
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names
 
@@ -42,14 +44,16 @@ COLUMNS: Mapping[str, str | None] = {
     "task": "benchmark_id",
     "epoch": "trial",
     CONDITION: None,
-    **dict.fromkeys(
-        ("group", "cluster", "generation", "run", "weight", "answer", "text", "target")
-    ),
+    "scorer": "metric",
+    "text": "question",
+    **dict.fromkeys(("group", "cluster", "generation", "run", "weight", "answer", "target")),
 }
-"""Columns of a long table, with the names that measurement-db has for them."""
-KEYS = ("model", "task", "generation", CONDITION)
-"""Columns that tell logs apart, beside `run`."""
-NUMBERS = frozenset({"score", "response", "epoch", "trial", "weight", "run"})
+"""Columns of a long table, with the names that measurement-db and others have for them."""
+KEYS = ("model", "task", "generation", CONDITION, "run")
+"""Columns that tell logs apart."""
+INDEX = ("", "Unnamed: 0")
+"""Names that pandas gives to a column of row numbers."""
+NUMBERS = frozenset({"score", "response", "epoch", "trial", "weight"})
 """Columns of numbers; all others are texts, such as an id 007."""
 TABLE_BYTES, COLUMN_BYTES, LIST_BYTES = 1 << 30, 1 << 28, 1 << 28
 """Most bytes of a CSV, of the columns of a Parquet file without compression, and of a JSON list."""
@@ -62,7 +66,7 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     config, name = files.config, source.place.name
     if name.endswith(".parquet"):
         table = _read_parquet(file, config)
-    elif name.endswith(".csv"):
+    elif name.endswith((".csv", ".tsv")):
         table = _read_csv(file)
     else:
         table = _read_objects(file, name)
@@ -73,11 +77,14 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
         table = _as_long(table, names, name, files)
         names = _name_columns([*table], config)
     frame: Column = pd.DataFrame({own: table[column] for own, column in names.items()}, copy=False)
-    if "model" not in frame and {"item", "score"} <= {*frame}:
-        frame["model"] = pd.Categorical.from_codes(np.zeros(len(frame), int), [source.place.stem])
-        files.notes.append(f"{name}: the file names the model")
     shown = join_names([*map(as_name, table)], MAX_SHOWN)
-    if missing := [own for own in ("model", "item", "score") if own not in frame]:
+    missing = [own for own in ("model", "item", "score") if own not in frame]
+    is_named = missing != ["model"]
+    if not is_named and len(frame.columns) < len(table.columns):
+        # A column of another name may have the models.
+        keys = [as_names(frame[own]).codes for own in ("item", "epoch", *KEYS) if own in frame]
+        is_named = len(np.unique(combine(*keys))) < len(frame)
+    if missing and is_named:
         raise DataError(
             f"a table without the columns {join_names(missing, 3)}, which has {shown}: say "
             f"which is which with {' '.join(f'columns.{own}=' for own in missing)}"
@@ -87,21 +94,19 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
         epoch = np.nan_to_num(as_numbers(frame["epoch"], 1.0)[0], nan=-1.0)
         frame["epoch"] = epoch + (epoch == 0).any()
     texts = {own: as_names(frame[own]) for own in KEYS if own in frame}
-    run = as_numbers(frame["run"], 1.0)[0] if "run" in frame else np.ones(len(frame))
-    run = np.nan_to_num(run, nan=1.0)
-    frame["log"] = combine(*(text.codes for text in texts.values()), run)
-    logs = list[Log]()
+    frame["log"] = combine(np.zeros(len(frame), int), *(text.codes for text in texts.values()))
+    logs, scorer = list[Log](), config.columns.score or ""
     for place in np.flatnonzero(~frame["log"].duplicated()):
         own: dict[str, Any] = {key: str(text[place]) for key, text in texts.items()}
-        condition, scorer = as_settings({"": own.pop(CONDITION, "")}), config.columns.score or ""
-        log = Log(source, FORM, **own, condition=condition, scorer=scorer, time=float(run[place]))
-        logs.append(log)
-    files.add_table(logs, frame)
+        condition, time = as_settings({"": own.pop(CONDITION, "")}), read_time(own.pop("run", ""))
+        log = Log(source, FORM, **own, condition=condition, scorer=scorer, time=time)
+        logs.append(replace(log, named=is_named))
+    files.add_table(logs, _choose_scorer(frame, logs, files))
 
 
 def _name_columns(columns: Sequence[str], config: QualityConfig) -> dict[str, str]:
     """Returns the table's column for each of ours: the configured one, or one of a name for it."""
-    there = {str(column).casefold(): column for column in reversed(columns)}
+    there = {str(column).strip().casefold(): column for column in reversed(columns)}
     chosen = config.columns.model_dump(exclude_none=True)
     for own, column in chosen.items():
         if column not in columns:
@@ -113,14 +118,37 @@ def _name_columns(columns: Sequence[str], config: QualityConfig) -> dict[str, st
         own: (chosen.get(own), there.get(own), there.get(COLUMNS[own] or own)) for own in COLUMNS
     }
     names = {own: next(filter(None, columns), None) for own, columns in ways.items()}
+    for column in names.values():
+        if column is not None and columns.count(column) > 1:
+            raise DataError(f"several columns called {as_name(column)}: rename all but one")
     return {own: column for own, column in names.items() if column is not None}
+
+
+def _choose_scorer(frame: Column, logs: Sequence[Log], files: Files) -> Column:
+    """Returns the rows of the wanted score, or of the first of each task, and names it in logs."""
+    wanted = files.config.scorer
+    if "scorer" not in frame:
+        pick(wanted, [logs[0].scorer or "score"], "scorer")
+        return frame
+    scorer = np.asarray(as_names(frame["scorer"]), object)
+    pick(wanted, pd.unique(scorer), "scorer")
+    task = np.array([log.task for log in logs], object)[frame["log"]]
+    pairs = pd.DataFrame({"task": task, "scorer": scorer}).drop_duplicates()
+    there = {name: [*own] for name, own in pairs.groupby("task")["scorer"]}
+    for log in logs:
+        log.scorer = wanted or there[log.task][0]
+        log.others = tuple(name for name in there[log.task] if name != log.scorer)
+    lost = [name for name, own in there.items() if wanted and wanted not in own]
+    files.notes += [f"{name} has no score {wanted}, but {join_names(there[name])}" for name in lost]
+    return frame[scorer == np.array([log.scorer for log in logs], object)[frame["log"]]].copy()
 
 
 def _as_long(table: Column, names: Mapping[str, str], file: str, files: Files) -> Column:
     """Returns a wide table in long form: where models or items are columns of numbers."""
     over, across = ("item", "model") if "item" in names else ("model", "item")
     kept = [column for column in table if column in names.values()]
-    scores = table.drop(columns=kept).astype(object).apply(pd.to_numeric, errors="coerce")
+    rest = [column for column in table if column not in kept and str(column) not in INDEX]
+    scores = pd.DataFrame({column: as_numbers(table[column])[0] for column in rest})
     is_wide = over in names and across not in names and len(scores.columns) > 1
     if not is_wide or not scores.notna().any().all():
         return table
@@ -150,24 +178,32 @@ def _read_parquet(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
         texts = [name for name in wanted if pa.types.is_string(schema.field(name).type)]
     file.seek(0)
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
-        return table.read(columns=wanted).to_pandas()
+        # pandas would take columns of its index away.
+        return table.read(columns=wanted).to_pandas(ignore_metadata=True)
 
 
 def _read_csv(file: BinaryIO) -> pd.DataFrame:
     content = read_all(file, "the table", TABLE_BYTES)
     if not content.strip():
         raise DataError("an empty table")
+    head = content[:LINE_BYTES].partition(b"\n")[0]
+    if b"\0" in head:
+        raise DataError("a table that is not UTF-8: save it as UTF-8")
     blocks, texts = pc.ReadOptions(block_size=1 << 24), pa.dictionary(pa.int32(), pa.string())
-    names = pc.open_csv(BytesIO(content), blocks).schema.names
+    mark = max(",;\t", key=lambda mark: head.count(mark.encode()))
+    parse = pc.ParseOptions(delimiter=mark, newlines_in_values=b'"' in content)
+    names = pc.open_csv(BytesIO(content), blocks, parse).schema.names
     options = pc.ConvertOptions(
         # Ids such as 007 are texts.
-        column_types={name: texts for name in names if name.casefold() not in NUMBERS},
+        column_types={name: texts for name in names if name.strip().casefold() not in NUMBERS},
+        # Where commas are in numbers, semicolons are between them.
+        decimal_point="," if mark == ";" else ".",
         auto_dict_encode=True,
         auto_dict_max_cardinality=1 << 20,
         strings_can_be_null=True,
         null_values=[""],
     )
-    table = pc.read_csv(BytesIO(content), blocks, convert_options=options)
+    table = pc.read_csv(BytesIO(content), blocks, parse, options)
     if table.num_rows > MAX_ROWS:
         raise over("the table", "rows", MAX_ROWS)
     return table.to_pandas()

@@ -26,9 +26,11 @@ from raylab.core.runs.run import RECORD, SCORES
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
-TABLES = (".csv", ".jsonl", ".jsonlines", ".parquet")
+TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", ".parquet")
 """Endings of tables, and of samples that other tools than Inspect write."""
 SUFFIXES = (*LOGS, *TABLES)
+PACKED = tuple(f"{end}{packed}" for end in SUFFIXES for packed in (".gz", ".bz2", ".xz", ".zst"))
+"""Endings of compressed files, which are not read."""
 HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
 """Names of the samples of lm-evaluation-harness."""
 HELM_SAMPLES = "per_instance_stats.json"
@@ -173,12 +175,13 @@ def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout
         location = str(root)
     directories, names, faults = _list_below(root, others)
     files = list(_score_files(names))
+    faults |= {name: "compressed: unpack it" for name in names if name.endswith(PACKED)}
     models: dict[str, list[str]] = {name: [] for name in directories if "/" not in name}
     for name in directories:
         if name.count("/") == 1:
             model, _, generation = name.partition("/")
             models[model].append(generation)
-    if not models and not files:
+    if not (models or files or faults):
         raise DataError(
             f"{location} holds no model directories: expected {location}/<model>/<generation>/"
             "*.json or, without generations, <model>/*.json; give the directory above the models, "

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, BinaryIO, cast
 
 import msgspec
@@ -22,7 +23,7 @@ MAX_SAMPLES = 1_000_000
 """Most samples of a log, against files that expand."""
 
 UNSCORED = "samples without a score"
-NO_NUMBER = "scores that are not numbers: choose another scorer or metric"
+NO_NUMBER = "scores that are not numbers: choose another scorer, metric or column"
 ERRORED = "samples that ended in an error"
 CANCELLED = "samples that were cancelled"
 INVALIDATED = "samples that were invalidated: run them again"
@@ -31,8 +32,8 @@ WRONG_NUMBER = "rows with a weight that is not above 0, or an epoch that is not 
 REASONS = (UNSCORED, NO_NUMBER, ERRORED, CANCELLED, INVALIDATED, UNNAMED, WRONG_NUMBER)
 CODES: dict[str | None, int] = {None: -1} | {reason: n for n, reason in enumerate(REASONS)}
 VALUES: dict[str, float | None] = {
-    **dict.fromkeys(("C", "yes", "true"), 1.0),
-    **dict.fromkeys(("I", "N", "no", "false"), 0.0),
+    **dict.fromkeys(("C", "yes", "true", "correct", "pass", "passed"), 1.0),
+    **dict.fromkeys(("I", "N", "no", "false", "incorrect", "wrong", "fail", "failed"), 0.0),
     **dict.fromkeys(("", "nan", "na", "n/a", "null", "none")),
     "P": 0.5,
 }
@@ -128,10 +129,11 @@ def read_number(value: object) -> float | str:
         word = value.strip()
         value = VALUES.get(word, VALUES.get(word.lower(), word))
         with suppress(ValueError):
-            value = float(value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                value = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
     if value is None or value != value:
         return UNSCORED
-    if isinstance(value, int | float) and not math.isinf(value):
+    if isinstance(value, int | float | Decimal) and not math.isinf(value):
         with suppress(OverflowError):
             return float(value)
     return NO_NUMBER

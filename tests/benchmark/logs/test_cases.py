@@ -3,6 +3,7 @@
 import json
 import zipfile
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from tests.benchmark.logs.eval_logs import (
     score,
     table,
     write_json,
+    write_lines,
 )
 
 Write = Callable[[Path], None]
@@ -64,6 +66,18 @@ def csv(**columns: Any) -> Write:
     return lambda root: table(root / "t.csv", **columns)
 
 
+def texts(**files: str) -> Write:
+    """Files by the ending, `__` for a slash in their names."""
+
+    def write(root: Path) -> None:
+        for name, content in files.items():
+            path = root / f"{name.replace('__', '/')}".replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+
+    return write
+
+
 def lines(*rows: dict[str, Any], **results: Any) -> Write:
     return lambda root: harness(root, "m", rows, **results)
 
@@ -92,6 +106,9 @@ GRADED = log(
 )
 JUDGES = logs(log("m", [1, 8, 9, 10], scorer="judge"), log("n", [0, 1, 1, 0], scorer="judge"))
 PERCENT = csv(model=["m", "m", "n", "n"], item=["a", "b"] * 2, score=[85.0, 15.0, 0.0, 1.0])
+BY_SCORER = csv(
+    model=["m"] * 4, item=["a", "a", "b", "b"], scorer=["em", "f1"] * 2, score=[1, 0.5, 0, 0.25]
+)
 OTHER_NAMES = csv(Model=["m", "m"], question_id=["a", "b"], correct=["C", "I"])
 FAILED = logs(
     m=["C"] * 4 + [failed()] * 4 + [failed(None, "CancelledError()")] * 2,
@@ -136,6 +153,22 @@ def two_tasks(path: str) -> Write:
             for n, task in np.ndindex(2, 2)
         )
     )
+
+
+def helm_runs(root: Path) -> None:
+    helm(root, "org/m", [[0, 1, 1, 0]])
+    helm(root, "org/n", [[0, 1, 1, 1]])
+
+
+def unlisted_metrics(root: Path) -> None:
+    """Samples of lm-evaluation-harness that do not list their metrics."""
+    row = {"doc_id": 0, "doc": {}, "doc_hash": "0", "target_hash": "1", "acc": 0.5, "f1": 1}
+    write_lines(root / "m" / "samples_arc_2026-11-01T10-00-00.jsonl", [row])
+
+
+def indexed(root: Path) -> None:
+    names = pd.MultiIndex.from_product([["m"], ["a", "b"]], names=["model", "item"])
+    pd.DataFrame({"score": [Decimal("0.5"), Decimal(1)]}, names).to_parquet(root / "t.parquet")
 
 
 def metric_kinds(root: Path) -> None:
@@ -351,6 +384,75 @@ CASES: dict[str, Case] = {
         2,
         says=("a column for each model: gpt and claude",),
     ),
+    "wide, of words and texts": Case(
+        csv(item=["a", "b"], question=["A?", "B?"], gpt=[True, False], claude=["pass", "fail"]),
+        {"gpt": 0.5, "claude": 0.5},
+        2,
+    ),
+    "semicolons": Case(texts(t_csv="model; item; score\nm;a;0,5\nm;b;1\n"), {"m": 0.75}, 2),
+    "tabs": Case(texts(t_tsv="model\titem\tscore\nm\ta\t85%\nm\tb\t1\n"), {"m": 0.925}, 2),
+    "a blank line": Case(
+        texts(t_jsonl='\n{"model": "m", "item": "a", "score": 1}\n'), {"m": 1.0}, 1
+    ),
+    "an index": Case(indexed, {"m": 0.75}, 2),
+    "packed": Case(
+        texts(t_csv_gz="", t_csv="model,item,score\nm,a,1\n"),
+        {"m": 1.0},
+        1,
+        left={"files (compressed: unpack it)": 1},
+    ),
+    "a column twice": Case(
+        texts(t_csv="model,item,score,score\nm,a,1,0\n"),
+        None,
+        says=("several columns called score",),
+    ),
+    "other encoding": Case(texts(t_csv="model\0,item\n"), None, says=("is not UTF-8",)),
+    "files of models": Case(
+        texts(gpt_csv="item,score\na,1\na,0\n", claude_csv="item,score\na,1\n"),
+        {"gpt": 0.5, "claude": 1.0},
+        1,
+        says=("have the names of files: claude and gpt", "1 response repeat"),
+    ),
+    "directories of models": Case(
+        texts(gpt__t_csv="item,score\na,0\n", claude__t_csv="item,score\na,1\n"),
+        {"gpt": 0.0, "claude": 1.0},
+        1,
+    ),
+    "models under another name": Case(
+        csv(llm=["m", "n"], item=["a", "a"], score=[1, 0]),
+        None,
+        says=("a table without the columns model, which has llm,",),
+    ),
+    "named runs": Case(
+        csv(model=["m"] * 2, item=["a"] * 2, score=[1, 0], run=["first", "second"]),
+        {"m": 0.5},
+        1,
+        runs=2,
+        says=("1 log is a further run of a model on a task, such as",),
+    ),
+    "scorers of a table": Case(
+        BY_SCORER, {"m": 0.5}, 2, says=("em was read of the logs; there is also f1",)
+    ),
+    "a scorer of a table": Case(BY_SCORER, {"m": 0.375}, 2, {"scorer": "f1"}),
+    "mistyped scorer of a table": Case(
+        BY_SCORER, None, keys={"scorer": "f2"}, says=("no scorer f2, it has em, f1",)
+    ),
+    "mistyped scorer of another table": Case(
+        PERCENT, None, keys={"scorer": "f2"}, says=("no scorer f2, it has score",)
+    ),
+    "mistyped metric": Case(
+        logs(log(values=right(4), metrics={"accuracy": {"value": 0.4}})),
+        None,
+        keys={"metric": "mean"},
+        says=("no metric mean, it has accuracy",),
+    ),
+    "mistyped scorer of HELM": Case(
+        helm_runs, None, keys={"scorer": "em"}, says=("no metric em, it has exact_match",)
+    ),
+    "runs of HELM": Case(helm_runs, {"org/m": 0.5, "org/n": 0.75}, 4),
+    "harness without a list of metrics": Case(
+        unlisted_metrics, {"m": 0.5}, 1, says=("acc was read of arc; there is also f1",)
+    ),
     "a row without a topic": Case(
         csv(model=["m"] * 2, item=["a", "b"], score=[1, 0], group=["g", None]),
         {"m": 0.5},
@@ -396,6 +498,7 @@ def test_a_tree_is_read_as_its_owner_would(tmp_path: Path, name: str) -> None:
         return
     assert isinstance(result.responses, Responses)
     matrix, rows = result.responses.matrix, result.responses.table
+    assert {*result.table["model"]} == {*matrix.models}
     means = dict(zip(matrix.models, matrix.means.tolist(), strict=True))
     assert means == pytest.approx(dict(case.means))
     assert (len(matrix.items), rows["run"].max()) == (case.items, case.runs)
