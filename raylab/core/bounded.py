@@ -33,6 +33,8 @@ LIST_CHUNK = 1 << 20
 JSON_BYTES = 1 << 26
 JSON_DEPTH = 100
 """Deepest nesting of lists and objects: pickle and others recurse into values."""
+MAX_NODES = 5_000_000
+"""Most lists and objects in JSON that is parsed at once; empty ones grow thirtyfold."""
 LINE_BYTES = 1 << 24
 ZSTANDARD = 93
 """The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
@@ -128,6 +130,8 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
         DataError: It is not valid, not of the decoder's type, or too deep.
     """
     place = where and f"{where}: "
+    if content.count(b"{") + content.count(b"[") > MAX_NODES:
+        raise over(where or what, "lists and objects", MAX_NODES)
     try:
         try:
             return decoder.decode(content)
@@ -168,6 +172,8 @@ def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, s
                     f"{where}: not JSON: {error}, in an element too long or cut off"
                 ) from error
             text, place = text[place:] + decoder.decode(chunk), 0
+            if held and text.count("{") + text.count("[") > MAX_NODES:
+                raise over(where, "lists and objects in an element", MAX_NODES) from None
             continue
         yield value
 

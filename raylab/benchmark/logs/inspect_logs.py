@@ -167,8 +167,8 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     log.scorer, own = name, chosen.name if chosen else None
     # Of a score with several values, that of the metric or the score's name is read.
     key, others, read = pick_metric(read, None, (files.metric, own))
-    if chosen and chosen.metrics:
-        pick(files.metric, filter(None, (*chosen.metrics, key, *others)), "metric")
+    if there := [*(chosen.metrics if chosen else ()), *filter(None, [key]), *others]:
+        pick(files.metric, there, "metric")
     if key:
         log.scorer = f"{name}.{key}"
         log.others = (*log.others, *(f"{name}.{other}" for other in others))

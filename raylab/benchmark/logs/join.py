@@ -164,7 +164,8 @@ def _scorers(logs: Sequence[Log]) -> Iterator[ScorersUsed]:
             used[log.task, log.scorer].append(log)
     for (task, scorer), own in used.items():
         others = tuple(dict.fromkeys(name for log in own for name in log.others))
-        yield ScorersUsed(task=task, used=scorer, others=others, logs=len(own))
+        others = tuple(map(as_name, others))
+        yield ScorersUsed(task=task, used=as_name(scorer), others=others, logs=len(own))
 
 
 def _score_logs(

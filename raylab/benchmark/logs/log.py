@@ -80,8 +80,8 @@ class Log:
     seconds: float = math.nan
 
     def __post_init__(self) -> None:
-        names = (self.model, self.task, self.generation)
-        self.model, self.task, self.generation = map(as_name, names)
+        names = (self.model, self.task, self.generation, self.status)
+        self.model, self.task, self.generation, self.status = map(as_name, names)
 
 
 class Sample(NamedTuple):

@@ -19,6 +19,7 @@ from raylab.benchmark.logs.values import (
     OBJECTS,
     UNSCORED,
     Object,
+    as_name,
     as_settings,
     dig,
     entries,
@@ -127,6 +128,8 @@ def read_ever(file: BinaryIO, source: Source, files: Files) -> None:
         # Samples may name the evaluation alone, which tells its metric if it has one.
         metrics[task,] = metric if metrics.get((task,), metric) == metric else ""
         published[task, metric] = dig(result, "score_details", "score")
+        if dig(result, "metric_config", "lower_is_better"):
+            files.notes.append(f"{as_name(task)}: the lower {as_name(metric)} is better")
     logs = defaultdict[tuple[str, str], list[Sample]](list)
     for line in records(file, "the samples"):
         task = str(line.get("evaluation_name") or "")
@@ -236,4 +239,6 @@ def _helm_sample(row: Object, request: object) -> Sample:
 def _read_beside(place: Place, name: str) -> Object:
     """Returns the object in a file beside another one, an empty one if there is none."""
     beside = place.parent / name
-    return decode(OBJECT, beside.read(RESULTS_BYTES), "results", name) if beside.exists() else {}
+    # To open a pipe waits for its writer.
+    content = beside.read(RESULTS_BYTES) if beside.info().is_file else b"{}"
+    return decode(OBJECT, content, "results", name)

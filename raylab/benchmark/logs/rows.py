@@ -23,6 +23,7 @@ from raylab.benchmark.logs.values import (
     firsts,
 )
 from raylab.benchmark.responses import Responses, make_responses
+from raylab.core.bounded import over
 from raylab.core.errors import DataError
 from raylab.core.printable import pluralize
 
@@ -35,6 +36,7 @@ ABOUT = (
 """What the table of logs has of each."""
 TOLERANCE = 5e-4
 """Largest difference between a mean of three digits or more and that of the samples."""
+MAX_CELLS = 100_000_000
 MAX_NAMED = 3
 """Most names in a sentence."""
 
@@ -108,6 +110,8 @@ class Rows:
             if key is not None and not (rows[name] != "").any():
                 self.notes.append(f"{name}={key}: no sample or row that counts has it")
         items = self._describe(rows)
+        if rows["model"].nunique() * len(items) > MAX_CELLS:
+            return over("the logs", "pairs of a model and an item", MAX_CELLS)
         return make_responses(rows, items, self.about, self.left_out, self.examples)
 
     def _judge(self) -> None:
@@ -116,11 +120,12 @@ class Rows:
         self._check_published()
         if self.config.errors == "wrong":
             failed = self.table["wrong"] == CODES[ERRORED]
-            self.table.loc[failed, ["score", "wrong"]] = 0.0, -1
+            self.table.loc[failed, ["score", "wrong"]] = np.nan, -1
         self._name_items()
         self._match_texts()
         self._number_runs()
         self._scale()
+        self.table["score"] = self.table["score"].fillna(0.0)
         self._number_epochs()
         self._mark((self.about["model"] == "").to_numpy()[self.log], UNNAMED)
         places = np.flatnonzero(self.table["wrong"] >= 0)
@@ -210,7 +215,9 @@ class Rows:
         self.about["run"] = runs
         if rank.any():
             cell = combine(evaluation[self.log], item, self.table["epoch"])
-            place = pd.Series(np.where(self.table["wrong"] < 0, rank[self.log], len(self.logs)))
+            # A sample that failed counts as wrong where no attempt finished it.
+            missing = self.table["score"].isna() + 2 * (self.table["wrong"] >= 0)
+            place = missing * len(self.logs) + rank[self.log]
             self._mark(place > place.groupby(cell).transform("min"), CONTINUED)
 
     def _number_epochs(self) -> None:
@@ -249,7 +256,7 @@ class Rows:
     def _scale(self) -> None:
         """Brings scores to [0, 1]; those of a scorer that leaves it are read whole or not."""
         scale, score, used = self.config.scale, self.table["score"], self.table["wrong"] < 0
-        outside = used & ~score.between(0, 1)
+        outside = used & ((score < 0) | (score > 1))
         if not outside.any() and scale is None:
             return
         numbers = combine(*(pd.factorize(self.about[name])[0] for name in ("task", "scorer")))

@@ -53,10 +53,11 @@ KEYS = ("model", "task", "generation", CONDITION, "run")
 """Columns that tell logs apart."""
 INDEX = ("", "Unnamed: 0")
 """Names that pandas gives to a column of row numbers."""
-NUMBERS = frozenset({"score", "response", "epoch", "trial", "weight"})
+NUMBERS = frozenset({"score", "epoch", "weight"})
 """Columns of numbers; all others are texts, such as an id 007."""
 TABLE_BYTES, COLUMN_BYTES, LIST_BYTES = 1 << 30, 1 << 28, 1 << 28
 """Most bytes of a CSV, of the columns of a Parquet file without compression, and of a JSON list."""
+MAX_COLUMNS, MAX_CELLS = 20_000, 100_000_000
 MAX_SHOWN = 12
 """Most columns that an error names."""
 
@@ -67,7 +68,7 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     if name.endswith(".parquet"):
         table = _read_parquet(file, config)
     elif name.endswith((".csv", ".tsv")):
-        table = _read_csv(file)
+        table = _read_csv(file, config)
     else:
         table = _read_objects(file, name)
     if table.empty:
@@ -148,41 +149,49 @@ def _as_long(table: Column, names: Mapping[str, str], file: str, files: Files) -
     over, across = ("item", "model") if "item" in names else ("model", "item")
     kept = [column for column in table if column in names.values()]
     rest = [column for column in table if column not in kept and str(column) not in INDEX]
-    scores = pd.DataFrame({column: as_numbers(table[column])[0] for column in rest})
-    is_wide = over in names and across not in names and len(scores.columns) > 1
-    if not is_wide or not scores.notna().any().all():
+    scores = [as_numbers(table[column])[0] for column in rest]
+    is_wide = over in names and across not in names and len(scores) > 1
+    if not is_wide or any(np.isnan(each).all() for each in scores):
         return table
-    shown = join_names(list(map(str, scores)), 5)
+    shown = join_names([*map(as_name, rest)], 5)
     files.notes.append(f"{file}: a wide table, read as a column for each {across}: {shown}")
-    return table[kept].join(scores).melt(kept, [*scores], across, "score")
+    long = table[kept].iloc[np.tile(np.arange(len(table)), len(rest))]
+    codes = np.repeat(np.arange(len(rest)), len(table))
+    return long.assign(
+        **{across: as_names(pd.Series(rest)).take(codes)}, score=np.concatenate(scores)
+    )
 
 
 def _read_parquet(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     """Reads the columns that may matter; texts stay coded, so that none is repeated."""
     with pq.ParquetFile(cast(Any, file)) as table:
-        schema, counts = table.schema_arrow, table.metadata
+        counts = table.metadata
         if counts.num_rows > MAX_ROWS:
             raise over("the table", "rows", MAX_ROWS)
+        # Lists and objects, which expand without limit, have a path below their name.
+        places = {counts.schema.column(n).path: n for n in range(counts.num_columns)}
+        names = [name for name in table.schema_arrow.names if name in places]
         # Any column of a wide table may be one of scores.
-        long = _name_columns(schema.names, config)
-        wanted = list(dict.fromkeys(long.values())) if "score" in long else schema.names
-        places = [schema.names.index(name) for name in wanted]
+        long = _name_columns(names, config)
+        wanted = list(dict.fromkeys(long.values())) if "score" in long else names
         size = sum(
-            counts.row_group(group).column(place).total_uncompressed_size
+            counts.row_group(group).column(places[name]).total_uncompressed_size
             for group in range(counts.num_row_groups)
-            for place in places
-            if place < counts.num_columns
+            for name in wanted
+        ) + sum(
+            max(counts.schema.column(places[name]).length, 0) * counts.num_rows for name in wanted
         )
         if size > COLUMN_BYTES:
             raise over("the table", "bytes without compression", COLUMN_BYTES)
-        texts = [name for name in wanted if pa.types.is_string(schema.field(name).type)]
+        kinds = {name: counts.schema.column(places[name]).physical_type for name in wanted}
+        texts = [name for name, kind in kinds.items() if kind == "BYTE_ARRAY"]
     file.seek(0)
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
         # pandas would take columns of its index away.
         return table.read(columns=wanted).to_pandas(ignore_metadata=True)
 
 
-def _read_csv(file: BinaryIO) -> pd.DataFrame:
+def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     content = read_all(file, "the table", TABLE_BYTES)
     if not content.strip():
         raise DataError("an empty table")
@@ -193,9 +202,12 @@ def _read_csv(file: BinaryIO) -> pd.DataFrame:
     mark = max(",;\t", key=lambda mark: head.count(mark.encode()))
     parse = pc.ParseOptions(delimiter=mark, newlines_in_values=b'"' in content)
     names = pc.open_csv(BytesIO(content), blocks, parse).schema.names
+    if len(names) > MAX_COLUMNS:
+        raise over("the table", "columns", MAX_COLUMNS)
+    long = _name_columns(names, config).items()
     options = pc.ConvertOptions(
         # Ids such as 007 are texts.
-        column_types={name: texts for name in names if name.strip().casefold() not in NUMBERS},
+        column_types={column: texts for own, column in long if own not in NUMBERS},
         # Where commas are in numbers, semicolons are between them.
         decimal_point="," if mark == ";" else ".",
         auto_dict_encode=True,
@@ -221,5 +233,7 @@ def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
             for row in rows
             for item, score in (row.get("responses") or {}).items()
         ]
+    if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
+        raise over("the table", "cells", MAX_CELLS)
     # Texts of JSON may have lone surrogates, which only objects hold.
     return pd.DataFrame(rows, dtype=object)

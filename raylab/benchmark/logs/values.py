@@ -133,9 +133,10 @@ def read_number(value: object) -> float | str:
                 value = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
     if value is None or value != value:
         return UNSCORED
-    if isinstance(value, int | float | Decimal) and not math.isinf(value):
+    if isinstance(value, int | float | Decimal):
         with suppress(OverflowError):
-            return float(value)
+            if math.isfinite(number := float(value)):
+                return number
     return NO_NUMBER
 
 

@@ -246,6 +246,17 @@ CASES: dict[str, Case] = {
         keys={"errors": "wrong"},
         left={"samples that were c": 2},
     ),
+    "errors are wrong on a scale": Case(
+        logs(m=[-1, failed(), 1, 1]), {"m": 0.5}, 4, {"scale": (-1, 1), "errors": "wrong"}
+    ),
+    "errors of attempts are wrong": Case(
+        logs(log(values=["C", failed()], status="error"), log(values=[failed()] * 2, day=2)),
+        {"m": 0.5},
+        2,
+        {"errors": "wrong"},
+        left={"samples of logs": 2},
+        says=("1 log with status error",),
+    ),
     "null leaf": Case(
         logs(m=[{"a": None, "b": 1}, {"a": 1, "b": 1}, NAN]),
         {"m": 1.0},
@@ -395,6 +406,11 @@ CASES: dict[str, Case] = {
         texts(t_jsonl='\n{"model": "m", "item": "a", "score": 1}\n'), {"m": 1.0}, 1
     ),
     "an index": Case(indexed, {"m": 0.75}, 2),
+    "lists in Parquet": Case(
+        lambda root: table(root / "t.parquet", model=["m"], item=["a"], score=[[1.0]]),
+        None,
+        says=("a table without the columns score, which has model and item",),
+    ),
     "packed": Case(
         texts(t_csv_gz="", t_csv="model,item,score\nm,a,1\n"),
         {"m": 1.0},
@@ -439,6 +455,9 @@ CASES: dict[str, Case] = {
     ),
     "mistyped scorer of another table": Case(
         PERCENT, None, keys={"scorer": "f2"}, says=("no scorer f2, it has score",)
+    ),
+    "mistyped leaf": Case(
+        logs(m=[{"a": 1, "b": 1}]), None, keys={"metric": "c"}, says=("no metric c, it has a, b",)
     ),
     "mistyped metric": Case(
         logs(log(values=right(4), metrics={"accuracy": {"value": 0.4}})),
@@ -670,6 +689,10 @@ def repeated_text(root: Path) -> None:
     table(root / "t.parquet", model=["m"] * 400, item=texts, score=[1] * 400)
 
 
+def tiny_rows(root: Path) -> None:
+    (root / "t.json").write_bytes(b"[" + b"{}," * 5_000_000 + b"{}]")
+
+
 HOSTILE: dict[str, tuple[Write, str]] = {
     "repeated text": (repeated_text, "the table: more than 268,435,456 bytes without compression"),
     "tiny samples": (tiny_samples, "the log: more than 1,000,000 samples"),
@@ -677,6 +700,13 @@ HOSTILE: dict[str, tuple[Write, str]] = {
     "epoch": (
         csv(model=["m"], item=["a"], score=[1], epoch=["1" + "0" * 30]),
         "1 rows with a weight that is not above 0, or an epoch",
+    ),
+    "number of 400 digits": (lines({"acc": 10**400}), "1 scores that are not numbers"),
+    "tiny rows": (tiny_rows, "a list of rows: more than 5,000,000 lists and objects"),
+    "columns": (texts(t_csv=f"{'a,' * 20_000}b\n"), "the table: more than 20,000 columns"),
+    "keys": (
+        lambda root: write_lines(root / "t.jsonl", [{f"k{n}": 1} for n in range(10_001)]),
+        "the table: more than 100,000,000 cells",
     ),
     "epoch of a log": (logs(m=[Whole(epoch=10**30, scores={})]), "1 samples without a score"),
 }
