@@ -51,6 +51,38 @@ def test_intervals_of_an_audit_hold_the_share(
     assert widths[0] < 1.01 * widths[1]
 
 
+@pytest.mark.parametrize(
+    ("share", "error", "batch"), [(0.8, 0.1, (1000, 100)), (0.9, 0.15, (2000, 200))]
+)
+def test_intervals_of_an_audit_by_two_hold_the_share_that_a_third_would_leave(
+    share: float, error: float, batch: tuple[int, int], measure: Measure
+) -> None:
+    """Each person errs in a share of the cases; a third takes the right code of two in nine of ten.
+
+    Where a wrong code is given, it is that of a wrong protocol in half of the cases.
+    """
+    cases, audited = batch
+    draw = generator("two", share, error, batch)
+
+    def simulate() -> Figures:
+        right = draw.random(cases) < share
+        errs, same = draw.random((2, cases)) < error, draw.random((2, cases)) < 0.5
+        match = np.where(errs, ~right & same, right)
+        agree = (errs[0] == errs[1]) & (~errs[0] | (same[0] == same[1]))
+        better = np.where(errs[0] & ~errs[1], 1, 0)
+        chosen = np.where(draw.random(cases) < 0.9, better, 1 - better)
+        truth = np.where(agree, match[0], np.take_along_axis(match, chosen[None], 0)[0])
+        scores = np.clip(0.6 + 0.3 * right + draw.normal(0, 0.15, cases), 0, 1)
+        sample = draw.permutation(cases)[:audited]
+        one = agree[sample]
+        chance = match[0][sample][one].mean()
+        labels = np.where(one, match[0][sample], chance * match[:, sample].any(axis=0))
+        figure, _ = predicted_share(labels, scores[sample], scores)
+        return {"audited share, two people": (figure.interval, float(truth.mean()))}
+
+    measure(simulate)
+
+
 @pytest.mark.parametrize(("share", "grids"), list(product((0.1, 0.5, 0.9), (30, 100, 400))))
 def test_standard_errors_hold_the_truth(share: float, grids: int, measure: Measure) -> None:
     """A grid has 4 to 200 cells; its share of right ones is Beta with a concentration of 3."""

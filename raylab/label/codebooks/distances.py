@@ -117,7 +117,7 @@ def jaccard(a: Categories, b: Categories) -> float:
 
 def masi(a: Categories, b: Categories) -> float:
     """Returns the MASI distance (Passonneau, LREC 2006), with the weights of NLTK."""
-    weight = 1.0 if a == b else 0.67 if a < b or b < a else 0.33 if a & b else 0.0
+    weight = 1.0 if a == b else 2 / 3 if a < b or b < a else 1 / 3 if a & b else 0.0
     return 1.0 - len(a & b) / len(a | b) * weight
 
 

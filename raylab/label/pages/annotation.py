@@ -284,7 +284,7 @@ def _gold_fields(report: AnnotationReport) -> Sequence[str]:
 
 def _agreement(report: AnnotationReport) -> Iterator[Block]:
     agreement, pairs = report.agreement, report.agreement.pairs
-    single = ("exact", "alpha", "weighted") if _has_single_labels(report) else ()
+    single = ("exact", "alpha", "effective", "weighted") if _has_single_labels(report) else ()
     rows = [_explain(agreement, name) for name in single or list_measures(AgreementReport)]
     if len(pairs) == 1 and not agreement.fields:
         rows += [_explain(pair, "kappa") for pair in pairs.values()]
@@ -486,7 +486,7 @@ def _part_rows(parts: Iterable[Part | None], fields: Sequence[str] = ()) -> Iter
             figures = [value.get(key) if value else None for value in values]
             cells = [
                 share_cell(figure, figure.count or 0)
-                if isinstance(figure, Figure)
+                if isinstance(figure, Figure) and measure.form == "share"
                 else figure_cell(measure, figure)
                 for figure in figures
             ]

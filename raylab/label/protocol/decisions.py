@@ -141,12 +141,24 @@ def judged_cases(rows: Iterable[DecisionRow], codebook: Codebook) -> dict[str, J
     }
 
 
-def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[str, Label | None]:
-    """Returns each case that is drawn for the audit with its code; None while it waits for one.
+def audited_codes(
+    entries: Iterable[DecisionRow], codebook: Codebook
+) -> dict[str, tuple[Label, ...]]:
+    """Returns each case that is drawn for the audit with the codes that people gave it.
 
-    The entries are the rows of the audit, in the order in which they were archived.
+    It has one code once it is settled, two while the judgements of two people differ and nobody has
+    settled them, and none while it waits for them.
+
+    Args:
+        entries: The rows of the audit, in the order in which they were archived.
     """
-    return {
-        entry.case: None if entry.status == HUMAN else read_decision(entry.body, codebook).label
-        for entry in entries
-    }
+    by_case = dict[str, list[DecisionRow]]()
+    for entry in entries:
+        by_case.setdefault(entry.case, []).append(entry)
+    codes = dict[str, tuple[Label, ...]]()
+    for case, rows in by_case.items():
+        standing = [*standing_judgements(rows).values()] if rows[-1].status == HUMAN else rows[-1:]
+        is_waiting = rows[-1].status == HUMAN and len(standing) < 2
+        decisions = [] if is_waiting else [read_decision(row.body, codebook) for row in standing]
+        codes[case] = tuple(each.label for each in decisions if each.label is not None)
+    return codes

@@ -6,7 +6,7 @@ that match those of the protocol corrects the evaluator's scores of the whole ba
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from raylab.label.statistics.agreement import (
     has_field,
     set_confusion,
 )
-from raylab.label.statistics.frame import ADJUDICATED, Tables, code_columns, view
+from raylab.label.statistics.frame import ADJUDICATED, Tables, code_columns, has_labels, view
 
 BAND = 10
 """Scores in one band; the last also holds 100."""
@@ -196,10 +196,15 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
     return Figure(value=area, interval=_newcombe(area, m, n), count=m + n)
 
 
-def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditReport:
+def audit_report(tables: Tables, codes: Mapping[str, Sequence[Label]]) -> AuditReport:
     """Returns the result of an audit.
 
-    The codes are those that a person gave each drawn case, None while it has none.
+    Cases on which two people differ count until a third settles them, because those on which people
+    agree are easier: the protocol's code, if it is one of both, is right with the chance that it is
+    where there is one code.
+
+    Args:
+        codes: The codes that people gave each drawn case: none while it waits, two that differ.
     """
     cases = tables.cases
     # The evaluator's score of each final code is that of the first who gave it.
@@ -212,12 +217,20 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
     rows = cases.run_status.isin(DECIDED) & cases.run_code.notna() & share.notna()
     decided = cases.assign(share=share)[rows]
     drawn = decided[decided.case.isin([*codes])]
-    lines = [str(codes[case] or "") or None for case in drawn.case]
-    audited = drawn.assign(given=lines).dropna(subset="given")
-    labels = tables.equal(audited.run_code, audited.given, "categories").to_numpy(float)
+    audited = drawn[np.array([bool(codes[case]) for case in drawn.case], bool)]
+    right = [
+        [has_labels(tables.label(line), code) for code in codes[case]]
+        for case, line in zip(audited.case, audited.run_code, strict=True)
+    ]
+    certain = [*chain.from_iterable(each for each in right if len(each) == 1)]
+    chance = float(np.mean(certain)) if certain else 0.5
+    labels = np.array([each[0] if len(each) == 1 else chance * any(each) for each in right], float)
     everywhere = decided.share.to_numpy(float)
-    right = proportion(int(labels.sum()), len(labels))
-    corrected, weight = right, None
+    alone = Figure(count=0, reason="no cases")
+    if count := len(labels):
+        value = float(labels.mean())
+        alone = Figure(value=value, interval=wilson(value, max(len(certain), 1)), count=count)
+    corrected, weight = alone, None
     if len(labels) > 1:
         corrected, weight = predicted_share(labels, audited.share.to_numpy(float), everywhere)
     return AuditReport(
@@ -225,7 +238,7 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
         drawn=len(drawn),
         audited=len(audited),
         judged=float(everywhere.mean()) if len(everywhere) else None,
-        right=right,
+        right=alone,
         corrected=corrected,
         weight=weight,
     )
@@ -242,7 +255,7 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple
     Little, Louis and Slud 2019, Journal of Survey Statistics and Methodology 7:334).
 
     Args:
-        labels: (n,) 0 or 1 for each unit of the sample; two at least.
+        labels: (n,) 0 or 1 for each unit of the sample, or the chance of 1; two at least.
         predicted: (n,) prediction for the same units, in any units.
         everywhere: (N,) prediction for every unit, those of the sample included.
 
@@ -256,7 +269,10 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple
         weight = min(max(together / ((1 + n / total) * spread), 0.0), 1.0)
     rectified = labels - weight * predicted
     value = float(np.clip(weight * everywhere.mean() + rectified.mean(), 0.0, 1.0))
-    variance = weight**2 * everywhere.var(ddof=1) / total + rectified.var(ddof=1) / n
+    # A chance comes from the other labels, and has the variance of a draw besides.
+    certain = max(int(((labels == 0) | (labels == 1)).sum()), 1)
+    drawn = rectified.var(ddof=1) + (labels * (1 - labels)).mean()
+    variance = weight**2 * everywhere.var(ddof=1) / total + drawn / certain
     size = float(n)
     if variance > 0 and 0 < value < 1:
         size = min(max(value * (1 - value) / float(variance), n), total)

@@ -13,8 +13,17 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
+from raylab.benchmark.checks.agreement import count_effective
 from raylab.core.runs.records import Figure, Measure, Part
-from raylab.core.stats import Array, Cells, agreement, proportion, share_mean, share_of
+from raylab.core.stats import (
+    MIN_CASES,
+    Array,
+    Cells,
+    agreement,
+    proportion,
+    share_mean,
+    share_of,
+)
 from raylab.label.codebooks.codebook import (
     INTERVAL,
     AnswerField,
@@ -92,6 +101,9 @@ class AgreementReport(Part):
     """Labels that both codes name, as a share of those that either names."""
     weighted: Annotated[Figure, Measure("agreement by distance", "number")]
     """1 minus the distance of the sets of labels: a near miss costs less than a far one."""
+    effective: Annotated[Figure, Measure("independent annotators", "number")]
+    """Annotators that err independently whom these are worth (Kish), by their errors against gold:
+    those who err together agree without being right."""
     pairs: dict[str, PairReport]
     """By the names of the two annotators, such as `AB`."""
     rest: dict[Annotator, PairReport]
@@ -141,6 +153,7 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
         level=tables.codebook.distance.level,
         alpha=krippendorff_alpha(measured, tables.codebook.distance, seed=seed),
         **{name: share_mean(tally(compared, name), seed) for name in SHARES},
+        effective=_count_effective(tables),
         pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
         rest={
             name: _pair_report(tables, seed, name, *(other for other in names if other != name))
@@ -152,6 +165,24 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
             if field.distance is not None
         },
     )
+
+
+def _count_effective(tables: Tables) -> Figure:
+    """Returns the number of annotators with independent errors, over the cases with gold."""
+    cases = tables.cases[tables.cases.held_out]
+    if len(cases) < MIN_CASES or len(tables.annotators) < 2:
+        reason = f"it needs two annotators and {MIN_CASES} cases with gold"
+        return Figure(count=len(tables.annotators), reason=reason)
+    rows = [
+        np.where(
+            cases[f"format_{name.lower()}"].notna(),
+            tables.right(cases[column], cases.gold_code).to_numpy(float),
+            np.nan,
+        )
+        for name, column in zip(tables.annotators, code_columns(tables.annotators), strict=True)
+    ]
+    scores = np.array(rows)
+    return count_effective(scores[:, ~np.isnan(scores).all(axis=0)])
 
 
 def _field_report(
@@ -171,7 +202,7 @@ def _field_report(
         kappa[f"{tables.annotators[a]}{tables.annotators[b]}"] = cohen_kappa(own, seed)
     return FieldReport(
         level=field.distance.level,
-        cases=same.cases,
+        cases=same.count or 0,
         same=same,
         alpha=krippendorff_alpha(values, field.distance, seed),
         kappa=kappa,

@@ -101,7 +101,7 @@ class AnnotationReport(Record):
 def annotation_report(
     tables: Tables,
     decisions: Sequence[HumanDecision] = (),
-    audited: Mapping[str, Label | None] | None = None,
+    audited: Mapping[str, Sequence[Label]] | None = None,
     *,
     uncertain: Cost | None = None,
     smoke: bool = False,
@@ -112,8 +112,8 @@ def annotation_report(
     """Returns the report of a run.
 
     Args:
-        audited: Each case drawn for the audit with the code that a person gave it, None while it
-            has none; None without an audit.
+        audited: Each case drawn for the audit with the codes that people gave it; None without an
+            audit.
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
         others: Fields of the report that have a default.
     """

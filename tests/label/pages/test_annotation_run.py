@@ -211,8 +211,9 @@ def test_two_people_a_case_say_whether_the_models_may_stand_in(storage: Storage)
     people = found.people["audit"]
     assert (people.once, people.twice, people.waiting) == (0, 60, 6)
     assert people.equal.value == 0.9 and people.people == {"Ada": 40, "Bo": 40, "Cy": 40}
-    # Where two differ the audit has no code yet.
-    assert found.audit is not None and (found.audit.drawn, found.audit.audited) == (60, 54)
+    # Where two differ, the code is that of one of them.
+    assert found.audit is not None and (found.audit.drawn, found.audit.audited) == (60, 60)
+    assert found.audit.right.value == 1.0
     assert {name: one.winning_rate for name, one in found.substitutes.items()} == {
         "A": 1.0,
         "B": 0.0,

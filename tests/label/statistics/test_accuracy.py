@@ -103,11 +103,18 @@ def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
         outcome("b", "Lrn", "Evo", status=Status.ADJUDICATED, code="Lrn", adjudication=settled),
         outcome("c", "Lrn", "Evo", status=Status.HUMAN),
     ]
-    codes = {"a": parse("Lrn"), "b": parse("Evo"), "c": parse("Lrn"), "gone": None}
+    lrn, evo = parse("Lrn"), parse("Evo")
+    codes = {"a": [lrn], "b": [evo], "c": [lrn], "gone": []}
     found = audit_report(tables(outcomes), codes)
     assert (found.decided, found.drawn, found.audited) == (2, 2, 2)
     assert found.judged == pytest.approx(0.9)
     assert (found.right.value, found.right.count) == (0.5, 2)
     assert found.corrected.value == pytest.approx(0.5) and found.corrected.count == 2
-    found = audit_report(tables([]), {"a": None})
+    # Two people differ, and the code is one of both: as often right as the other one, which is.
+    found = audit_report(tables(outcomes), {"a": [evo, lrn], "b": [lrn], "c": []})
+    assert (found.audited, found.right.value) == (2, 1.0)
+    # It is neither.
+    found = audit_report(tables(outcomes), {"a": [evo, parse("Sch")], "b": [lrn]})
+    assert (found.audited, found.right.value) == (2, 0.5)
+    found = audit_report(tables([]), {"a": []})
     assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")
