@@ -38,6 +38,7 @@ MIN_WRONG = 5
 TASKS_PER_CONTRAST = 3
 """Tasks needed per difference between models, or generations of a model, in an interval."""
 NO_METRIC = f"raylab has no such figure, only those of scores: {', '.join(METRICS)}"
+NOT_WANTED = Figure(reason="metrics_to_compute leaves it out")
 NO_PRIOR = (
     "no earlier benchmark is given: name one by prior= of a pipeline, or by "
     "quality_eval_cfg.prior_datasets="
@@ -110,20 +111,21 @@ def _describe(read: Sequence[TreeScores], strict: bool) -> Quality:
     Raises:
         DataError: Files are unusable, and `strict` is set.
     """
-    skipped = [[file for files in each.skipped.values() for file in files] for each in read]
-    if strict and any(skipped):
-        explained = _explain_skipped([*chain.from_iterable(skipped)])
+    skipped = [[*chain.from_iterable(each.skipped.values())] for each in read]
+    every = [*chain.from_iterable(skipped)]
+    if strict and every:
+        explained = _explain_skipped(every)
         raise DataError(f"{explained}; fix or remove them, or set strict=false")
-    lost = 0
-    for each, files in zip(read, skipped, strict=True):
-        lost += len(files) if each.tree.models else 0
-        lost += each.left_out if each.tree.layout is Layout.NAMED else 0
+    lost = sum(
+        len(files) * bool(each.tree.models) + each.left_out * (each.tree.layout is Layout.NAMED)
+        for each, files in zip(read, skipped, strict=True)
+    )
     return Quality(
         figures={},
         layout=read[0].tree.layout,
         layout_reason=read[0].tree.reason,
         files=FileCounts(read=sum(len(each.table) for each in read) + lost, skipped=lost),
-        skipped=tuple(chain.from_iterable(skipped))[:LISTED_FILES],
+        skipped=tuple(every[:LISTED_FILES]),
         reading=read[0].reading,
     )
 
@@ -149,31 +151,21 @@ def _measure_tables(tables: Sequence[_Table], config: QualityConfig) -> dict[str
     """Returns the fields of the record that the accuracies determine."""
     table, *priors = tables
     # Vector's script takes the mean over all files of a model on an earlier benchmark.
-    means = [
-        np.average(
-            prior.means, axis=-1, weights=prior.counts if config.reference_datasets else None
-        )
-        for prior in priors
-    ]
+    pooled = bool(config.reference_datasets)
+    means = [np.average(p.means, axis=-1, weights=p.counts if pooled else None) for p in priors]
     figures = compute_figures(table.means, table.noise, int(table.counts.min()), means)
-    for name in (*METRICS, *config.metrics_to_compute):
-        if name not in METRICS:
-            figures[name] = Figure(reason=NO_METRIC)
-        elif config.metrics_to_compute and name not in config.metrics_to_compute:
-            figures[name] = Figure(reason="metrics_to_compute leaves it out")
+    wanted = config.metrics_to_compute or METRICS
+    figures |= dict.fromkeys(set(METRICS) - set(wanted), NOT_WANTED)
+    figures |= {name: Figure(reason=NO_METRIC) for name in wanted if name not in METRICS}
+    rows = {} if "" in table.generations else table.by_model(table.means)
     return {
         "figures": figures,
         "models": table.by_model(table.means.mean(axis=-1)),
         "file_counts": table.by_model(table.counts.sum(axis=-1).astype(int)),
         "generations": {
-            model: dict(zip(table.generations, row, strict=True))
-            for model, row in table.by_model(table.means).items()
-            if "" not in table.generations
+            model: dict(zip(table.generations, row, strict=True)) for model, row in rows.items()
         },
-        "priors": {
-            prior.tree.location: prior.by_model(own)
-            for prior, own in zip(priors, means, strict=True)
-        },
+        "priors": {p.tree.location: p.by_model(m) for p, m in zip(priors, means, strict=True)},
         "warnings": tuple(_warnings(tables)),
     }
 
