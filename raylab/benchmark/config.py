@@ -18,26 +18,9 @@ from raylab.core.config.base import (
 )
 
 OF_OTHER_TOOLS = frozenset(
-    {
-        "defaults",
-        "embedding_backend",
-        "embedding_dimensions",
-        "embedding_model",
-        "entropy_k",
-        "evaluation_cfg",
-        "exp_cfg",
-        "kl_k",
-        "mdm_metric",
-        "mdm_n_clusters",
-        "mmd_degree",
-        "mmd_kernel",
-        "pad_classifier",
-        "prompt_cfg",
-        "umap_metric",
-        "umap_min_dist",
-        "umap_n_components",
-        "umap_n_neighbors",
-    }
+    "defaults embedding_backend embedding_dimensions embedding_model entropy_k evaluation_cfg "
+    "exp_cfg kl_k mdm_metric mdm_n_clusters mmd_degree mmd_kernel pad_classifier prompt_cfg "
+    "umap_metric umap_min_dist umap_n_components umap_n_neighbors".split()
 )
 """Sections of Vector's configuration files that concern no figure of raylab."""
 
@@ -111,15 +94,7 @@ class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
-    main: ClassVar[Keys] = (
-        "example",
-        "scores",
-        "forms",
-        "scorer",
-        "scale",
-        "baseline",
-        "layout",
-    )
+    main: ClassVar[Keys] = ("example", "scores", "forms", "scorer", "scale", "baseline", "layout")
     foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS
 
     scores: Location | None = None

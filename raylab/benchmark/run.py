@@ -70,15 +70,9 @@ def measure_and_diagnose(
             "for both",
             logging.WARNING,
         )
-    priors = zip([each.tree.location for each in read[1:]], others, strict=True)
-    diagnosed = diagnose(
-        responses,
-        dict(priors),
-        config.baseline,
-        config.smallest_difference,
-        config.detect,
-        form,
-    )
+    priors = dict(zip([each.tree.location for each in read[1:]], others, strict=True))
+    wanted = config.baseline, config.smallest_difference, config.detect
+    diagnosed = diagnose(responses, priors, *wanted, form)
     if config.example:
         confirmed = describe_confirmed(diagnosed.diagnosis.suspects)
         diagnosis = diagnosed.diagnosis.model_copy(update={"confirmed": confirmed})

@@ -94,16 +94,13 @@ def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects,
         reasons[name].append(_doubt(row, count_answers(name), described.at[name, "target"]))
     for duplicate in find_duplicates(described):
         reasons[duplicate.item].append(_explain(duplicate))
-    # Equal items differ in the last digits, by the order of sums.
-    evidence = table["evidence"].fillna(-2.0).round(9).to_dict()
-
-    def badness(name: str) -> tuple[float, ...]:
-        # Names would sort equal items by topic, so that the first would be of one.
-        return *_badness(reasons[name][0]), -evidence[name], crc32(name.encode())
-
     for against in reasons.values():
         against.sort(key=_badness)
-    order = sorted(reasons, key=badness)
+    # Equal items differ in the last digits, by the order of sums. Names would sort them by topic,
+    # so that the first would be of one.
+    evidence = table["evidence"].fillna(-2.0).round(9).to_dict()
+    keys = {name: (-evidence[name], crc32(name.encode())) for name in reasons}
+    order = sorted(reasons, key=lambda name: (*_badness(reasons[name][0]), *keys[name]))
     listed = tuple(
         Suspect(
             item=name,

@@ -4,7 +4,7 @@ It answers the recommendations of Miller (Adding Error Bars to Evals, arXiv 2411
 points of BetterBench on statistics (Reuel et al., arXiv 2411.12990), or says what the logs lack.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.pages.models import best_pairs
@@ -49,8 +49,10 @@ def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
     yield Table(
         "Recommendations on statistics, and what was done",
         ["Source", "Recommendation", ANSWER],
-        [[MILLER, *row] for row in _miller(diagnosis)]
-        + [[BETTERBENCH, *row] for row in _betterbench(diagnosis)],
+        [
+            *([MILLER, *row] for row in _miller(diagnosis).items()),
+            *([BETTERBENCH, *row] for row in _betterbench(diagnosis).items()),
+        ],
     )
 
 
@@ -61,10 +63,9 @@ def as_markdown(blocks: Iterable[str | Table]) -> str:
         if isinstance(each, str):
             lines += ["", each.translate(MARKDOWN)]
             continue
-        head = [column.label.translate(MARKDOWN) for column in each.head]
+        head, *rows = _escape(each, MARKDOWN)
         lines += ["", f"**{each.title}.** {each.notes}".strip(), "", f"| {' | '.join(head)} |"]
-        lines.append(f"|{' --- |' * len(head)}")
-        lines += [f"| {' | '.join(row)} |" for row in _cells(each, MARKDOWN)]
+        lines += [f"|{' --- |' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join([*lines, ""])
 
 
@@ -76,13 +77,15 @@ def as_tex(blocks: Iterable[str | Table]) -> str:
             lines += ["", each.translate(LATEX)]
             continue
         alignment = PROSE if each.head[-1].label == ANSWER else "l" * len(each.head)
-        head = [column.label.translate(LATEX) for column in each.head]
+        head, *rows = _escape(each, LATEX)
         lines += ["", r"\begin{table}", rf"\caption{{{each.title.translate(LATEX)}}}"]
-        lines += [as_latex(alignment, head, _cells(each, LATEX)) + r"\end{table}"]
+        lines += [as_latex(alignment, head, rows) + r"\end{table}"]
     return "\n".join([*lines, ""])
 
 
-def _cells(table: Table, escapes: dict[int, str]) -> Iterator[list[str]]:
+def _escape(table: Table, escapes: dict[int, str]) -> Iterator[list[str]]:
+    """Yields the texts of the head and of the rows."""
+    yield [column.label.translate(escapes) for column in table.head]
     for row in table.rows:
         cells = (Cell(cell) if isinstance(cell, str) else cell for cell in row)
         yield [(cell.text or cell.small).translate(escapes) for cell in cells]
@@ -90,22 +93,21 @@ def _cells(table: Table, escapes: dict[int, str]) -> Iterator[list[str]]:
 
 def _methods(diagnosis: Diagnosis) -> Iterator[str]:
     """Yields what was read, and how means and differences were computed."""
-    differences, sizes = diagnosis.differences, (diagnosis.models, diagnosis.items)
-    models, items = (pluralize(n, noun) for n, noun in zip(sizes, ("model", "item"), strict=True))
+    differences = diagnosis.differences
+    models, items = pluralize(diagnosis.models, "model"), pluralize(diagnosis.items, "item")
     left = [f"{n:,} {reason}" for reason, n in diagnosis.left_out.items()]
-    yield " ".join(
-        [
-            f"We have {pluralize(diagnosis.responses, 'response')} of {models} to {items}.",
-            *([f"Left out: {join_names(left)}."] if left else []),
-            *(f"{sentence}." for sentence in diagnosis.reading.sentences),
-        ]
-    )
-    clustered = (
-        f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
-        "freedom for working independence)"
-        if differences.clusters is not None
-        else "items vary independently"
-    )
+    sentences = [
+        f"We have {pluralize(diagnosis.responses, 'response')} of {models} to {items}.",
+        *([f"Left out: {join_names(left)}."] if left else []),
+        *(f"{sentence}." for sentence in diagnosis.reading.sentences),
+    ]
+    yield " ".join(sentences)
+    clustered = "items vary independently"
+    if differences.clusters is not None:
+        clustered = (
+            f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
+            "freedom for working independence)"
+        )
     yield (
         "Intervals are for the choice of items: tasks and topics are fixed strata, and "
         f"{clustered}. Those of means are Wilson's score intervals, for the effective number of "
@@ -117,50 +119,43 @@ def _methods(diagnosis: Diagnosis) -> Iterator[str]:
     yield describe_differences(differences)
 
 
-def _miller(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
+def _miller(diagnosis: Diagnosis) -> dict[str, str]:
+    pairs, power = diagnosis.differences, diagnosis.differences.smallest
     errors = [mean.error for mean in diagnosis.means if mean.error is not None]
     spread = f"{100 * min(errors):.1f} to {points(max(errors))}." if errors else ""
-    yield "Standard error of each mean", spread or f"{MISSING}there are too few items."
-    yield "Clustered errors for related items", _clusters(diagnosis)
-    yield "Repeated answers, to reduce their chance", _repeats(diagnosis)
-    yield (
-        "Next-token probabilities in place of samples",
-        f"{MISSING}they hold scores of answers, not probabilities.",
-    )
-    pairs = diagnosis.differences
     paired = f"{pairs.apart:,} of {pluralize(pairs.pairs, 'pair')} differ (Holm)."
-    yield "Paired differences of models", paired if pairs.pairs else f"{MISSING}one model."
-    yield (
-        "Analysis of power",
-        f"{MISSING}{pairs.smallest.reason}."
-        if pairs.smallest.value is None
-        else f"A difference of {points(pairs.smallest.value)} is detected 80 % of the time.",
-    )
+    detected = f"A difference of {points(power.value)} is detected 80 % of the time."
+    unlikely = f"{MISSING}they hold scores of answers, not probabilities."
+    return {
+        "Standard error of each mean": spread or f"{MISSING}there are too few items.",
+        "Clustered errors for related items": _clusters(diagnosis),
+        "Repeated answers, to reduce their chance": _repeats(diagnosis),
+        "Next-token probabilities in place of samples": unlikely,
+        "Paired differences of models": paired if pairs.pairs else f"{MISSING}one model.",
+        "Analysis of power": f"{MISSING}{power.reason}." if power.value is None else detected,
+    }
 
 
-def _betterbench(diagnosis: Diagnosis) -> Iterator[Sequence[str]]:
-    ceiling = points(max(1 - diagnosis.means[0].adjusted, 0.0))
-    yield (
-        "Floor and ceiling of the metric",
+def _betterbench(diagnosis: Diagnosis) -> dict[str, str]:
+    ceiling, guessing = points(max(1 - diagnosis.means[0].adjusted, 0.0)), diagnosis.chance
+    ends = (
         f"Scores lie in [0, 1]. The best model is {ceiling} below the ceiling; all models are "
-        f"right on {pluralize(diagnosis.suspects.all_right, 'item')}.",
+        f"right on {pluralize(diagnosis.suspects.all_right, 'item')}."
     )
-    guessing = diagnosis.chance
-    yield (
-        "Level of chance",
-        f"{MISSING}they do not say how many options items have."
-        if guessing is None
-        else f"Guessing scores {100 * guessing:.1f} % on average.",
-    )
-    yield "Level of people", f"{MISSING}they hold models."
-    yield (
-        "Sensitivity to the form of the input",
-        f"{MISSING}they hold one form; forms=[first,second] compares two."
-        if diagnosis.forms is None
-        else describe_forms(diagnosis.forms),
-    )
-    yield "Uncertainty or significance of results", "95 % intervals and adjusted p-values, above."
-    yield "Results over several runs", _repeats(diagnosis)
+    chance = f"{MISSING}they do not say how many options items have."
+    if guessing is not None:
+        chance = f"Guessing scores {100 * guessing:.1f} % on average."
+    form = f"{MISSING}they hold one form; forms=[first,second] compares two."
+    return {
+        "Floor and ceiling of the metric": ends,
+        "Level of chance": chance,
+        "Level of people": f"{MISSING}they hold models.",
+        "Sensitivity to the form of the input": describe_forms(diagnosis.forms)
+        if diagnosis.forms
+        else form,
+        "Uncertainty or significance of results": "95 % intervals and adjusted p-values, above.",
+        "Results over several runs": _repeats(diagnosis),
+    }
 
 
 def _clusters(diagnosis: Diagnosis) -> str:
