@@ -7,20 +7,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobs.quality import run as run_quality
 from raylab.benchmark.checks.diagnosis import Diagnosis
-from raylab.benchmark.config import QualityConfig, QualityEvalConfig
+from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.example import read_example
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.sentences import verdict
 from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
-from tests.benchmark.trees import SCORES, write_scores
+from tests.benchmark.trees import SCORES, measure, write_scores
 
 
 def diagnose(tmp_path: Path, name: str = "q", **keys: Any) -> Run:
-    run_quality(QualityConfig(storage=str(tmp_path), name=name, bootstrap=0, **keys))
-    return Run.at(str(tmp_path / name))
+    return measure(tmp_path, name, bootstrap=0, **keys)
 
 
 def test_the_example_says_what_people_found_in_its_first_suspects(
@@ -50,20 +48,28 @@ def test_the_example_says_what_people_found_in_its_first_suspects(
     assert not any("groundtruth" in log.read_text() for log in logs)
 
 
-def test_pairs_are_tables_for_pandas_and_latex_and_name_the_baseline(tmp_path: Path) -> None:
-    write_table(tmp_path / "table.csv", {"a_1": 10, "b": 2})
-    run = diagnose(tmp_path, scores=str(tmp_path / "table.csv"), baseline="b", detect=0.5)
+def test_pairs_are_tables_and_the_section_answers_each_recommendation(tmp_path: Path) -> None:
+    """Expected values are those of the sample in Miller's formulas, by hand."""
+    table = write_table(tmp_path / "table.csv", {"a_1": 10, "b": 2})
+    run = diagnose(tmp_path, scores=str(table), baseline="b", detect=0.5)
     pairs = pd.read_csv(Path(run.path, "pairs.csv"))
     # McNemar's p of eight differing items in one direction is 2 / 2^8; Bonett and Price give
     # 8 / 12 +- 1.96 * sqrt((10 / 12 - (8 / 12)^2) / 12), cut at 1.
-    assert pairs[["first", "second", "difference", "p"]].to_numpy().tolist() == [
-        ["a_1", "b", 0.8, pytest.approx(2 / 2**8)],
-        ["a_1", "b", 0.8, pytest.approx(2 / 2**8)],
-    ]
+    assert (
+        pairs[["first", "second", "difference", "p"]].to_numpy().tolist()
+        == [["a_1", "b", 0.8, pytest.approx(2 / 2**8)]] * 2
+    )
     latex = Path(run.path, "pairs.tex").read_text()
     assert r"a\_1 & b & $+80.0$ & +31.4 to +100.0 & 0.00781 & 0.00781 \\" in latex
     page = Path(run.path, "report.html").read_text()
     assert "Models compared with b" in page and "items detect a difference of 50.0 points" in page
+    markdown = Path(run.path, "report.md").read_text()
+    # The error of a mean of 0.2 over ten items is the root of 0.2 * 0.8 / 9.
+    assert "| b | 20.0 % | 13.3 points |" in markdown
+    assert "| Paired differences of models | 1 of 1 pair differ (Holm). |" in markdown
+    for lacking in ("each model answered each item once", "do not say how many options"):
+        assert f"| Not possible from these logs: {lacking}" in markdown.replace("they ", "")
+    assert r"a\_1 & 100.0 \%" in Path(run.path, "report.tex").read_text()
 
 
 def write_table(path: Path, right: dict[str, int]) -> Path:
@@ -103,21 +109,6 @@ def test_forms_stand_in_place_of_scores(keys: dict[str, Any], message: str) -> N
         QualityConfig(**QualityConfig.resolve({"name": "x", "forms": ["a", "b"], **keys}))
 
 
-def test_the_statistics_section_answers_each_recommendation_or_says_what_the_logs_lack(
-    tmp_path: Path,
-) -> None:
-    """Expected values are those of the sample in Miller's formulas, by hand."""
-    table = write_table(tmp_path / "table.csv", {"a_1": 10, "b": 2})
-    run = diagnose(tmp_path, scores=str(table))
-    markdown = Path(run.path, "report.md").read_text()
-    # The error of a mean of 0.2 over ten items is the root of 0.2 * 0.8 / 9.
-    assert "| b | 20.0 % | 13.3 points |" in markdown
-    assert "| Paired differences of models | 1 of 1 pair differ (Holm). |" in markdown
-    for lacking in ("each model answered each item once", "do not say how many options"):
-        assert f"| Not possible from these logs: {lacking}" in markdown.replace("they ", "")
-    assert r"a\_1 & 100.0 \%" in Path(run.path, "report.tex").read_text()
-
-
 def test_figures_are_kept_where_no_sample_has_a_usable_score(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -131,8 +122,8 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
             "samples": [{"id": 1, "scores": {"grade": {"value": "excellent"}}}],
         }
         (directory / "log.json").write_text(json.dumps(log))
-    where = QualityEvalConfig(scores_root_dir=str(tmp_path / "scores"))
-    run = diagnose(tmp_path, quality_eval_cfg=where)
+    scores = str(tmp_path / "scores")
+    run = diagnose(tmp_path, scores=scores)
     quality = run.read_record(Quality)
     assert quality is not None and quality.models == {"m0": 0.5, "m1": 0.75}
     assert run.read_record(Diagnosis) is None and run.is_finished
@@ -141,16 +132,15 @@ def test_figures_are_kept_where_no_sample_has_a_usable_score(
         told.out + told.err
     )
     with pytest.raises(DataError, match="scores that are not numbers"):
-        diagnose(tmp_path, "strict", strict=True, quality_eval_cfg=where)
+        diagnose(tmp_path, "strict", strict=True, scores=scores)
 
 
 def test_logs_without_samples_enter_the_figures_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    root = write_scores(tmp_path / "scores", SCORES)
-    where = QualityEvalConfig(scores_root_dir=str(root))
-    run = diagnose(tmp_path, quality_eval_cfg=where, strict=True)
+    scores = str(write_scores(tmp_path / "scores", SCORES))
+    run = diagnose(tmp_path, scores=scores, strict=True)
     assert run.read_record(Diagnosis) is None and run.read_record(Quality) is not None
     assert "note: 8 logs without samples are in the four figures only" in capsys.readouterr().out
-    bare = diagnose(tmp_path, "bare", diagnosis=False, quality_eval_cfg=where)
+    bare = diagnose(tmp_path, "bare", diagnosis=False, scores=scores)
     assert not (bare / "report.html").exists()

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jobs.quality import run as run_quality
 from raylab.benchmark.checks.diagnosis import Diagnosis
-from raylab.benchmark.config import Layout, QualityConfig, QualityEvalConfig
+from raylab.benchmark.config import Layout, QualityEvalConfig
 from raylab.benchmark.figures.record import Quality
 from raylab.core.files import Place
-from raylab.core.runs.run import Run
 from tests.benchmark.logs.eval_logs import harness, inspect_file, sample, table
+from tests.benchmark.trees import measure as run_job
 from tests.benchmark.trees import write_scores
 from tests.object_storage import ObjectStorage
 
@@ -56,10 +55,7 @@ def write_mixture(root: Path, scores: Scores) -> Path:
 
 
 def measure(root: object, storage: Path, **keys: Any) -> tuple[Quality, Diagnosis]:
-    where = QualityEvalConfig(scores_root_dir=str(root))
-    values = {"quality_eval_cfg": where, "bootstrap": 200, "strict": True} | keys
-    run_quality(QualityConfig(storage=str(storage), name="q", **values))
-    run = Run.at(str(storage / "q"))
+    run = run_job(storage, **{"scores": str(root), "bootstrap": 200, "strict": True} | keys)
     quality, record = run.read_record(Quality), run.read_record(Diagnosis)
     assert quality is not None and record is not None and run.is_finished
     return quality, record
@@ -77,9 +73,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """The figures by a log for each item, which the published definitions are of."""
     directory = tmp_path_factory.mktemp("expected")
     scores = {model.removeprefix("org/"): {"": list(row)} for model, row in SCORES.items()}
-    where = QualityEvalConfig(scores_root_dir=str(write_scores(directory / "tree", scores)))
-    run_quality(QualityConfig(storage=str(directory), name="q", quality_eval_cfg=where))
-    quality = Run.at(str(directory / "q")).read_record(Quality)
+    tree = write_scores(directory / "tree", scores)
+    quality = run_job(directory, scores=str(tree)).read_record(Quality)
     assert quality is not None
     return quality
 
@@ -111,8 +106,8 @@ def test_the_same_scores_have_the_same_figures_in_every_form_of_tree(
 def test_novelty_compares_named_trees_with_others(tmp_path: Path) -> None:
     root = write_table(tmp_path / "own", SCORES)
     prior = write_inspect(tmp_path / "prior", {model: row[:30] for model, row in SCORES.items()})
-    where = QualityEvalConfig(scores_root_dir=str(root), prior_datasets=(str(prior),))
-    quality, record = measure(root, tmp_path, quality_eval_cfg=where)
+    priors = QualityEvalConfig(prior_datasets=(str(prior),))
+    quality, record = measure(root, tmp_path, quality_eval_cfg=priors)
     (accuracies,) = quality.priors.values()
     assert accuracies == {m: pytest.approx(np.mean(row[:30])) for m, row in SCORES.items()}
     assert quality.figures["novelty"].value is not None and len(record.priors) == 1

@@ -17,7 +17,7 @@ from raylab.core.entrypoint import run_job
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.runs.run import Run
 from raylab.core.workers import WorkersHere
-from tests.benchmark.trees import SCORES, YEAR_2020, write_scores
+from tests.benchmark.trees import SCORES, YEAR_2020, measure, write_scores
 from tests.log_lines import id_in, lines_of
 
 
@@ -30,20 +30,13 @@ def test_a_tree_is_measured_from_end_to_end(
     os.utime(broken, (YEAR_2020, YEAR_2020))
     prior = write_scores(tmp_path / "prior", SCORES)
     monkeypatch.setenv("BASE_ARTIFACTS_DIR", str(tmp_path / "data"))
-    config = QualityConfig(
-        quality_eval_cfg=QualityEvalConfig(prior_datasets=(str(prior),)),
-        run_id="run7",
-        storage=str(tmp_path / "runs"),
-        name="q",
-        bootstrap=100,
-    )
-    run_quality(config)
-    directory = tmp_path / "runs" / "q"
-    quality = Run.at(str(directory)).read_record(Quality)
+    priors = QualityEvalConfig(prior_datasets=(str(prior),))
+    run = measure(tmp_path, run_id="run7", bootstrap=100, quality_eval_cfg=priors)
+    quality = run.read_record(Quality)
     assert quality is not None
     assert quality.models == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
     assert quality.files == FileCounts(read=17, skipped=1)
-    assert json.loads((directory / "record.json").read_text())["finished"]
+    assert run.is_finished
     lines = capsys.readouterr().out.splitlines()
     for line in (
         f"{root}: layout generations, every model has the same 2 subdirectories",

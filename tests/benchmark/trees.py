@@ -1,10 +1,14 @@
-"""Score trees on disk."""
+"""Score trees on disk, and runs that measure them."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+from jobs.quality import run as run_quality
+from raylab.benchmark.config import QualityConfig
 from raylab.core.runs.eval_logs import EvalLog
+from raylab.core.runs.run import Run
 
 YEAR_2020 = 1_577_836_800
 
@@ -29,3 +33,9 @@ def write_scores(root: Path, scores: dict[str, dict[str, list[float]]]) -> Path:
                 path.write_text(json.dumps(log.content()))
                 os.utime(path, (YEAR_2020, YEAR_2020))
     return root
+
+
+def measure(storage: Path, name: str = "q", **keys: Any) -> Run:
+    """The run of jobs/quality.py with these keys."""
+    run_quality(QualityConfig(storage=str(storage), name=name, **keys))
+    return Run.at(str(storage / name))
