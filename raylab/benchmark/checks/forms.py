@@ -196,9 +196,10 @@ def _broken(before: Matrix, after: Matrix) -> tuple[ChangedItem, ...]:
     means = np.nansum(change, axis=0) / np.maximum((~np.isnan(change)).sum(axis=0), 1)
     net = lost - won
     # What all items lose is a shift of the form, and breaks no item.
-    excess = np.sort(net - np.median(net))
-    as_bad = len(net) - np.searchsorted(excess, net - np.median(net))
-    as_good = np.searchsorted(excess, np.median(net) - net, "right")
+    excess = net - np.median(net)
+    ordered = np.sort(excess)
+    as_bad = len(net) - np.searchsorted(ordered, excess)
+    as_good = np.searchsorted(ordered, -excess, "right")
     table = pd.DataFrame(
         {
             "item": before.items,

@@ -7,7 +7,6 @@ import numpy as np
 from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.responses import Responses
 from raylab.core.runs.records import Part
-from raylab.core.stats import Array
 
 SPENT = ("cost", "tokens", "seconds")
 """What logs may say, the most telling first."""
@@ -44,15 +43,9 @@ def measure_usage(responses: Responses) -> tuple[Usage, ...]:
     if price is None:
         return ()
     means = matrix.means
-    unbeaten = [
-        not np.isnan(own) and not _is_beaten(means, price, place) for place, own in enumerate(price)
-    ]
+    # Each model beside all others.
+    as_good, as_cheap = means >= means[:, None], price <= price[:, None]
+    better = (means > means[:, None]) | (price < price[:, None])
+    unbeaten = ~np.isnan(price) & ~(as_good & as_cheap & better).any(axis=1)
     table = spent.assign(model=matrix.models, mean=means, unbeaten=unbeaten)
     return make_parts(Usage, table.iloc[np.argsort(-means, kind="stable")])
-
-
-def _is_beaten(means: Array, price: Array, place: int) -> bool:
-    """Returns whether a model is as good and as cheap as this one, and better in one of both."""
-    as_good, as_cheap = means >= means[place], price <= price[place]
-    better = (means > means[place]) | (price < price[place])
-    return bool((as_good & as_cheap & better).any())
