@@ -36,20 +36,13 @@ def as_responses(scores: Array, clusters: object = "", topics: object = "") -> R
         for name, values in {"cluster": clusters, "group": topics}.items()
     }
     places = [axis.ravel() for axis in np.indices(scores.shape)]
-    model, item, generation = (
-        pd.Categorical.from_codes(codes, [f"{name}{n:05}" for n in range(size)])
-        for name, codes, size in zip("mig", places, scores.shape, strict=False)
-    )
-    table = pd.DataFrame(
-        {
-            "model": model,
-            "item": item,
-            "generation": generation,
-            "epoch": places[3] + 1,
-            "score": scores.ravel(),
-            **{name: values.ravel() for name, values in declared.items()},
-        }
-    )
+    table = pd.DataFrame({name: values.ravel() for name, values in declared.items()})
+    for name, codes, size in zip(
+        ("model", "item", "generation"), places, scores.shape, strict=False
+    ):
+        labels = [f"{name[0]}{n:05}" for n in range(size)]
+        table[name] = pd.Categorical.from_codes(codes, labels)
+    table = table.assign(epoch=places[3] + 1, score=scores.ravel())
     return make_responses(table[table["score"].notna()])
 
 
@@ -58,14 +51,8 @@ def random_effects(
 ) -> Array:
     """(models, items, generations, epochs) scores; standard deviations are in order of NAMES."""
     models, items, generations, _ = shape
-    shapes = [
-        (models, 1, 1, 1),
-        (1, items, 1, 1),
-        (models, items, 1, 1),
-        (1, 1, generations, 1),
-        (models, 1, generations, 1),
-        shape,
-    ]
+    shapes = [(models, 1, 1, 1), (1, items, 1, 1), (models, items, 1, 1)]
+    shapes += [(1, 1, generations, 1), (models, 1, generations, 1), shape]
     effects = zip(deviations, shapes, strict=True)
     return 0.5 + sum((s * draw.standard_normal(size) for s, size in effects), np.zeros(shape))
 

@@ -86,9 +86,8 @@ def test_errors_in_strata_and_clusters_are_cr2(
     scores = np.random.default_rng(2).random((2, 30))
     matrix = as_matrix(scores, clusters, weights, strata)
     row = compare_pairs(matrix).iloc[0]
-    error, freedom = reference(
-        scores[0] - scores[1], matrix.weights, matrix.strata, matrix.clusters
-    )
+    differences = scores[0] - scores[1]
+    error, freedom = reference(differences, matrix.weights, matrix.strata, matrix.clusters)
     assert (row["error"], row["freedom"]) == pytest.approx((error, freedom))
     # Below 20 clusters the test takes the larger error.
     error = np.fmax(error, row["unclustered"])
@@ -120,11 +119,8 @@ def test_two_tasks_are_strata_that_tell_models_apart_and_clusters_are_named() ->
 
 def test_missing_cells_leave_the_items_that_both_have() -> None:
     draw = np.random.default_rng(3)
-    scores, clusters, weights = (
-        draw.random((3, 40)),
-        draw.integers(0, 15, 40),
-        draw.random(40) + 0.5,
-    )
+    scores, clusters = draw.random((3, 40)), draw.integers(0, 15, 40)
+    weights = draw.random(40) + 0.5
     scores[draw.random((3, 40)) < 0.3] = np.nan
     table: Any = compare_pairs(as_matrix(scores, clusters, weights))
     for row in table.itertuples():

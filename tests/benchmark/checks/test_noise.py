@@ -55,18 +55,12 @@ def test_missing_cells_do_not_shift_the_components() -> None:
 
 
 def test_more_items_and_epochs_reduce_the_error_as_the_variances_say() -> None:
-    noise = measure_noise(
-        as_responses(
-            random_effects(np.random.default_rng(2), (8, 50, 1, 3), (0.3, 0.2, 0.15, 0, 0, 0.3))
-        )
-    )
+    draw, deviations = np.random.default_rng(2), (0.3, 0.2, 0.15, 0, 0, 0.3)
+    noise = measure_noise(as_responses(random_effects(draw, (8, 50, 1, 3), deviations)))
     v = {name: value or 0.0 for name, value in variances(noise).items()}
     designs = {design.name: design for design in noise.designs}
-    for name, items, epochs in (
-        ("as it is", 50, 3),
-        ("twice the items", 100, 3),
-        ("twice the epochs", 50, 6),
-    ):
+    sizes = ("as it is", 50, 3), ("twice the items", 100, 3), ("twice the epochs", 50, 6)
+    for name, items, epochs in sizes:
         relative = v["model x item"] / items + v["epochs"] / items / epochs
         error = np.sqrt(v["items"] / items + relative)
         assert designs[name].standard_error.value == pytest.approx(error)

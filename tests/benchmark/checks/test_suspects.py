@@ -30,21 +30,14 @@ def suspect(
     items = pd.DataFrame({"target": "A", "text": "", "choices": 4.0}, range(ITEMS))
     for number, text in (texts or {}).items():
         items.loc[number, ["text", "target"]] = text.partition("|")[::2]
-    return diagnose(
-        make_responses(pd.DataFrame(rows), items.rename("i{:02}".format))
-    ).diagnosis.suspects
+    responses = make_responses(pd.DataFrame(rows), items.rename("i{:02}".format))
+    return diagnose(responses).diagnosis.suspects
 
 
 def test_the_worst_reason_comes_first_and_says_what_models_answer() -> None:
-    texts = {
-        1: "What is it?|A",
-        2: "what  is it?|A",
-        3: "What is it?|B",
-        4: "Who was the first to see it?|A",
-    }
-    suspects = suspect(
-        {0: "BBBBBB", 2: "CCCCCC", 5: "DDDBCA"}, {**texts, 6: "Who was the first, to see it?|A"}
-    )
+    texts = {1: "What is it?|A", 2: "what  is it?|A", 3: "What is it?|B"}
+    texts |= {4: "Who was the first to see it?|A", 6: "Who was the first, to see it?|A"}
+    suspects = suspect({0: "BBBBBB", 2: "CCCCCC", 5: "DDDBCA"}, texts)
     assert [s.item for s in suspects.listed[:1]] == ["i03"]
     assert {s.item for s in suspects.listed[1:3]} == {"i00", "i02"}
     assert [s.item for s in suspects.listed[3:]] == ["i06"]
@@ -58,12 +51,8 @@ def test_the_worst_reason_comes_first_and_says_what_models_answer() -> None:
         "in 4 of 10."
     )
     assert (both.text, both.target, both.answers) == ("what  is it?", "A", {"C": 6})
-    assert suspects.counts == {
-        Fault.CONTRADICTION: 1,
-        Fault.KEY: 2,
-        Fault.DUPLICATE: 1,
-        Fault.NEAR_DUPLICATE: 1,
-    }
+    single = dict.fromkeys((Fault.CONTRADICTION, Fault.DUPLICATE, Fault.NEAR_DUPLICATE), 1)
+    assert suspects.counts == {**single, Fault.KEY: 2}
     assert suspects.items == 4
 
 

@@ -18,17 +18,14 @@ def responses(logs: dict[str, list[object]]) -> Responses:
 
 def test_what_a_model_took_is_by_response_and_unbeaten_where_no_cheaper_one_is_as_good() -> None:
     # `a` has two logs; one of `d` does not say what it cost.
-    usage = measure_usage(
-        responses(
-            {
-                "model": ["a", "a", "b", "c", "d", "d"],
-                "sampled": [True] * 6,
-                "cost": [1.0, 3.0, 8.0, 1.0, 1.0, NAN],
-                "tokens": [100.0, 100.0, 500.0, 50.0, 10.0, 10.0],
-                "seconds": [NAN] * 6,
-            }
-        )
-    )
+    logs: dict[str, list[object]] = {
+        "model": ["a", "a", "b", "c", "d", "d"],
+        "sampled": [True] * 6,
+        "cost": [1.0, 3.0, 8.0, 1.0, 1.0, NAN],
+        "tokens": [100.0, 100.0, 500.0, 50.0, 10.0, 10.0],
+        "seconds": [NAN] * 6,
+    }
+    usage = measure_usage(responses(logs))
     assert [(each.model, each.cost, each.tokens, each.unbeaten) for each in usage] == [
         ("a", 2.0, 100.0, True),
         ("b", 4.0, 250.0, False),

@@ -12,6 +12,7 @@ from raylab.benchmark.figures.record import Quality, SkippedFile
 from raylab.benchmark.logs.reading import read_trees
 from raylab.benchmark.logs.trees import find_trees
 from raylab.core.errors import DataError
+from tests.benchmark.figures.test_metrics import exactly
 from tests.benchmark.logs.test_trees import write
 
 Scores = dict[str, Any]
@@ -39,10 +40,6 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
 
 def values(measured: Quality) -> dict[str, float | None]:
     return {name: figure.value for name, figure in measured.figures.items()}
-
-
-def exactly(value: float) -> object:
-    return pytest.approx(value, rel=0, abs=1e-12)
 
 
 TWO = {"m1": {"g1": [0.5, 0.7], "g2": [1.0]}, "m2": {"g1": [0.2], "g2": [0.4, 0.8, 0.0]}}
@@ -122,12 +119,7 @@ def test_missing_generations_are_dropped(tmp_path: Path):
         ({"m1": [0.5], "m2": [None, None]}, [], {}, r"m2 .*no usable .* 2 score .*\(2 status is"),
         ({"m1": [0.5], "m2": []}, [], {}, "model m2 .*no usable"),
         ({"a": [0.5], "b": [0.5]}, [{"b": [0.1], "z": [0.2]}], {}, "missing a; extra z"),
-        (
-            {"a": [0.5, None]},
-            [],
-            {"strict": True},
-            r"1 score file c(?s:.*)task1.json: status is",
-        ),
+        ({"a": [0.5, None]}, [], {"strict": True}, r"1 score file c(?s:.*)task1.json: status is"),
         (MISSING, [], {}, r"m2 has 2 of 3, .* in g3. 1 score file cannot be used \(1 status"),
         (
             {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}},

