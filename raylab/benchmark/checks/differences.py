@@ -322,7 +322,7 @@ def _by_mcnemar(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(
         difference=(up - down) / items,
         centre=centre,
-        error=error.where(items > 0),
+        error=np.where(items > 0, error, np.nan),
         unclustered=np.nan,
         freedom=np.inf,
         clusters=items,
@@ -348,7 +348,7 @@ def _rank(matrix: Matrix, table: pd.DataFrame, ranks: NDArray[np.int64]) -> tupl
     return make_parts(Rank, pd.DataFrame(ranked))
 
 
-def _records(models: Sequence[str], table: pd.DataFrame) -> tuple[Difference, ...]:
+def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:
     """Returns the comparisons in the rows of a table."""
     named = {side: [models[model] for model in table[side]] for side in ("first", "second")}
     return make_parts(Difference, table.assign(**named, interval=intervals_of(table)))

@@ -10,7 +10,7 @@ for scores less the ease of the items. Two halves rank two models with a true di
 their standard errors alike with a net probability of (2 Phi(z) - 1)^2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,8 +89,9 @@ def _less_ease(matrix: Matrix) -> Means:
 def _too_few(means: Means) -> str:
     """Returns the reason why there are too few items for their noise; empty if there is none."""
     clusters = int(means.clusters.min())
-    few = f"there are {clusters} clusters of items, it needs {MIN_ITEMS}"
-    return few if clusters < MIN_ITEMS else ""
+    if clusters >= MIN_ITEMS:
+        return ""
+    return f"there are {clusters} clusters of items, it needs {MIN_ITEMS}"
 
 
 def _noise(means: Means, seed: int = 0) -> Array:
@@ -155,13 +156,13 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
     """
     agreements = list[PriorAgreement]()
     for name, prior in priors.items():
-        models = sorted({*matrix.models} & {*prior.models})
+        models, *places = np.intersect1d(matrix.models, prior.models, return_indices=True)
         items = len({*matrix.items} & {*prior.items})
         agreements.append(
             PriorAgreement(
                 name=name,
                 models=len(models),
-                tau=_agreement(matrix, prior, models),
+                tau=_agreement((matrix, prior), places),
                 common_items=items,
                 overlap=items / len(matrix.items),
             )
@@ -169,23 +170,24 @@ def compare_with_priors(matrix: Matrix, priors: Mapping[str, Matrix]) -> tuple[P
     return tuple(agreements)
 
 
-def _agreement(matrix: Matrix, prior: Matrix, models: list[str]) -> Figure:
-    if len(models) < 2:
-        return Figure(reason=f"{pluralize(len(models), 'model')} in common")
+def _agreement(both: Sequence[Matrix], places: Sequence[NDArray[np.int64]]) -> Figure:
+    """Returns Kendall's tau-b of the models that two benchmarks have, by their places in each."""
+    if (models := len(places[0])) < 2:
+        return Figure(reason=f"{pluralize(models, 'model')} in common")
     sides, signs, few = list[Array](), list[Array](), ""
-    for seed, side in enumerate((matrix, prior)):
-        means, places = _less_ease(side), [side.models.index(model) for model in models]
-        own, few = means.values[places], few or _too_few(means)
+    for seed, (side, common) in enumerate(zip(both, places, strict=True)):
+        means = _less_ease(side)
+        own, few = means.values[common], few or _too_few(means)
         sides.append(own)
         # Without a covariance of one item there is no noise to draw.
-        noise = _noise(means, seed)[:, places]
+        noise = _noise(means, seed)[:, common]
         # The spread of measured means is that of the true means and the noise together.
         true = 1 - float(noise.var(axis=1).mean()) / max(float(own.var()), TINY)
         drawn = np.sqrt(max(true, 0.0)) * own + noise
-        first, second = np.triu_indices(len(models), 1)
+        first, second = np.triu_indices(models, 1)
         signs.append(np.sign(drawn[:, first] - drawn[:, second]))
     value = kendall(*sides)
-    if len(models) < MIN_MODELS:
+    if models < MIN_MODELS:
         few = f"an interval needs {MIN_MODELS} models"
     if few:
         return Figure(value=value, reason=few)
