@@ -40,10 +40,8 @@ def report_drift(storage: str, archive: str | None) -> None:
         change_table(drift.comparisons),
         **drift.model_dump(mode="json", include={"comparisons"}),
     )
-    compared = {change.after for change in drift.comparisons}
-    for name in drift.runs[1:]:
-        if name not in compared:
-            log_line(f"note: no run before {name} asked the same models")
+    for name, why in drift.unpaired.items():
+        log_line(f"note: {name} is not compared: {why}")
     for line in unread_lines(drift.unread):
         log_line(f"warning: {line}", logging.WARNING)
     for alarm in alarms(drift.comparisons):

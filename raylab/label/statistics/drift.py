@@ -97,6 +97,8 @@ class Drift(Record):
     """Names, the earliest run first."""
     comparisons: tuple[DriftChange, ...]
     """Comparisons of each run after the first."""
+    unpaired: Mapping[str, str] = {}
+    """Sentences on the runs after the first that no earlier one is like, by their names."""
     unread: Mapping[str, str] = {}
     """Runs that cannot be read, and so not compared, with the reasons."""
 
@@ -144,13 +146,28 @@ def compare_runs(runs: Iterable[ArchivedRun], unread: Mapping[str, str] | None =
         unread: Further runs that cannot be read, with the reasons.
     """
     ordered, faults = sorted(runs, key=lambda run: (run.started, run.name)), dict(unread or {})
-    changes = [
-        change
-        for place, run in enumerate(ordered)
-        for change in compare_latest(run, ordered[:place], faults)
-    ]
+    changes, unpaired = list[DriftChange](), dict[str, str]()
+    for place, run in enumerate(ordered):
+        if own := compare_latest(run, ordered[:place], faults):
+            changes += own
+        elif place and run.name not in faults:
+            unpaired[run.name] = _explain_unpaired(run, ordered[:place])
     names = tuple(run.name for run in ordered if run.name not in faults)
-    return Drift(runs=names, comparisons=tuple(changes), unread=faults)
+    return Drift(runs=names, comparisons=tuple(changes), unpaired=unpaired, unread=faults)
+
+
+def _explain_unpaired(run: ArchivedRun, earlier: Sequence[ArchivedRun]) -> str:
+    """Says why a run is compared with no earlier one, by the latest of the same codebook."""
+    same = [before for before in earlier if before.codebook == run.codebook]
+    if not same:
+        last = earlier[-1]
+        return f"no earlier run has its codebook {run.codebook}; {last.name} has {last.codebook}"
+    asked = [[*each.models.values()] or ["no model"] for each in (run, same[-1])]
+    own, others = (join_names(names, MAX_ANNOTATORS) for names in asked)
+    return (
+        f"no earlier run of its codebook asked {own} in the same role; {same[-1].name} asked "
+        f"{others}: jobs/report.py 'runs=[{same[-1].name},{run.name}]' compares other models"
+    )
 
 
 def compare_latest(

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
+from raylab.core.errors import ArchiveError
 from raylab.label.protocol.outcome import Annotator, Outcome, Verdict
 from raylab.label.statistics.drift import ArchivedRun, Drift, DriftChange, alarms, compare_runs
+from raylab.label.statistics.frame import Tables
 from tests.label.protocol.outcomes import NOON, answer, call, outcome, outcomes, report, tables
 
 
@@ -115,7 +118,11 @@ def test_the_latest_run_of_the_same_models_that_shares_answered_cases_is_compare
     assert [row.before for row in rows if row.annotators == ("B",)] == ["2", "2"]
     other = compare_runs([runs[0], run("2", 2, answered(9, model="x"))])
     assert [row.annotators for row in other.comparisons] == [("B",), ("B",)]
-    assert compare_runs([runs[0], run("2", 2, [])]).comparisons == ()
+    empty = compare_runs([runs[0], run("2", 2, [])])
+    assert (
+        empty.comparisons == ()
+        and "asked no model in the same role; 1 asked m and n" in empty.unpaired["2"]
+    )
 
 
 def test_what_cannot_be_compared_says_why():
@@ -134,6 +141,19 @@ def test_what_cannot_be_compared_says_why():
     reworded = [one.model_copy(update={"description_hash": "new"}) for one in answered(9)]
     row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, reworded)]))
     assert (row.shared, row.reason) == (0, "the runs share no case (equal id and description)")
+
+
+def test_a_run_that_cannot_be_read_ends_no_other_and_strangers_are_explained() -> None:
+    def broken() -> Tables:
+        raise ArchiveError("the archived case 'a' has another form")
+
+    runs = [run("1", 1, answered(9)), replace(run("2", 2, answered(9)), read=broken)]
+    drift = compare_runs([*runs, run("3", 3, answered(3)), run("4", 4, answered(3), "mine 2")])
+    assert drift.unread == {"2": "the archived case 'a' has another form"}
+    assert {(row.before, row.after) for row in drift.comparisons} == {("1", "3")}
+    assert drift.unpaired == {
+        "4": "no earlier run has its codebook mine 2; 3 has opt-code 1.0",
+    }
 
 
 # Against plain computation
