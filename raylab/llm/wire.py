@@ -409,7 +409,7 @@ def _read_pause(headers: Mapping[str, str], status: int) -> float | None:
     now, said = time.time(), headers.get("retry-after", "")
     with suppress(ValueError, TypeError, OverflowError):
         # The clocks of the two machines may differ.
-        now = parsedate_to_datetime(headers.get("date")).timestamp()
+        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
     pauses = [_read_seconds(f"{headers.get('retry-after-ms')}ms"), _read_seconds(said)]
     with suppress(ValueError, TypeError, OverflowError):
         pauses.append(parsedate_to_datetime(said).timestamp() - now)

@@ -59,6 +59,10 @@ class Annotator:
             return Tally(halt=self._refusal)
         return await self._worker.annotate(chunk)
 
+    async def take_counts(self) -> Tally:
+        """Returns the counts of calls since the last time."""
+        return Tally() if self._refusal is not None else self._worker.take_counts()
+
     async def stop(self) -> None:
         """Sends no further call; those in flight are finished and archived."""
         if self._refusal is None:

@@ -39,7 +39,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     """
     codebook = choose_codebook(config)
     if config.dry_run:
-        print_forecast(forecast(config, codebook))
+        print_forecast(forecast(config, codebook), config.llm.budget)
         return
     planned = Run.check(config)
     record = planned.read_record(RunRecord)
@@ -74,7 +74,7 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
 
     if config.cluster.address_to_join is None:
         require_endpoints(config.llm, has_answered)
-    log_forecast(rows)
+    log_forecast(rows, config.llm.budget)
 
 
 def _annotate(annotation: AnnotationRun) -> str:

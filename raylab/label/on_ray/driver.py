@@ -2,9 +2,10 @@
 
 import math
 import signal
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 from types import FrameType
@@ -41,6 +42,8 @@ CPUS_OF_AN_ACTOR = 0.1
 END_SECONDS = 5.0
 """Longest wait until actors begin to end."""
 POLL_SECONDS = 0.5
+LOOK_SECONDS = 1.0
+"""Time between two looks at the calls of actors whose cases have not ended."""
 
 
 def annotate_on_ray(
@@ -135,6 +138,9 @@ class Pool:
             )
             for number in range(count)
         ]
+        self._looks: dict[ObjectRef[Tally], int] = {}
+        """Actors whose counts were asked for, by the call that returns them."""
+        self._looked = float("-inf")
         self._starting: dict[ObjectRef[Any], int] = {
             actor.__ray_ready__.remote(): number for number, actor in enumerate(self._actors)
         }
@@ -161,8 +167,10 @@ class Pool:
                     break
                 self._submit(work)
             if not self._pending and (stopped or self._free):
+                for tally in self._look(END_SECONDS):
+                    progress.tally.add(tally)
                 return
-            for tally in self._collect():
+            for tally in (*self._collect(), *self._look()):
                 progress.tally.add(tally)
             if not stopped and (progress.tally.halt is not None or (stop and stop.is_set())):
                 stopped = True
@@ -206,6 +214,19 @@ class Pool:
                 else:
                     why = f"its process died {losses} times: {error}"
                     yield Tally(open_cases=[f"{case.id}: {why}" for _, case in work.chunk])
+
+    def _look(self, wait: float = 0.0) -> Iterator[Tally]:
+        """Yields the counts that actors at work were asked for, and asks again after a while."""
+        refs, now = [*self._looks], time.monotonic()
+        ready = ray.wait(refs, num_returns=len(refs), timeout=wait)[0] if refs else []
+        for ref in ready:
+            del self._looks[ref]
+            with suppress(RayActorError):
+                yield result_of(ref)
+        if now >= self._looked + LOOK_SECONDS and self._pending:
+            self._looked = now
+            for actor in {actor for actor, _ in self._pending.values()} - {*self._looks.values()}:
+                self._looks[self._actors[actor].take_counts.remote()] = actor
 
     def _stop(self) -> None:
         """Tells all actors to send no further call; those in flight are finished and archived.

@@ -1,5 +1,6 @@
 """Progress of an annotation as one line, and its calls and cost beforehand as a table."""
 
+import logging
 import math
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from raylab.core.printable import duration, pluralize
 from raylab.label.protocol.dry_run import Amounts, RoleForecast
 from raylab.label.protocol.outcome import Status
 from raylab.label.protocol.worker import Tally
+from raylab.llm.config import Budget
 
 LINE_SECONDS = 10.0
 """Time between two printed lines."""
@@ -85,7 +87,7 @@ def describe(figures: Mapping[str, Any]) -> str:
     )
 
 
-def print_forecast(rows: Sequence[RoleForecast]) -> None:
+def print_forecast(rows: Sequence[RoleForecast], budget: Budget) -> None:
     """Prints the calls, tokens and cost that a run would take, by role and in total."""
     missing = {"calls": "", "prompt_tokens": "", "reply_tokens": "no limit", "cost": "no price"}
     total, shown = _sum_up(rows), list[Row]()
@@ -101,9 +103,10 @@ def print_forecast(rows: Sequence[RoleForecast]) -> None:
     )
     costs = [total.least.cost, total.most.cost]
     print_tables(table, roles=[asdict(row) for row in rows], cost=costs)
+    _warn_of(budget, total.least)
 
 
-def log_forecast(rows: Sequence[RoleForecast]) -> None:
+def log_forecast(rows: Sequence[RoleForecast], budget: Budget) -> None:
     """Prints the calls and cost that a run would take, on one line."""
     total = _sum_up(rows)
     calls, costs = [total.least.calls, total.most.calls], [total.least.cost, total.most.cost]
@@ -113,6 +116,20 @@ def log_forecast(rows: Sequence[RoleForecast]) -> None:
         calls=calls,
         cost=costs,
     )
+    _warn_of(budget, total.least)
+
+
+def _warn_of(budget: Budget, least: Amounts) -> None:
+    """Warns of a budget that is used up before the end, whatever the models answer."""
+    tokens = least.prompt_tokens + (least.reply_tokens or 0)
+    for key, needed in (("tokens", tokens), ("money", least.cost)):
+        limit = getattr(budget, key)
+        if limit is not None and needed is not None and limit < needed:
+            log_line(
+                f"warning: llm.budget.{key}={limit:,} ends the run early: without archived answers "
+                f"it takes about {needed:,.6g} or more",
+                logging.WARNING,
+            )
 
 
 def _sum_up(rows: Sequence[RoleForecast]) -> RoleForecast:

@@ -1,6 +1,7 @@
 """The calls that an annotation would make, and what they would cost; nothing is sent."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ class RoleForecast:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question about each description, asked from `least` to `most` times."""
+    """A question about each description, asked from `least` to `most` times on average."""
 
     role: str
     model: RoleModel
@@ -63,25 +64,29 @@ class _Question:
     content: Mapping[str, Any]
     """Variables of the prompt at the upper end, without the description."""
     least: int
-    most: int
+    most: float
 
 
 def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
     """Returns the calls of a run by role, as if nothing were archived or cached.
 
-    Equal descriptions are asked about once, and too long ones never.
+    Equal descriptions are classified once, and too long ones never.
 
     Raises:
         ConfigError: A budget in money lacks a price, or the prompts are none of the codebook's.
         DataError: A case cannot be used.
     """
     settings = protocol_settings(config, "", codebook)
-    sizes: dict[str, int] = {}
+    sizes, times = dict[str, int](), Counter[str]()
     for _, case in select_cases(config, codebook):
         if len(case.description) <= settings.prompts.classify.longest:
             sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
+            times[case.description_hash] += 1
     forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
-    return list(map(forecaster.row, _questions(settings)))
+    # Each case shows its answers to the adjudicator in an order of its own.
+    orders = math.factorial(len(settings.answerers))
+    adjudications = sum(min(count, orders) for count in times.values()) / max(len(sizes), 1)
+    return list(map(forecaster.row, _questions(settings, adjudications)))
 
 
 class _Forecaster:
@@ -103,7 +108,7 @@ class _Forecaster:
             question.role,
             chat.model,
             self._amounts(chat, question.least, question.least * math.ceil(least), short),
-            self._amounts(chat, TURNS * question.most, question.most * math.ceil(most), cap),
+            self._amounts(chat, TURNS * question.most, round(question.most * math.ceil(most)), cap),
         )
 
     def _measure(self, question: _Question, content: Mapping[str, Any]) -> int:
@@ -113,8 +118,8 @@ class _Forecaster:
         request = encode_request(model.request(messages, question.prompt.schema), reply_format)
         return len(request) * self._count + self._size
 
-    def _amounts(self, chat: ChatModel, calls: int, prompt: int, reply: int | None) -> Amounts:
-        calls *= self._count
+    def _amounts(self, chat: ChatModel, times: float, prompt: int, reply: int | None) -> Amounts:
+        calls = round(times * self._count)
         if reply is None and calls:
             return Amounts(calls, prompt, None, None)
         replies = calls * (reply or 0)
@@ -122,14 +127,14 @@ class _Forecaster:
         return Amounts(calls, prompt, replies, cost)
 
 
-def _questions(settings: Settings) -> Iterator[_Question]:
-    """Yields the questions about a case by role, in the order of the protocol."""
+def _questions(settings: Settings, adjudications: float) -> Iterator[_Question]:
+    """Yields the questions about a description by role, in the order of the protocol."""
     prompts, answers, adjudicator = settings.prompts, len(settings.answerers), settings.adjudicator
     for name, model in settings.annotators.items():
         yield _Question(STAGES[classify_stage(name)], model, prompts.classify, {}, 1, 1)
     adjudicates = adjudicator is not None and settings.rules.adjudicator == "model"
     judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
-    most = answers + adjudicates
+    most = answers + adjudicates * adjudications
     yield _Question(EVALUATOR, settings.evaluator, prompts.evaluate, judged, answers, most)
     if adjudicator is not None and adjudicates:
         said = "x" * prompts.adjudicate.shown
@@ -140,4 +145,4 @@ def _questions(settings: Settings) -> Iterator[_Question]:
             for place in PLACES[:answers]
         ]
         content = {"candidates": candidates}
-        yield _Question(ADJUDICATOR, adjudicator, prompts.adjudicate, content, 0, 1)
+        yield _Question(ADJUDICATOR, adjudicator, prompts.adjudicate, content, 0, adjudications)

@@ -119,7 +119,7 @@ class Worker:
             self._journal,
             limiter,
             embedded,
-            # The tally is another one after each chunk.
+            # The tally is another one each time that it was taken.
             lambda result: self._tally.count_attempt(result),
             timing,
             self._share,
@@ -136,9 +136,7 @@ class Worker:
             ends = [error]
         finally:
             self._journal.drop(keys)
-        tally, self._tally = self._tally, Tally()
-        tally.answered = self._journal.take_count()
-        tally.concurrency[self._share.number] = self._client.concurrency
+        tally = self.take_counts()
         for end in ends:
             if isinstance(end, RaylabError):
                 tally.halt = tally.halt or end
@@ -146,6 +144,13 @@ class Worker:
                 tally.statuses[end.value] += 1
             else:
                 tally.open_cases.append(end)
+        return tally
+
+    def take_counts(self) -> Tally:
+        """Returns the counts of calls since the last time; `annotate` adds those of cases."""
+        tally, self._tally = self._tally, Tally()
+        tally.answered = self._journal.take_count()
+        tally.concurrency[self._share.number] = self._client.concurrency
         return tally
 
     def stop(self) -> None:

@@ -20,11 +20,13 @@ from raylab.label.on_ray.actors import Annotator
 from raylab.label.on_ray.annotate import run_annotate
 from raylab.label.on_ray.driver import Pool, Work
 from raylab.label.pages.drift import report_drift
+from raylab.label.pages.progress import AnnotationProgress
 from raylab.label.protocol.run import find_annotation_run
 from raylab.label.protocol.worker import Chunk, Tally
 from raylab.llm.limits import Share
 from raylab.together.frames import cases
 from tests.label.archive.rows import execute
+from tests.llm.scripted_server import server_process
 from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -171,6 +173,21 @@ def test_a_stopped_run_does_not_wait_for_actors_that_have_not_started(
     with pytest.raises(KeyboardInterrupt):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
     assert statuses(tmp_path) == {}
+
+
+def test_calls_are_shown_while_their_case_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[tuple[int, int]]()
+
+    def show(progress: AnnotationProgress, every: float = 0.0) -> None:
+        seen.append((progress.figures()["done"], progress.tally.sent))
+
+    monkeypatch.setattr(AnnotationProgress, "show", show)
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED)
+    with server_process("--latency-ms", "2500") as url:
+        run_annotate(config(tmp_path, url, f"cases.path={cases}"))
+    assert (0, 2) in seen and seen[-1] == (1, 4)
 
 
 def test_the_job_tells_in_json_what_the_actors_count(

@@ -17,6 +17,7 @@ from raylab.label.protocol.dry_run import Amounts, RoleForecast, forecast
 from raylab.label.protocol.protocol import annotate
 from raylab.label.protocol.settings import protocol_settings
 from raylab.llm.client import Client
+from raylab.llm.config import Budget
 from tests.label.protocol.outcomes import CODEBOOK
 from tests.label.review.office import annotation
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
@@ -69,9 +70,9 @@ async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Count
     ("end", "mark", "answer", "overrides"),
     [
         ("least", AGREE, None, []),
-        ("most", DIFFER, unclear, []),
-        # By this seed both cases of the equal descriptions show their answers in the same order.
-        ("most", THREE, unclear, [THREE_MODELS, "protocol.seed=3"]),
+        # By this seed both cases of the equal descriptions show their answers in another order.
+        ("most", DIFFER, unclear, ["protocol.seed=4"]),
+        ("most", THREE, unclear, [THREE_MODELS, "protocol.seed=4"]),
     ],
 )
 async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
@@ -88,7 +89,9 @@ async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
         run = await made(given, server)
     for row in rows:
         size = run["bytes"][row.role]
-        assert run["calls"][row.role] == getattr(row, end).calls
+        # This adjudicator gives equal descriptions equal answers, which are confirmed once.
+        spared = 2 * (end == "most" and row.role == "evaluator")
+        assert run["calls"][row.role] == getattr(row, end).calls - spared
         assert row.least.prompt_tokens <= -(-size // 4) and size / 3 <= row.most.prompt_tokens
         assert row.least.calls <= row.most.calls
     if end == "least":  # Equal descriptions are asked about once.
@@ -142,11 +145,15 @@ def test_the_totals_fit_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
         RoleForecast("a", "M", Amounts(5, 100, 50, 0.25), Amounts(10, 200, 900, 0.5)),
         RoleForecast("b", "N", Amounts(5, 100, 50, 1.0), Amounts(30, 200, 900, 2.0)),
     ]
-    log_forecast(rows)
-    log_forecast([replace(rows[0], most=Amounts(10, 200, None, None))])
+    log_forecast(rows, Budget(tokens=300, money=1.25))
+    log_forecast([replace(rows[0], most=Amounts(10, 200, None, None))], Budget())
     priced, unpriced = capsys.readouterr().out.splitlines()
-    print_forecast(rows)
-    *_, total, _ = capsys.readouterr().out.splitlines()
+    print_forecast(rows, Budget(tokens=299, money=1.2))
+    *_, total, _, tokens, money = capsys.readouterr().out.splitlines()
+    assert (
+        "warning: llm.budget.tokens=299 ends the run early" in tokens and "about 300 or" in tokens
+    )
+    assert "warning: llm.budget.money=1.2 ends the run early" in money and "1.25 or more" in money
     assert total.replace("│", " ").split() == (
         "all 10 to 40 200 to 400 100 to 1,800 1.25 to 2.5".split()
     )
