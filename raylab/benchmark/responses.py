@@ -51,8 +51,9 @@ class Reading(Part):
     @property
     def sentences(self) -> tuple[str, ...]:
         """Names the scores that were read where there are several, and the notes."""
-        tasks = dict[tuple[str, tuple[str, ...]], list[str]]()
+        tasks, used = dict[tuple[str, tuple[str, ...]], list[str]](), dict[str, set[str]]()
         for each in self.scorers:
+            used.setdefault(each.task, set()).add(each.used.removesuffix("/mean"))
             if each.others:
                 tasks.setdefault((each.used, each.others), []).append(each.task or "the logs")
         return (
@@ -60,6 +61,12 @@ class Reading(Part):
                 f"{used} was read of {join_names(own)}; there is also {join_names(others, 6)}: "
                 "choose with scorer= or metric="
                 for (used, others), own in tasks.items()
+            ),
+            *(
+                f"models on {task or 'the benchmark'} have different scores, "
+                f"{join_names(sorted(names))}: choose with scorer= or metric="
+                for task, names in used.items()
+                if len(names) > 1
             ),
             *self.notes,
         )

@@ -93,8 +93,8 @@ def _in_directories(logs: Sequence[Log]) -> list[Log]:
 def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     """Returns the tree as one whose logs name their models, if its directories do not.
 
-    Directories name the models of Inspect's logs without samples, of logs that name none or all
-    the same one, and of logs of a model each with a name like the directory's.
+    Directories name the models of Inspect's logs alone: of those without samples, of logs that
+    name none or all the same one, and of logs of a model each with a name like the directory's.
     """
     own = _in_directories(logs)
     if tree.is_configured or not (tree.models and logs):
@@ -105,7 +105,7 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     for log in own:
         models[log.source.model].add(log.model)
     every = set[str]().union(*models.values())
-    if own and all(len(names) == 1 for names in models.values()):
+    if len(own) == len(logs) and all(len(names) == 1 for names in models.values()):
         pairs = [(_plain(name), _plain(*names)) for name, names in models.items()]
         alike = all(left in right or right in left for left, right in pairs)
         others = any(DATE.fullmatch(name) or _plain(name) in tasks for name in models)

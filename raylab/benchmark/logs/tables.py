@@ -115,14 +115,13 @@ def _name_columns(columns: Sequence[str], config: QualityConfig) -> dict[str, st
             raise DataError(f"no column {column} for columns.{own}: it has {shown}")
     metadata = {"group": config.group, "cluster": config.clusters}
     chosen = {own: column for own, column in metadata.items() if column in columns} | chosen
-    ways = {
-        own: (chosen.get(own), there.get(own), there.get(COLUMNS[own] or own)) for own in COLUMNS
-    }
-    names = {own: next(filter(None, columns), None) for own, columns in ways.items()}
-    for column in names.values():
-        if column is not None and columns.count(column) > 1:
-            raise DataError(f"several columns called {as_name(column)}: rename all but one")
-    return {own: column for own, column in names.items() if column is not None}
+    names = dict[str, str]()
+    for own, other in COLUMNS.items():
+        if column := chosen.get(own) or there.get(own) or there.get(other or own):
+            names[own] = column
+            if columns.count(column) > 1:
+                raise DataError(f"several columns called {as_name(column)}: rename all but one")
+    return names
 
 
 def _choose_scorer(frame: Column, logs: Sequence[Log], files: Files) -> Column:
@@ -169,22 +168,19 @@ def _read_parquet(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
         if counts.num_rows > MAX_ROWS:
             raise over("the table", "rows", MAX_ROWS)
         # Lists and objects, which expand without limit, have a path below their name.
-        places = {counts.schema.column(n).path: n for n in range(counts.num_columns)}
-        names = [name for name in table.schema_arrow.names if name in places]
+        columns = map(counts.schema.column, range(counts.num_columns))
+        kinds = {column.path: (place, column) for place, column in enumerate(columns)}
+        names = [name for name in table.schema_arrow.names if name in kinds]
         # Any column of a wide table may be one of scores.
         long = _name_columns(names, config)
         wanted = list(dict.fromkeys(long.values())) if "score" in long else names
-        size = sum(
-            counts.row_group(group).column(places[name]).total_uncompressed_size
-            for group in range(counts.num_row_groups)
-            for name in wanted
-        ) + sum(
-            max(counts.schema.column(places[name]).length, 0) * counts.num_rows for name in wanted
-        )
+        groups, size = [counts.row_group(n) for n in range(counts.num_row_groups)], 0
+        for place, kind in map(kinds.__getitem__, wanted):
+            size += max(kind.length, 0) * counts.num_rows
+            size += sum(group.column(place).total_uncompressed_size for group in groups)
         if size > COLUMN_BYTES:
             raise over("the table", "bytes without compression", COLUMN_BYTES)
-        kinds = {name: counts.schema.column(places[name]).physical_type for name in wanted}
-        texts = [name for name, kind in kinds.items() if kind == "BYTE_ARRAY"]
+        texts = [name for name in wanted if kinds[name][1].physical_type == "BYTE_ARRAY"]
     file.seek(0)
     with pq.ParquetFile(cast(Any, file), read_dictionary=texts) as table:
         # pandas would take columns of its index away.

@@ -160,6 +160,11 @@ def helm_runs(root: Path) -> None:
     helm(root, "org/n", [[0, 1, 1, 1]])
 
 
+def helm_and_inspect(root: Path) -> None:
+    helm_runs(root)
+    inspect(root / "o" / "o.json", "org/o", right(1, 2))
+
+
 def unlisted_metrics(root: Path) -> None:
     """Samples of lm-evaluation-harness that do not list their metrics."""
     row = {"doc_id": 0, "doc": {}, "doc_hash": "0", "target_hash": "1", "acc": 0.5, "f1": 1}
@@ -467,6 +472,17 @@ CASES: dict[str, Case] = {
     ),
     "mistyped scorer of HELM": Case(
         helm_runs, None, keys={"scorer": "em"}, says=("no metric em, it has exact_match",)
+    ),
+    "other scorers": Case(
+        logs(log("m", right(4), scorer="match"), log("n", right(4), scorer="judge")),
+        {"m": 0.4, "n": 0.4},
+        says=("models on quiz have different scores, judge and match: choose",),
+    ),
+    "HELM and Inspect": Case(
+        helm_and_inspect,
+        {"org/m": 0.5, "org/n": 0.75, "org/o": 0.5},
+        6,
+        tasks=2,
     ),
     "runs of HELM": Case(helm_runs, {"org/m": 0.5, "org/n": 0.75}, 4),
     "harness without a list of metrics": Case(
