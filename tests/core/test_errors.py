@@ -4,6 +4,7 @@ from typing import Any
 
 from raylab.core import errors
 from raylab.core.errors import RaylabError
+from raylab.label.codebooks.codebook import AnswerError
 from raylab.label.protocol.reviews import UndecidedError
 
 MESSAGE = "the file x is broken: mend it"
@@ -18,7 +19,10 @@ def kinds(base: type[RaylabError]) -> Iterator[type[RaylabError]]:
 def test_an_error_crosses_processes_as_itself() -> None:
     every = [*kinds(RaylabError)]
     assert {UndecidedError, errors.NonFiniteLossError} <= {*every}
-    arguments: dict[type[RaylabError], Any] = {UndecidedError: {"code": MESSAGE}}
+    arguments: dict[type[RaylabError], Any] = {
+        UndecidedError: {"code": MESSAGE},
+        AnswerError: {"": MESSAGE},
+    }
     for kind in every:
         error = kind(arguments.get(kind, MESSAGE))
         again = pickle.loads(pickle.dumps(error))

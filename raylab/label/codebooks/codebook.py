@@ -19,6 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from raylab.core.config.base import Strict
 from raylab.core.errors import LabelError
+from raylab.label.config.codebook import FieldConfig
 from raylab.llm.prompts import PromptFile, Schema, read_prompt
 
 Categories = frozenset[str]
@@ -46,6 +47,8 @@ class Label:
         fields: Attributes that are compared by nobody, by name.
         repairs: Kinds of repairs that were needed to read it.
         texts: Values of fields that count in distances alone, because similar ones are near.
+        values: Values of an answer that is a record, by field, as people read them; empty for
+            other answers.
     """
 
     line: str
@@ -54,6 +57,7 @@ class Label:
     fields: Mapping[str, str]
     repairs: tuple[str, ...] = ()
     texts: Categories = frozenset()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @cached_property
     def composition(self) -> str:
@@ -75,6 +79,10 @@ class Label:
         """The first category, for statistics that count one category per label."""
         return self.parts[0][1]
 
+    def show(self, name: str) -> str:
+        """Returns the value of a field as text for tables; empty if there is none."""
+        return "; ".join(self.values.get(name, ()))
+
     def __str__(self) -> str:
         return self.line
 
@@ -83,6 +91,20 @@ class Label:
 
     def __hash__(self) -> int:
         return hash(self.line)
+
+
+class AnswerError(LabelError):
+    """An answer whose fields have problems; its argument has them by field."""
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """The problem of each field; that of a codebook of labels alone has no name."""
+        return self.args[0]
+
+    def __str__(self) -> str:
+        """Returns the first problem."""
+        name, problem = next(iter(self.problems.items()))
+        return f"{name}: {problem}" if name else problem
 
 
 INTERVAL = "interval"
@@ -470,8 +492,6 @@ class AnswerField:
 
     distance: SetDistance | None
     is_single: bool
-    show: Callable[[Label], str]
-    """Returns its value in a label, as text for tables; empty if there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,10 +510,14 @@ class Codebook:
         prompts: The prompts of each style that a configuration may choose.
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
         read: Reads a canonical line, as written by `str(label)`; raises LabelError.
-        parse_own: Reads a label that a person wrote, without repairs; raises LabelError.
+        parse_own: Reads the text or the JSON value of a label by a person, without repairs; raises
+            LabelError.
         parse_gold: Reads the label of a case, which may lack fields; raises LabelError.
         definitions: What categories mean, for the page.
         fields: The fields of an answer that is a record, by name; empty where it is a label.
+        task: What to look for in a text; empty if only the prompts say it.
+        questions: What a person is asked, by field, which has no name if labels alone are asked
+            for; empty where people write codes as lines.
     """
 
     name: str
@@ -508,7 +532,9 @@ class Codebook:
     distance: SetDistance
     parse: Callable[[str], Label]
     read: Callable[[str], Label]
-    parse_own: Callable[[str], Label]
+    parse_own: Callable[[Any], Label]
     parse_gold: Callable[[str], Label]
     definitions: Mapping[str, str] = field(default_factory=dict[str, str])
     fields: Mapping[str, AnswerField] = field(default_factory=dict[str, AnswerField])
+    task: str = ""
+    questions: Mapping[str, FieldConfig] = field(default_factory=dict[str, FieldConfig])

@@ -33,6 +33,7 @@ from raylab.label.codebooks.codebook import (
     FORMAT,
     INTERVAL,
     SHORT_TEXT,
+    AnswerError,
     AnswerField,
     AnswerForm,
     Codebook,
@@ -40,7 +41,6 @@ from raylab.label.codebooks.codebook import (
     Label,
     PromptSet,
     clean,
-    field_of,
     quote,
 )
 from raylab.label.codebooks.distances import (
@@ -107,13 +107,11 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         parse_gold=answers.read_part,
         definitions=answers.categories,
         fields={
-            name: AnswerField(
-                distances.get(name),
-                field.labels is not None and not field.several,
-                partial(answers.show, name),
-            )
+            name: AnswerField(distances.get(name), field.labels is not None and not field.several)
             for name, field in config.fields.items()
         },
+        task=config.task,
+        questions=parts,
     )
 
 
@@ -245,16 +243,6 @@ class _Answers:
         there = [name for name in self.config.parts if name in given_names]
         return self._read(parsed, None, there or self.config.parts)
 
-    def show(self, name: str, label: Label) -> str:
-        """Returns the value of a field in a label as text; empty if there is none."""
-        if name in label.fields:
-            return label.fields[name]
-        categories = (*(category for _, category in label.parts), *label.texts)
-        values = [each.partition(": ")[2] for each in categories if field_of(each) == name]
-        values = [value for value in values if value != NOTHING]
-        is_json = self.config.parts[name].labels is None
-        return "; ".join(str(json.loads(value)) if is_json else value for value in values)
-
     def _read(self, value: object, repairs: list[str] | None, names: Iterable[str]) -> Label:
         values = self._parse(value) if isinstance(value, str) else value
         values = values if self.config.fields else {self.key: values}
@@ -262,9 +250,11 @@ class _Answers:
         try:
             answer = self.model(names).model_validate(values, context=context)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = "".join(f"{field}: " for field in first["loc"][:1] if self.config.fields)
-            raise LabelError(f"{name}{first['msg'][:300]}, found {quote(first['input'])}") from None
+            problems = dict[str, str]()
+            for each in error.errors(include_url=False):
+                name = "".join(map(str, each["loc"][:1])) if self.config.fields else ""
+                problems.setdefault(name, f"{each['msg'][:300]}, found {quote(each['input'])}")
+            raise AnswerError(problems) from None
         return self._label(dict(zip(names, dict(answer).values(), strict=True)))
 
     def _parse(self, text: str) -> object:
@@ -273,9 +263,7 @@ class _Answers:
         text = text.strip()
         if not ends:
             return text.strip("\"'`*. ")
-        if len(text) > MAX_LINE:
-            raise LabelError(f"{len(text):,} characters are no answer: at most {MAX_LINE:,}")
-        whole = text if text[:1] == ends[0] else f"{ends[0]}{text}{ends[1]}"
+        whole = _within(text) if text[:1] == ends[0] else f"{ends[0]}{_within(text)}{ends[1]}"
         with suppress(ValueError, RecursionError):
             return json.loads(whole)
         try:
@@ -285,12 +273,14 @@ class _Answers:
 
     def _label(self, values: Mapping[str, Any]) -> Label:
         line, parts = list[str](), list[tuple[str, str]]()
-        attributes, texts = dict[str, str](), set[str]()
+        attributes, texts, shown = dict[str, str](), set[str](), dict[str, tuple[str, ...]]()
         for name, value in values.items():
             field, title = self.config.parts[name], f"{name}: " if name else ""
             items = cast(list[Any], value if field.several else [value])
             written = JOINT.join(map(_in_yaml if name or field.several else str, items))
             line.append(f"{title}[{written}]" if title and field.several else f"{title}{written}")
+            if name:
+                shown[name] = tuple(str(item) for item in items if item not in (None, ""))
             if field.labels is None:
                 items = [json.dumps(item, ensure_ascii=False) for item in items]
             own = [f"{title}{item}" for item in items]
@@ -303,8 +293,15 @@ class _Answers:
             else:
                 attributes[name] = str(value)
         parts[:1] = [("", parts[0][1])] if parts else []
-        whole = JOINT.join(line)
-        return Label(whole, whole, tuple(parts), attributes, texts=frozenset(texts))
+        whole = _within(JOINT.join(line))
+        return Label(whole, whole, tuple(parts), attributes, (), frozenset(texts), shown)
+
+
+def _within(line: str) -> str:
+    """Returns the line of an answer, which a later reading takes back."""
+    if len(line) > MAX_LINE:
+        raise LabelError(f"{len(line):,} characters are no answer: at most {MAX_LINE:,}")
+    return line
 
 
 def _in_yaml(value: object) -> str:

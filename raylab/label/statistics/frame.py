@@ -273,8 +273,8 @@ def case_figures(
     last = settled and settled.classification, settled and settled.confirmation
     labels = (label, outcome.gold_label, *map(outcome.label_of, annotators))
     for column, own in zip(_given(annotators), labels, strict=True):
-        for name, each in codebook.fields.items():
-            row[f"{column}.{name}"] = each.show(own) if own is not None else None
+        for name in codebook.fields:
+            row[f"{column}.{name}"] = own.show(name) if own is not None else None
     return row | _answer(ADJUDICATED, *last)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raylab.core.config.yaml import read_yaml
 from raylab.core.errors import LabelError
-from raylab.label.codebooks.codebook import AnswerForm, Codebook, LabelReply
+from raylab.label.codebooks.codebook import AnswerError, AnswerForm, Codebook, LabelReply
 from raylab.label.codebooks.yaml import make_codebook
 from raylab.label.config.codebook import EXAMPLES, CodebookConfig, read_codebook
 from raylab.label.config.sections import LlmConfig
@@ -118,6 +118,31 @@ def test_answers_are_read(codebook: str, written: Any, line: str, repaired: bool
 def test_other_answers_are_refused(codebook: str, written: Any, problem: str) -> None:
     with pytest.raises(LabelError, match=problem):
         BOOKS[codebook].prompts["maximal"].form.read(written, [])
+
+
+def test_problems_of_an_answer_are_told_by_field() -> None:
+    with pytest.raises(AnswerError) as refused:
+        BOOKS["five"].parse_own({**REX, "kind": "cow", "legs": 5, "colours": ["black", "blue"]})
+    assert [*refused.value.problems] == ["kind", "colours", "legs"]
+    assert "found 'blue'" in refused.value.problems["colours"]
+    # An answer whose line no later reading would take.
+    fields = {f"text{n}": {"text": 1000, "compare": "exact"} for n in range(5)}
+    essay = book({"name": "essay", "task": "Tell.", "fields": fields})
+    with pytest.raises(LabelError, match="at most 4,096"):
+        essay.parse_own(dict.fromkeys(fields, "x" * 1000))
+
+
+def test_a_record_has_its_values_as_people_read_them() -> None:
+    label = BOOKS["five"].parse_own(REX)
+    assert label.values == {
+        "kind": ("dog",),
+        "colours": ("black", "red"),
+        "legs": ("4",),
+        "weight": ("7.5",),
+        "name": ("Rex",),
+    }
+    assert (label.show("colours"), label.show("tail")) == ("black; red", "")
+    assert not BOOKS["topics"].parse_own("waste").values
 
 
 @given(

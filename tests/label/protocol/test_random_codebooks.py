@@ -161,8 +161,8 @@ def test_any_codebook_goes_from_its_run_to_drift_and_a_second_run(
             assert reports[name]["gold"]["A"]["labels"]["value"] == 1.0
             frame = pd.read_parquet(root / name / "cases.parquet")
             book = choose_codebook(config)
-            for field, each in book.fields.items():
-                shown = [each.show(book.read(line)) for line in frame["code_a"]]
+            for field in book.fields:
+                shown = [book.read(line).show(field) for line in frame["code_a"]]
                 assert [*frame[f"code_a.{field}"]] == shown
             with Archive.open(root / "archive.db", create=False) as archive:
                 kept = recorded_codebook(archive.run(name).row().config)
