@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from email.utils import mktime_tz, parsedate_tz
 from enum import StrEnum
 from http.client import responses
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -52,6 +52,7 @@ STATUSES = {
     404: "model.?not.?found|model .{0,80}(not exist|not found)",
 }
 """The statuses that errors without a number mean, by their words."""
+RESET = "x-ratelimit-reset-"
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 CHARSET = re.compile(r"charset=\W?((?:iso-8859|windows|latin)-?[0-9]+)", re.IGNORECASE)
 STREAM = re.compile(r"\s*+(data|event|id|retry)?:")
@@ -172,19 +173,11 @@ class _Body(msgspec.Struct):
 
     @property
     def choice(self) -> _Choice | None:
-        """The first choice with a text, or else one that may say why it has none."""
+        """The first choice with a text, or else one that says why it has none; None if it fails."""
         choices = [each for each in self.choices or () if each.message or each.finish_reason]
-        return next((each for each in choices if each.text), choices[0] if choices else None)
-
-
-class _Error(NamedTuple):
-    """What a server says of a failure: its message on one line, code and parameter, if any."""
-
-    words: str
-    code: str = ""
-    param: str = ""
-    is_error: bool = True
-    """False if the words are only the start of the body."""
+        best = next((each for each in choices if each.text), choices[0] if choices else None)
+        is_error = best is None or best.finish_reason == "error" or (self.error and not best.text)
+        return None if is_error else best
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -276,12 +269,7 @@ def read_answer(
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             body = _read_stream(text) if STREAM.match(text) else _BODY.decode(text)
     choice = body and body.choice
-    if (
-        body is None
-        or choice is None
-        or choice.finish == "error"
-        or (body.error and not choice.text)
-    ):
+    if body is None or choice is None:
         return _read_failure(status, headers, text, has_answered, lane)
     # A server may answer in another lane than requested, and bills that one.
     is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
@@ -316,8 +304,7 @@ def _events(text: str) -> list[str]:
 
 def _read_stream(text: str) -> _Body | None:
     """Returns the body of a reply that came in pieces; None if it breaks off or has an error."""
-    whole, last, written, thought = _Body(), _Choice(_Message()), list[str](), list[str]()
-    events = _events(text)
+    whole, last, written, events = _Body(), _Choice(), list[str](), _events(text)
     for event in events:
         body = _Body() if event == "[DONE]" else _BODY.decode(event)
         if body.error:
@@ -326,10 +313,8 @@ def _read_stream(text: str) -> _Body | None:
             setattr(whole, name, getattr(body, name) or getattr(whole, name))
         for choice in body.choices or ():
             last.finish_reason = choice.finish_reason or last.finish_reason
-            piece = choice.delta or choice.message or _Message()
-            written.append(piece.written)
-            thought.append(str(piece.reasoning_content or piece.reasoning or ""))
-    last.message = _Message("".join(written), reasoning="".join(thought))
+            written += [piece.written for piece in (choice.delta, choice.message) if piece]
+    last.message = _Message("".join(written))
     whole.choices = [last]
     return whole if last.finish_reason or "[DONE]" in events else None
 
@@ -406,22 +391,20 @@ def _name(text: str, is_error: bool) -> str:
 
 def _read_pause(headers: Mapping[str, str], status: int) -> float | None:
     """Returns the seconds that a server asks to wait; None if it does not say so."""
-    now, said = time.time(), headers.get("retry-after", "")
-    with suppress(ValueError, TypeError, OverflowError):
-        # The clocks of the two machines may differ.
-        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+    said = headers.get("retry-after", "")
     pauses = [_read_seconds(f"{headers.get('retry-after-ms')}ms"), _read_seconds(said)]
-    with suppress(ValueError, TypeError, OverflowError):
-        pauses.append(parsedate_to_datetime(said).timestamp() - now)
+    with suppress(ValueError, OverflowError):
+        if end := parsedate_tz(said):
+            # The clocks of the two machines may differ.
+            sent = parsedate_tz(headers.get("date", ""))
+            pauses.append(mktime_tz(end) - (mktime_tz(sent) if sent else time.time()))
     if status == 429:
-        resets = {name: headers[name] for name in headers if "ratelimit-reset" in name.lower()}
-        # One of several limits was reached.
-        rests = {name: headers.get(name.lower().replace("reset", "remaining")) for name in resets}
+        resets = {name: headers[name] for name in map(str.lower, headers) if RESET in name}
+        # Which of several limits was reached?
+        rests = {name: headers.get(name.replace("reset", "remaining")) for name in resets}
         used_up = [resets[name] for name, rest in rests.items() if rest == "0"]
-        times = [_read_seconds(value) for value in used_up or resets.values()]
-        # Some servers name the time at which a limit ends.
-        ends = [t and (t / 1000 if t > 1e12 else t) for t in times]
-        pauses += [t - now if t > 1e9 else t for t in sorted(filter(None, ends), reverse=True)]
+        times = map(_read_seconds, used_up or resets.values())
+        pauses += sorted(filter(None, times), reverse=True)
     return next((max(pause, 0.0) for pause in pauses if pause is not None), None)
 
 
@@ -467,8 +450,11 @@ def _advise(status: int, words: str, code: str, param: str) -> str | None:
     return None
 
 
-def read_error(text: str) -> _Error:
-    """Returns what the body of a failure says; without a message, its title or start is that."""
+def read_error(text: str) -> tuple[str, str, str, bool]:
+    """Returns the message on one line, the code and the parameter of a failure, or empty texts.
+
+    The last value is False if the body has no message, of which its title or start is shown.
+    """
     body: Any = None
     errors = (event for event in _events(text) if '"error"' in event) if STREAM.match(text) else ()
     with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -483,4 +469,4 @@ def read_error(text: str) -> _Error:
     code = str(fields.get("code") or fields.get("type") or "")
     param = str(fields.get("param") or "")
     is_error = isinstance(message, str) or (error is not body and error is not None)
-    return _Error(line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param, is_error)
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…", code, param, is_error

@@ -5,11 +5,10 @@ import zlib
 import pytest
 from aiohttp import web
 
-from raylab.core.errors import EndpointError
 from raylab.llm.client import Client
 from raylab.llm.connection import MAX_ANSWER, MAX_ERROR
 from tests.llm.scripted_server import Answer, ScriptedServer
-from tests.llm.test_client import Notebook, ask, awaited, config, error_of, says, serving
+from tests.llm.test_client import Notebook, ask, awaited, config, error_of, serving
 from tests.memory import MIB, memory
 
 TOO_LONG = f"the answer has more than {MAX_ANSWER:,} bytes"
@@ -63,13 +62,3 @@ async def test_compressed_answer_is_limited_by_what_it_expands_to() -> None:
     assert TOO_LONG in str(error)
     # It was paid, so it is not bought again.
     assert (len(server.calls), journal.kept) == (1, [])
-
-
-@awaited
-async def test_redirect_is_not_followed() -> None:
-    async with serving(says("from elsewhere")) as (other, _):
-        moved = Answer(status=307, headers={"Location": f"{other.base_url}/chat/completions"})
-        async with serving(lambda _: moved) as (_, client):
-            error = await error_of(ask(client))
-    assert type(error) is EndpointError
-    assert other.calls == []

@@ -19,13 +19,6 @@ from tests.fuzzing import try_altered
 from tests.llm.scripted_server import Call, completion, failure
 
 MOST = Cost(1, 100, 50)
-PAUSES: dict[str, float | None] = {"0.5": 0.5, "-2": 0.0, "1e999": None, "tomorrow": None}
-
-
-@pytest.mark.parametrize(("value", "seconds"), PAUSES.items(), ids=PAUSES)
-def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None:
-    failure = read_answer((503, {"retry-after": value}, b""), MOST)
-    assert isinstance(failure, Failure) and failure.pause == seconds
 
 
 @pytest.mark.parametrize(

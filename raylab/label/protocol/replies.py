@@ -38,10 +38,13 @@ MAX_REPLY = 200_000
 OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
 JSON_OBJECT = re.compile(r'\{\s*"')
-BARE = re.compile(r"[\s\ufeff`*.]*+(json)?+\s*+", re.IGNORECASE)
-"""What may stand around an object that is the whole reply, such as the fence of a block of code."""
-OWN_LINE = re.compile(r"(^|\n)[ \t>*`]*$"), re.compile(r"[ \t*`.]*(\n|$)")
-"""The text before and after an object on lines of its own."""
+BARE = r"[\s\ufeff`*.]*+(?:json\s*+)?+"
+WHOLE = re.compile(rf"({BARE}\0)++{BARE}", re.IGNORECASE)
+"""A reply that is an object and at most the fence of a block of code; NUL stands for an object."""
+APART = re.compile(
+    rf"{BARE}\0[ \t*`.]*+(\n.*)?|(.*\n)?[ \t>*`]*+\0{BARE}", re.DOTALL | re.IGNORECASE
+)
+"""A reply that begins or ends with an object on lines of its own."""
 CUT_OFF = {
     "length": "it was cut off at max_tokens",
     "content_filter": "the server withheld it (content_filter)",
@@ -222,36 +225,30 @@ def _find_object(
     objects = [each for each in _objects(answer) if set(keys) & each[0].keys()]
     if not objects:
         return answer, None
-    ends = [0, *(end for _, span in objects for end in (span.start, span.stop)), len(answer)]
-    is_whole = all(_is_bare(answer[a:b]) for a, b in zip(ends[::2], ends[1::2], strict=True))
-    if not is_whole:
+    if not WHOLE.fullmatch(_mask(answer, objects)):
         material = _squeeze(shown)
         objects = [
             (values, span)
             for values, span in objects
             if set(keys) <= values.keys() and _squeeze(answer[span]) not in material
         ]
+        if not APART.fullmatch(_mask(answer, objects)):
+            raise UnreadableError("it holds a JSON object that may be a quotation")
     if any(values != objects[0][0] for values, _ in objects):
         raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
-    if not (is_whole or (objects and _is_apart(answer, objects[0][1].start, objects[-1][1].stop))):
-        raise UnreadableError("it holds a JSON object that may be a quotation")
     repairs.append("text around the JSON object ignored")
     return answer, objects[0][0]
 
 
-def _is_bare(text: str) -> bool:
-    return BARE.fullmatch(text) is not None
-
-
-def _is_apart(text: str, start: int, end: int) -> bool:
-    """Returns True if this part of a text begins or ends it, on lines of its own."""
-    before, after = text[:start], text[end:]
-    is_between = OWN_LINE[0].search(before) and OWN_LINE[1].match(after)
-    return bool(is_between) and (_is_bare(before) or _is_bare(after))
-
-
 def _squeeze(text: str) -> str:
     return "".join(text.split())
+
+
+def _mask(text: str, objects: Sequence[tuple[JsonObject, slice]]) -> str:
+    """Returns a text without NUL with that for each object."""
+    for _, span in reversed(objects):
+        text = f"{text[: span.start]}\0{text[span.stop :]}"
+    return text
 
 
 def _objects(text: str) -> Iterator[tuple[JsonObject, slice]]:
