@@ -438,7 +438,9 @@ def _advise(status: int, words: str, code: str, param: str) -> str | None:
         return "no credit is left: add credit, then resume"
     if status in (401, 403):
         return "give a key that the endpoint takes in the variable that api_key_env names"
-    if status in (404, 405) or status < 400 or code == "model_not_found":
+    if status < 400:
+        return "if that is right, give it in base_url, without /chat/completions"
+    if status in (404, 405) or code == "model_not_found":
         return (
             "give a model that the endpoint serves, and in base_url the part of its address before "
             "/chat/completions, often ending in /v1"

@@ -139,7 +139,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "schema": ended(failure(400, "no", param="response_format"), "reply_format=json_object"),
     "parameter": ended(failure(400, "no", code="unsupported_value"), "configuration of the model"),
-    "redirect": ended(MOVED, "HTTP 307 Temporary Redirect: to https://h/v2; give a model"),
+    "redirect": ended(MOVED, "HTTP 307 Temporary Redirect: to https://h/v2; if that is right"),
     "other": ended(failure(400, "no"), "HTTP 400 Bad Request: no", CallError),
     "filter by 400": ended(failure(400, "no", code="content_filter"), FILTER, TextError),
     "flagged": ended(failure(403, "Your input was flagged"), FILTER, TextError),
