@@ -6,11 +6,11 @@ latest row of a kind has the status `HUMAN`, but not for those whose judgement o
 change locks the run, so that any number of processes may serve reviewers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -31,7 +31,6 @@ from raylab.label.archive.records import (
     DECISION,
     DRAW,
     HUMAN,
-    JUDGE,
     UNCONFIRMED,
     UNDO,
     Body,
@@ -48,7 +47,6 @@ from raylab.label.archive.tables import (
     LEASES,
     AnyRow,
     append,
-    digest,
     find_heads,
     find_run,
     latest_status,
@@ -57,6 +55,31 @@ from raylab.label.archive.tables import (
 )
 
 _SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
+
+
+class Act(NamedTuple):
+    """A decision, judgement, withdrawal or draw, in short."""
+
+    sequence: int
+    case: str
+    kind: str
+    action: str
+    reviewer: str
+    status: str
+
+
+class ReviewChanges(NamedTuple):
+    """What an archive got since a record of a run.
+
+    Attributes:
+        open: The cases that the run left to people, by sequence.
+        acts: Those on its cases, in order.
+        drawn: The sequences of the cases among them that were drawn for the audit, by id.
+    """
+
+    open: dict[int, str]
+    acts: list[Act]
+    drawn: dict[str, int]
 
 
 class RunReviews:
@@ -70,35 +93,41 @@ class RunReviews:
         """Uses the database of an open archive, and the row of the run."""
         self._database, self._run = database, run
 
-    def waiting(self, kind: str) -> list[int]:
-        """Returns the sequences of the cases that wait for people.
+    def changes(self, after: int, unconfirmed: Collection[int] = ()) -> ReviewChanges:
+        """Returns what the archive got since a record of the run, in one snapshot.
 
         Args:
-            kind: `DECISION` for open cases, in the order of the run; `AUDIT` for drawn ones, in
-                pseudo-random order, so that those coded first are a random sample too.
+            after: Sequence of the last record that is known; 0 for all.
+            unconfirmed: Sequences of the decisions that the evaluator had not judged.
         """
-        columns = select(CASES.c.sequence, CASES.c.case).where(self._mine(CASES))
-        rows = self._database.rows(columns.where(self._waits[kind]).order_by(CASES.c.sequence))
-        if kind == AUDIT:
-            rows.sort(key=lambda row: digest(row.case))
-        return [row[0] for row in rows]
+        columns = (CASES.c.sequence, CASES.c.case)
+        is_open = self._mine(CASES) & (CASES.c.status == HUMAN) & (CASES.c.sequence > after)
+        acts = [DECISIONS.c[name] for name in Act._fields]
+        is_new = self._mine(DECISIONS) & (DECISIONS.c.sequence > after)
+        is_judged = self._mine(DECISIONS) & DECISIONS.c.sequence.in_([*unconfirmed])
+
+        def work(connection: Connection) -> ReviewChanges:
+            places = {
+                row.sequence: row.case
+                for row in connection.execute(select(*columns).where(is_open))
+            }
+            new = connection.execute(select(*acts).where(is_new).order_by(DECISIONS.c.sequence))
+            rows = [Act(*row) for row in new]
+            if unconfirmed:
+                rows = [
+                    Act(*row) for row in connection.execute(select(*acts).where(is_judged))
+                ] + rows
+            named = [row.case for row in rows if row.action == DRAW]
+            drawn = find_heads(connection, self._run, named) if named else {}
+            return ReviewChanges(
+                places, rows, {case: head.sequence for case, head in drawn.items()}
+            )
+
+        return self._database.read(work)
 
     def count_drawn(self) -> int:
         """Returns the number of cases that are drawn for the audit."""
         return len(self._database.rows(self._drawn()))
-
-    def judges(self, kind: str) -> dict[int, dict[str, str]]:
-        """Returns who has judged each case of a kind, by its sequence: names by person."""
-        acted = (DECISIONS.c.kind == kind) & DECISIONS.c.action.in_((JUDGE, UNDO))
-        columns = select(CASES.c.sequence, DECISIONS.c.action, DECISIONS.c.reviewer)
-        statement = columns.join(CASES, _SAME_CASE).where(self._mine(DECISIONS), acted)
-        rows: dict[int, list[AnyRow]] = {}
-        for row in self._database.rows(statement.order_by(DECISIONS.c.sequence)):
-            rows.setdefault(row[0], []).append(row)
-        return {
-            place: {key: row.reviewer for key, row in standing_judgements(acts).items()}
-            for place, acts in rows.items()
-        }
 
     def leases(self, now: datetime) -> dict[int, Lease]:
         """Returns the unexpired leases, by the sequence of their case."""

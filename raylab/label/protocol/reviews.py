@@ -7,10 +7,11 @@ and then for a third person where they differ.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from threading import Lock
 from typing import Any, Literal
 
 from raylab.core.config.base import Strict
@@ -38,6 +39,7 @@ from raylab.label.protocol.outcome import (
     read_decision,
     read_outcome,
 )
+from raylab.label.protocol.queue import Queue
 from raylab.label.statistics.accuracy import DECIDED
 
 EXCERPT = 160
@@ -243,6 +245,7 @@ class Reviews:
         self.run, self.codebook, self.seed, self.lease = run.name, codebook, seed, lease
         self.run_id, self.archived, self.people = run.row().uid, run.reviews(), people
         self._run, self._now = run, now
+        self._queue, self._turn = Queue(self.archived), Lock()
         self._summaries: dict[int, Waiting] = {}
 
     def queue(self, kind: str = "", reviewer: str = "") -> list[Waiting]:
@@ -252,37 +255,54 @@ class Reviews:
             kind: Only open cases with this reason; `audit` for the drawn ones.
             reviewer: Only cases that this reviewer has not judged.
         """
-        places = self.archived.waiting(AUDIT if kind == AUDIT else DECISION)
-        new = [place for place in places if place not in self._summaries]
-        for case in (current.case for current in self._run.cases(places=new)):
-            # As the queue shows it, without a check of the whole body.
-            why, reason = kind_of(case.body["path"]), case.body["reason"] or ""
-            start = " ".join(case.description[: 2 * EXCERPT].split())
-            excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
-            summary = Waiting(case.sequence, case.case, why, reason, excerpt)
-            self._summaries[case.sequence] = summary
+        places, judges = self._turns(kind, reviewer)
+        self._summarize(places)
         waiting = [self._summaries[place] for place in places]
         if self.people > 1:
-            judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
-            people = {place: judges.get(place, {}) for place in places}
             # The reason is for those alone who settle.
             waiting = [
                 replace(
                     case,
-                    kind=JUDGE if len(people[case.sequence]) < self.people else SETTLE,
+                    kind=self._stage(judges, case.sequence),
                     reason="",
-                    judgements=len(people[case.sequence]),
+                    judgements=len(judges.get(case.sequence, ())),
                 )
                 for case in waiting
-                if person(reviewer) not in people[case.sequence]
             ]
         if kind == AUDIT:
             return [replace(case, kind=AUDIT, reason="") for case in waiting]
-        return [case for case in waiting if kind in ("", case.kind)]
+        return waiting
+
+    def _turns(self, kind: str, reviewer: str) -> tuple[list[int], dict[int, Mapping[str, str]]]:
+        """Returns the places of the cases that wait for a reviewer, in order, and who judged."""
+        places, judges = self._queue.look(AUDIT if kind == AUDIT else DECISION)
+        if self.people > 1:
+            who = person(reviewer)
+            places = [place for place in places if who not in judges.get(place, ())]
+            if kind in (JUDGE, SETTLE):
+                places = [place for place in places if self._stage(judges, place) == kind]
+        elif kind not in ("", AUDIT):
+            self._summarize(places)
+            places = [place for place in places if self._summaries[place].kind == kind]
+        return places, judges
+
+    def _stage(self, judges: Mapping[int, Mapping[str, str]], place: int) -> str:
+        return JUDGE if len(judges.get(place, ())) < self.people else SETTLE
+
+    def _summarize(self, places: Sequence[int]) -> None:
+        """Reads what the queue shows of cases, each once, without a check of the whole body."""
+        with self._turn:
+            new = [place for place in places if place not in self._summaries]
+            for case in (current.case for current in self._run.cases(places=new)):
+                why, reason = kind_of(case.body["path"]), case.body["reason"] or ""
+                start = " ".join(case.description[: 2 * EXCERPT].split())
+                excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
+                summary = Waiting(case.sequence, case.case, why, reason, excerpt)
+                self._summaries[case.sequence] = summary
 
     def progress(self, kind: str = "") -> ReviewProgress:
         """Returns the judgements on all open cases, or with `audit` on all that are drawn."""
-        judges = self.archived.judges(AUDIT if kind == AUDIT else DECISION)
+        _, judges = self._queue.look(AUDIT if kind == AUDIT else DECISION)
         numbers = Counter(map(len, judges.values()))
         names = {key: name for people in judges.values() for key, name in people.items()}
         people = Counter(key for people in judges.values() for key in people)
@@ -298,7 +318,7 @@ class Reviews:
 
         Returns its sequence, or None if there is none. The case `after` was worked on before it.
         """
-        places = [case.sequence for case in self.queue(kind, reviewer)]
+        places, _ = self._turns(kind, reviewer)
         if kind == AUDIT:
             start = places.index(after) + 1 if after in places else 0
         else:
@@ -308,6 +328,10 @@ class Reviews:
 
     def open(self, case: int, reviewer: str) -> Opened:
         """Opens a case, and takes or renews its lease if it waits and nobody else works on it."""
+        opened = self.look(case)
+        lease, now = opened.lease, self._now()
+        if lease and lease.reviewer == reviewer and lease.expires > now + 0.9 * self.lease:
+            return opened
         self._take([case], reviewer)
         return self.look(case)
 

@@ -9,6 +9,7 @@ import pytest
 from raylab.label.archive.records import AUDIT, DECISION, HUMAN
 from raylab.label.archive.store import Archive
 from raylab.label.protocol.protocol import draw_order
+from raylab.label.protocol.queue import Queue
 from raylab.label.protocol.reviews import draw_audit
 from tests.label.archive.rows import NOON
 from tests.label.review.office import GOLD, Office, annotation, make_run
@@ -162,7 +163,7 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
     browser = office.browser("Ada")
     assert browser.go(browser.post("/cases/1/decide", **filled)) == "/cases/2?done=1"
     assert [row.status for row in office.run.decisions()] == [before]
-    assert 1 not in office.run.reviews().waiting(DECISION)
+    assert 1 not in Queue(office.run.reviews()).waiting(DECISION)
     (decided,) = office.decisions()
     assert (decided.case, decided.reviewer, decided.decided) == ("pool", "Ada", NOON)
     assert (decided.choice, decided.justification) == (filled["choice"], filled["justification"])
