@@ -32,17 +32,20 @@ HIDDEN_TOKENS = 200_000
 CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
 
 FINISHES = {
-    "content_filter": "filter|safety|prohibited|blocklist|recitation",
-    "length": "length|max_tokens",
+    "content_filter": re.compile("filter|safety|prohibited|blocklist|recitation", re.IGNORECASE),
+    "length": re.compile("length|max_tokens", re.IGNORECASE),
 }
 """The words by which servers say that a reply was withheld or cut off."""
 WITHHELD = re.compile(
-    r"content.?(filter|policy|management)|ResponsibleAI|\bflagged\b|usage polic|inappropriate",
+    r"content.?(filter|policy|management)|was filtered|ResponsibleAI|\bflagged\b|usage polic"
+    r"|inappropriate",
     re.IGNORECASE,
 )
+PROMPT_WITHHELD = re.compile(r'"filtered":\s*true|"blockReason"')
+"""A mark of a filter in an answer without a reply."""
 TOO_LONG = re.compile(
-    r"context.{0,9}(length|window|size)|too many (\w+ )?tokens"
-    r"|(prompt|input|text|message).{0,60}(too (long|large)|exceeds)",
+    r"context.{0,9}(length|window|size)|too many (\w+ )?tokens|max_new_tokens|input length"
+    r"|(prompt|input|text|message).{0,60}(too (long|large)|exceeds|longer than)",
     re.IGNORECASE,
 )
 STATUSES = {
@@ -127,13 +130,14 @@ class _Message(msgspec.Struct):
     @property
     def written(self) -> str:
         """The content, or its pieces in a row."""
-        pieces = self.content if isinstance(self.content, list) else [{"text": self.content}]
-        return "".join(str(piece.get("text") or "") for piece in pieces)
+        if not isinstance(self.content, list):
+            return self.content or ""
+        return "".join(str(piece.get("text") or "") for piece in self.content)
 
     @property
     def text(self) -> str:
         """The content; or else the words of a refusal, or an object that stands elsewhere."""
-        if text := self.written or self.refusal:
+        if text := self.written if self.written.strip() else self.refusal:
             return str(text)
         places = [self.reasoning_content, self.reasoning]
         match self.tool_calls:
@@ -159,8 +163,7 @@ class _Choice(msgspec.Struct):
     def finish(self) -> str:
         """The reason to stop, which has one name if the reply was withheld or cut off."""
         said = self.finish_reason or ""
-        names = (name for name, words in FINISHES.items() if re.search(words, said, re.IGNORECASE))
-        return next(names, said)
+        return next((name for name, words in FINISHES.items() if words.search(said)), said)
 
 
 class _Body(msgspec.Struct):
@@ -215,7 +218,7 @@ class _Usage(msgspec.Struct):
         return completion, min(reasoning, completion)
 
 
-_BODY = msgspec.json.Decoder(_Body)
+_BODY, _USAGE = msgspec.json.Decoder(_Body), msgspec.json.Decoder(_Usage)
 
 
 def encode_request(request: ChatRequest, form: ReplyFormat, lane: Lane = Lane.STANDARD) -> bytes:
@@ -327,7 +330,7 @@ def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
     """
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
-        said = msgspec.json.decode(usage, type=_Usage)
+        said = _USAGE.decode(usage)
     except msgspec.MsgspecError:
         return unknown
     (completion, reasoning), (cached, written) = said.reply_counts, said.cache_counts
@@ -362,7 +365,7 @@ def _read_failure(
     if is_success or status in (400, 403, 413, 422):
         if status == 413 or TOO_LONG.search(said):
             return Failure(AttemptOutcome.TOO_LONG, f"the text is too long: {message}")
-        if WITHHELD.search(said):
+        if WITHHELD.search(said) or (is_success and PROMPT_WITHHELD.search(text)):
             return Failure(AttemptOutcome.WITHHELD, f"a filter withheld the text: {message}")
     outcome, pause = _find_passing(status, words, code, lane), _read_pause(headers, status)
     if outcome is not None:
@@ -424,7 +427,7 @@ def _find_passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutc
     full = "resource unavailable" in f"{code} {words}".lower().replace("_", " ")
     if lane is Lane.FLEX and (status == 498 or (status == 429 and full)):
         return AttemptOutcome.QUEUE_FULL
-    if code == "insufficient_quota":
+    if "quota" in code or "billing" in code:
         return None
     if status == 429:
         return AttemptOutcome.RATE_LIMITED
@@ -434,7 +437,7 @@ def _find_passing(status: int, words: str, code: str, lane: Lane) -> AttemptOutc
 
 def _advise(status: int, words: str, code: str, param: str) -> str | None:
     """Returns advice if every call would be refused; None if only this one is."""
-    if status in (402, 429):
+    if status in (402, 429) or "billing" in code:
         return "no credit is left: add credit, then resume"
     if status in (401, 403):
         return "give a key that the endpoint takes in the variable that api_key_env names"

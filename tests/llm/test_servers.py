@@ -91,6 +91,7 @@ DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
 CONTEXT = "This model's maximum context length is 4096 tokens. However, you requested 9000"
 FILTER, LONG = "a filter withheld the text: HTTP ", "the text is too long: HTTP "
 KEY, CREDIT = "in the variable that api_key_env names", "no credit is left: add credit"
+UNANSWERED = {"choices": [], "prompt_filter_results": [{"hate": {"filtered": True}}]}
 MOVED = Answer(b"", 307, {"Location": "https://h/v2?token=t"})
 KINDS: Mapping[str, Kind] = {
     # Read where it is clear
@@ -103,7 +104,7 @@ KINDS: Mapping[str, Kind] = {
     "stream": read(stream(piece(OBJECT[:9]), piece(OBJECT[9:]), "[DONE]"), finish=""),
     "stream with a reason": read(stream({"choices": []}, piece(OBJECT), piece("", "stop"))),
     "broken off after its end": read(Answer(f"{WHOLE}{' ' * 400}".encode(), cut="body")),
-    "thoughts alone": read(choice({"content": None, "reasoning_content": OBJECT})),
+    "thoughts alone": read(choice({"content": "\n", "reasoning_content": OBJECT})),
     "open thoughts": read(choice({"reasoning": "So {x}, or"}, "length"), "", "length"),
     "tool": read(tool(OBJECT), finish="tool_calls"),
     "two tools": read(tool(OBJECT, OBJECT), "", "tool_calls"),
@@ -129,11 +130,13 @@ KINDS: Mapping[str, Kind] = {
     "key": ended(error("No auth credentials found", code=401), KEY),
     "key in words": ended(answer({"error": "Incorrect API key provided"}), KEY),
     "filter as error": ended(error("no", code="content_filter"), FILTER, TextError),
+    "filter of the prompt": ended(answer(UNANSWERED), FILTER, TextError),
     "length as error": ended(error(CONTEXT), LONG, TextError),
     "limit as error": later(15, error("Rate limit", code=429)),
     # Refusals
     "HTTP 401": ended(failure(401, "bad key"), KEY),
     "HTTP 429 for good": ended(failure(429, "", code="insufficient_quota"), CREDIT),
+    "bill": ended(failure(400, "no", code="billing_hard_limit_reached"), CREDIT),
     "model": ended(
         failure(404, "The model `m` does not exist."), "a model that the endpoint serves"
     ),
