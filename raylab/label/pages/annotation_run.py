@@ -1,12 +1,13 @@
 """The end of an annotation: report, score tree and page."""
 
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 from raylab.benchmark.checks.diagnosis import diagnose
 from raylab.benchmark.pages.diagnosis import verdict_sections, write_diagnosis
 from raylab.benchmark.responses import make_responses
-from raylab.core.errors import LlmError
+from raylab.core.errors import LlmError, RunError
 from raylab.core.log import log_line
 from raylab.core.page.page import PAGE, write_page
 from raylab.core.page.table import print_tables
@@ -15,6 +16,7 @@ from raylab.core.runs.records import list_measures
 from raylab.core.runs.run import SCORES
 from raylab.core.tracking import track
 from raylab.label.archive.records import AUDIT, DECISION, UNCONFIRMED, RunRow, person
+from raylab.label.archive.tables import as_json, digest
 from raylab.label.pages.annotation import FullCase, annotation_page
 from raylab.label.pages.drift import archived_run, archived_runs, unread_lines
 from raylab.label.protocol.decisions import audited_codes, judged_cases, without_lone_judgements
@@ -46,9 +48,13 @@ def conclude(annotation: AnnotationRun, left: str = "") -> None:
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    run, config = annotation.run, annotation.config
-    report = _report(annotation, left)
-    run.write_record(report)
+    run, config, basis = annotation.run, annotation.config, _basis(annotation, left)
+    report = None
+    with suppress(RunError):
+        report = run.read_record(AnnotationReport)
+    if report is None or report.basis != basis or not (run / PAGE).exists():
+        report = _report(annotation, left).model_copy(update={"basis": basis})
+        run.write_record(report)
     track(config.tracking, run, report.cases.total, figures_of(report))
     if config.export is not None:
         path = export(annotation, config.export)
@@ -104,6 +110,16 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
     }
     figures = {name: share.value for name, share in shares.items() if share.value is not None}
     return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
+
+
+def _basis(annotation: AnnotationRun, left: str) -> str:
+    """Returns a digest of all that a report depends on, without reading the cases."""
+    archived, record = annotation.archived, annotation.run.record
+    runs = [(row.name, row.uid, row.records) for row in annotation.archive.runs()]
+    # The evaluator's report on a decision changes a record in place, and with it the counts.
+    counts, cost = archived.counts(now=True), asdict(archived.cost())
+    content = (record.config, record.versions, runs, counts, cost, annotation.archive.place, left)
+    return digest(as_json(content))
 
 
 def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:

@@ -62,6 +62,8 @@ class AnnotationReport(Record):
     """The file or URL of its archive."""
     records: int = 0
     """Cases, decisions and audit entries of the run at the time of the report."""
+    basis: str = ""
+    """SHA-256 of what the report was made from, by which a run that goes on knows it."""
     smoke: bool
     """True if the embedded model answered, so that the figures mean nothing."""
     notices: tuple[str, ...]
