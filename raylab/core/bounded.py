@@ -145,15 +145,20 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
         raise DataError(f"{place}not JSON: {str(error)[:MAX_REASON]}") from error
 
 
-def elements(file: BinaryIO, where: str, longest: int) -> Generator[Any, None, str]:
+def elements(
+    file: BinaryIO, where: str, longest: int, errors: str = "replace"
+) -> Generator[Any, None, str]:
     """Yields the elements of a JSON list one at a time, starting after its bracket.
 
     Returns the text after the list, at most `longest` bytes.
 
+    Args:
+        errors: What becomes of bytes that are not UTF-8, as in `bytes.decode`.
+
     Raises:
         DataError: The list is not JSON, ends early, or an element is longer than `longest`.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
     scan, text, place = json.JSONDecoder().raw_decode, "", 0
     while True:
         place = cast("re.Match[str]", _BETWEEN.match(text, place)).end()

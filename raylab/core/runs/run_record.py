@@ -98,6 +98,8 @@ class RunRecord(Record):
     executable: str
     """The Python interpreter."""
     archive: ArchiveNote | None = None
+    notices: tuple[str, ...] = ()
+    """Sentences on the input that belong in every report of the run."""
 
     @classmethod
     def start(cls, config: JobConfig, name: str) -> Self:

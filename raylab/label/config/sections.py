@@ -52,14 +52,31 @@ class CasesConfig(Strict):
     """The texts to classify."""
 
     path: Location | None = None
-    """JSONL or Parquet file with id, description and, where known, gold, candidate and meta; null
-    takes a set that comes with the codebook."""
+    """CSV, TSV, JSON, JSONL or Parquet file with the columns id, description and gold, or those
+    that the next keys name; null takes a set that comes with the codebook."""
+    id: Text | None = None
+    """Column of the ids; null takes `id`, or without one the numbers of the rows, such as
+    `row-12`."""
+    text: Text | None = None
+    """Column of the texts; null takes `description`."""
+    gold: Text | dict[str, Text] | None = None
+    """Column of the right labels, as far as people gave any; null takes `gold`. A record may have a
+    column for each field, as in `{topics: Topic, severity: Urgency}`."""
+    skip_unusable: bool = False
+    """Leave out rows that cannot be used: without text, with a NUL, too long, with an id twice or
+    with gold that is no answer. Log and report name them. By default nothing starts."""
     packaged: Text | None = None
     """That set; null takes the first. OPT-Code has systems+gold (the default), systems
     (published systems that no prompt names), gold (published codes, most of them named by the
     prompts), proposed (codes that nobody reviewed) and injections (orders to the models)."""
     take: PositiveInt | None = None
     """Keep at most this many."""
+
+    @model_validator(mode="after")
+    def _names_columns_of_a_file(self) -> "CasesConfig":
+        if self.path is None and (self.id or self.text or self.gold):
+            raise ValueError("id, text and gold name columns of a file: give cases.path")
+        return self
 
 
 def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:

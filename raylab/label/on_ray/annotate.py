@@ -39,7 +39,10 @@ def run_annotate(config: AnnotateConfig) -> None:
     """
     codebook = choose_codebook(config)
     if config.dry_run:
-        print_forecast(forecast(config, codebook), config.llm.budget)
+        rows = forecast(config, codebook, notices := list[str]())
+        for notice in notices:
+            log_line(f"note: {notice}")
+        print_forecast(rows, config.llm.budget)
         return
     planned = Run.check(config)
     record = planned.read_record(RunRecord)

@@ -146,7 +146,12 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
         uncertain=archived.cost().uncertain,
         smoke=uses_embedded(config.llm),
-        warnings=(*settings.warnings, *([f"{left}."] if left else []), *unread_lines(unread)),
+        warnings=(
+            *settings.warnings,
+            *annotation.run.record.notices,
+            *([f"{left}."] if left else []),
+            *unread_lines(unread),
+        ),
         seed=config.protocol.seed,
         run=annotation.run.name,
         archive=archive.place,

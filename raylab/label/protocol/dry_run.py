@@ -67,21 +67,25 @@ class _Question:
     most: float
 
 
-def forecast(config: AnnotateConfig, codebook: Codebook) -> list[RoleForecast]:
+def forecast(
+    config: AnnotateConfig, codebook: Codebook, notices: list[str] | None = None
+) -> list[RoleForecast]:
     """Returns the calls of a run by role, as if nothing were archived or cached.
 
-    Equal descriptions are classified once, and too long ones never.
+    Equal descriptions are classified once.
+
+    Args:
+        notices: Gets sentences on how the input was read.
 
     Raises:
         ConfigError: A budget in money lacks a price, or the prompts are none of the codebook's.
-        DataError: A case cannot be used.
+        DataError: Rows of the input cannot be used.
     """
     settings = protocol_settings(config, "", codebook)
     sizes, times = dict[str, int](), Counter[str]()
-    for _, case in select_cases(config, codebook):
-        if len(case.description) <= settings.prompts.classify.longest:
-            sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
-            times[case.description_hash] += 1
+    for _, case in select_cases(config, codebook, notices):
+        sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
+        times[case.description_hash] += 1
     forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
     # Each case shows its answers to the adjudicator in an order of its own.
     orders = math.factorial(len(settings.answerers))

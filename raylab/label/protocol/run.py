@@ -53,9 +53,9 @@ class AnnotationRun:
         """The run in its archive."""
         return self.archive.run(self.run.name)
 
-    def cases(self) -> Iterator[tuple[str, Case]]:
+    def cases(self, notices: list[str] | None = None) -> Iterator[tuple[str, Case]]:
         """Yields the cases of the input, each with its generation."""
-        return select_cases(self.config, self.codebook)
+        return select_cases(self.config, self.codebook, notices)
 
     @contextmanager
     def own(self) -> Generator[Self]:
@@ -203,10 +203,11 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     """Reads the whole input, so that a bad row costs nothing, and opens the run for new cases.
 
     Returns the numbers of new cases and of archived ones. The input of a finished run may be gone;
-    a case that the input lacks stays in the run. Both are reported in a warning.
+    a case that the input lacks stays in the run. Both are reported in a warning. The record keeps
+    for reports how the input was read, and which rows were left out.
 
     Raises:
-        DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
+        DataError: The input cannot be read, rows cannot be used, or a case is not as archived.
             Nothing is changed.
     """
     run, archived, new, done = annotation.run, annotation.archived, 0, 0
@@ -218,7 +219,8 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         if not all(Place.at(file).exists() for file in files):
             _warn(f"the input of run {run.name} is gone: the report counts the archived cases")
             return 0, len(vanished)
-    whole = annotation.cases()
+    notices = list[str]()
+    whole = annotation.cases(notices)
     while cases := {case.id: case for _, case in islice(whole, CASES_PER_LOOKUP)}:
         heads = archived.find_heads(list(cases))
         new, done = new + len(cases) - len(heads), done + len(heads)
@@ -226,6 +228,11 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         for name in heads:
             # A worker of a killed job may still add cases.
             vanished.pop(name, None)
+    for notice in notices:
+        log_line(f"note: {notice}")
+    record = run.record
+    if record.notices != tuple(notices):
+        run.write_record(record.model_copy(update={"notices": tuple(notices)}))
     if vanished:
         lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
         _warn(f"the input lacks {lost}, which the archive and the report keep")

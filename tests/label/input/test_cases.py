@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 from raylab.core.errors import ConfigError, DataError
 from raylab.label.codebooks.codebook import Codebook
+from raylab.label.codebooks.yaml import make_codebook
+from raylab.label.config.codebook import CodebookConfig
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig
+from raylab.label.config.sections import CasesConfig, LlmConfig
 from raylab.label.input.cases import MAX_ID_BYTES, CandidateCode, Case, read_cases, select_cases
 from raylab.label.opt.code import parse
 from tests.fuzzing import limits, try_altered
@@ -23,6 +26,16 @@ from tests.label.protocol.outcomes import CODEBOOK, NOON, PACKAGED
 from tests.memory import MIB
 
 PID = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
+
+RECORD: dict[str, Any] = {
+    "name": "tickets",
+    "task": "Read.",
+    "fields": {
+        "severity": {"labels": {"1": "Low.", "2": "High."}},
+        "topics": {"labels": {"a": "Apples.", "b": "Bees."}, "several": True},
+        "score": {"number": [0, 9.5]},
+    },
+}
 
 
 def jsonl(folder: Path, *rows: object, end: str = "\n", name: str = "cases") -> Path:
@@ -39,7 +52,8 @@ def parquet(folder: Path, **columns: Any) -> Path:
 
 
 def configured(cases: CasesConfig, *generations: str) -> AnnotateConfig:
-    return AnnotateConfig.model_construct(cases=cases, generations=generations)
+    llm = LlmConfig.model_construct(prompt="maximal")
+    return AnnotateConfig.model_construct(llm=llm, cases=cases, generations=generations)
 
 
 def read(path: Path | str) -> list[Case]:
@@ -98,6 +112,137 @@ def test_a_file_is_streamed(tmp_path: Path):
     assert peak < 5e6
 
 
+# Tables as people have them
+
+TICKETS = CasesConfig(path="t", id="Nr", text="body", gold="Label")
+TABLE = """Nr ;Body;LABEL;Score\r\n12.0;"He said ""late"";\r\n“twice”";nut;1,5\r\n\r\n\
+="007";=A1;;\r\n;;;\r\n"""
+"""With ids as spreadsheets write them, decimal commas, blank rows, and a text that is a formula."""
+TOLD = [
+    Case("12", 'He said "late";\r\n“twice”', "nut", FRUITS.parse("nut"), {"Score": "1,5"}),
+    Case("007", "=A1"),
+]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("mark", [";", "\t", ","])
+def test_tables_of_spreadsheets_are_read(tmp_path: Path, encoding: str, mark: str) -> None:
+    path = tmp_path / ("t.tsv" if mark == "\t" else "t.csv")
+    content = TABLE.replace(";", mark).replace("1,5", '"1,5"').encode(encoding)
+    for packed in (path, path.with_suffix(f"{path.suffix}.gz")):
+        packed.write_bytes(gzip.compress(content) if packed.suffix == ".gz" else content)
+        first, second = read_cases(str(packed), FRUITS, TICKETS)
+        assert first == replace(TOLD[0], description=TOLD[0].description.replace(";", mark))
+        assert second == TOLD[1]
+
+
+def test_objects_of_a_list_have_the_same_columns(tmp_path: Path) -> None:
+    rows = [
+        {"NR": 12.0, "Body": "x", "label": "", "when": None},
+        {"Nr": "b", "body": "y", "n": [1]},
+    ]
+    for name in ("list.json", "list.jsonl"):
+        (tmp_path / name).write_text(f"\ufeff {json.dumps(rows, indent=1)}\n")
+        read = [*read_cases(str(tmp_path / name), FRUITS, TICKETS)]
+        assert read == [Case("12", "x"), Case("b", "y", meta={"n": [1]})]
+
+
+def test_dates_of_parquet_go_into_meta_as_text(tmp_path: Path) -> None:
+    path = parquet(tmp_path, id=[1.0], description=["x"], day=[NOON], gone=[float("nan")])
+    assert read(path) == [Case("1", "x", meta={"day": str(NOON)})]
+
+
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ({}, r"description \(cases.text=\)"),
+        ({"text": "Bodi", "gold": "Gold"}, r"Bodi \(cases.text=\) and Gold \(cases.gold=\)"),
+        ({"text": "Body", "id": "id"}, r"id \(cases.id=\)"),
+    ],
+)
+def test_a_missing_column_is_told_with_those_there_are(
+    tmp_path: Path, given: dict[str, Any], lacks: str
+) -> None:
+    table, rows = tmp_path / "t.csv", jsonl(tmp_path, {"Nr": 1, "Body": "x"})
+    table.write_text("Nr;Body\n1;x\n")
+    for path in (table, rows, parquet(tmp_path, Nr=[1], Body=["x"])):
+        config = CasesConfig(path=str(path), **given)
+        with pytest.raises(DataError, match=f"no column {lacks}.*are 'Nr' and 'Body': say which"):
+            list(read_cases(str(path), CODEBOOK, config))
+    with pytest.raises(ValueError, match=r"give cases\.path"):
+        CasesConfig(text="Body")
+
+
+def test_rows_without_ids_are_numbered_as_in_a_spreadsheet(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('Body,Channel\n"a\nb",mail\n\nc,mail\n')
+    notices = list[str]()
+    config = configured(CasesConfig(path=str(tmp_path / "t.csv"), text="body"))
+    ids = [case.id for _, case in select_cases(config, CODEBOOK, notices)]
+    assert ids == ["row-2", "row-4"]
+    assert [notice.partition("t.csv")[2] for notice in notices] == [
+        " has no column id: row 12 has the id row-12, and so on.",
+        ": 'Channel' went into meta.",
+    ]
+
+
+def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> None:
+    book = make_codebook(CodebookConfig.model_validate(RECORD))
+    gold = {"topics": "Topics", "severity": "How bad", "score": "Score"}
+    config = CasesConfig(path="t", gold=gold)
+    path = tmp_path / "t.csv"
+    path.write_text("id;description;Topics;How bad;Score\n1;x;b,A;2.0;3,5\n2;y;;1;\n3;z;;;\n")
+    lines = [
+        case.gold_label and case.gold_label.line for case in read_cases(str(path), book, config)
+    ]
+    assert lines == ['severity: "2", topics: [a, b], score: 3.5', 'severity: "1"', None]
+    path.write_text("id;description;Topics;How bad;Score\n1;x;a,c;1;\n")
+    with pytest.raises(
+        DataError, match=r"row 2: gold is .*topics: Input should be 'a' or 'b', found 'c'"
+    ):
+        list(read_cases(str(path), book, config))
+    wrong = configured(CasesConfig(path="t", gold={"topic": "Topics"}))
+    with pytest.raises(ConfigError, match=r"names topic, but .* has severity, topics, score"):
+        next(select_cases(wrong, book))
+
+
+def test_all_faults_are_told_at_once_or_their_rows_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [
+        "1,fine,",
+        "2,,",
+        "3,a\0b,",
+        "1,again,",
+        "4,x,apple",
+        "5,x",
+        f"6,{'x' * 100_001},",
+        "7,\xe9,",
+    ]
+    path.write_bytes(
+        "\n".join(["id,description,gold", *rows, *[",x,"] * 30, "8,y,"]).encode("latin-1")
+    )
+    config = configured(CasesConfig(path=str(path)))
+    with pytest.raises(DataError) as caught:
+        list(select_cases(config, FRUITS))
+    head, *told, more = str(caught.value).splitlines()
+    assert (
+        "37 of 39 rows are unusable (no text in 1: 3; NUL in 1: 4; id twice in 1: 5; "
+        "wrong gold in 1: 6; " in head
+    )
+    assert [line.split(":")[0] for line in told] == [f"  row {n}" for n in range(3, 23)]
+    assert "100,001 characters, and prompts take 100,000" in told[5] and "'7,é,'" in told[6]
+    assert "3 cells" not in more and more.endswith("cases.skip_unusable=true")
+    notices = list[str]()
+    chosen = configured(CasesConfig(path=str(path), skip_unusable=True))
+    assert [case.id for _, case in select_cases(chosen, FRUITS, notices)] == ["1", "8"]
+    assert (
+        notices[0].startswith("Left out by cases.skip_unusable: ")
+        and "wrong id in 30: 10, " in notices[0]
+    )
+    path.write_text("id,description\n,x\n")
+    with pytest.raises(DataError, match="1 of 1 rows are unusable"):
+        list(select_cases(chosen, FRUITS))
+
+
 # Rows that cannot be used
 
 WRONG_ROWS = [
@@ -106,8 +251,8 @@ WRONG_ROWS = [
     ({"description": "x"}, "line 2: id is missing"),
     ({"id": True, "description": "x"}, "line 2: id is 'true', .*valid string"),
     ({"id": "b"}, "line 2: description is missing"),
-    ({"id": "b", "description": " \n"}, "line 2: description is .*not empty"),
-    ({"id": "b", "description": "a\0"}, "line 2: description is .*no NUL"),
+    ({"id": "b", "description": " \n"}, "no text in 1: 2.*line 2: description is .*not be empty"),
+    ({"id": "b", "description": "a\0"}, "NUL in 1: 2.*line 2: description is .*no NUL"),
     ({"id": "b", "description": 5}, "line 2: description is '5', .*valid string"),
     ({"id": "b", "description": "x\ud800"}, "line 2: .*surrogates not allowed"),
     ({"id": "pid", "description": "x"}, "line 2: id is 'pid', as in an earlier row: rename"),
@@ -116,7 +261,6 @@ WRONG_ROWS = [
     ({"id": "b", "description": "x", "meta": "{"}, "line 2: meta is '{', should be an object"),
     ({"id": "b", "description": "x", "meta": {"trap": "yes"}}, r"meta\.trap is 'yes'"),
     ({"id": "b", "description": "x", "meta": {"bait": ["Foo"]}}, r'meta\.bait is .*\["Foo"\]'),
-    ({"id": "b", "description": "x", "opt": "Lrn"}, "line 2: opt is 'Lrn', .*move it into meta"),
     ({"id": "b", "description": "x", "candidate": "Evo"}, "candidate is 'Evo', should be an obj"),
     ({"id": "b", "description": "x", "candidate": {"code": " "}}, r"candidate\.code is ' '"),
     ({"id": "b", "description": "x", "candidate": {"rationale": "r"}}, "candidate.code is missing"),
@@ -127,10 +271,11 @@ WRONG_ROWS = [
 @pytest.mark.parametrize(("row", "message"), WRONG_ROWS)
 def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: object, message: str):
     path = jsonl(tmp_path, PID, row)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=f"(?s){message}") as caught:
         read(path)
-    assert str(caught.value).startswith(f"cases {path}, line 2: ")
-    assert len(str(caught.value)) < 400
+    told = str(caught.value)
+    assert told.startswith(f"cases {path}: 1 of 2 rows are unusable (") and len(told) < 500
+    assert told.endswith("leave them out with cases.skip_unusable=true")
 
 
 WRONG_COLUMNS: list[tuple[dict[str, Any], str]] = [
@@ -139,19 +284,30 @@ WRONG_COLUMNS: list[tuple[dict[str, Any], str]] = [
     ({"id": pa.array([2**50], pa.timestamp("ms")), "description": ["x"]}, "cannot be read"),
     ({"id": ["a"], "description": ["x"], "meta": [{"n": float("nan")}]}, r"meta\.n.* finite"),
     ({"id": ["a"], "description": ["x"], "meta": [{"n": NOON}]}, r"meta\.n .*not a valid JSON"),
-    ({}, "no case"),
+    ({}, "no column description .* columns are none"),
 ]
 
 
 @pytest.mark.parametrize(("columns", "message"), WRONG_COLUMNS)
 def test_wrong_parquet_is_named(tmp_path: Path, columns: dict[str, Any], message: str):
-    with pytest.raises(DataError, match=rf"cases .*c.*\.parquet.*{message}"):
+    with pytest.raises(DataError, match=rf"(?s)cases .*c.*\.parquet.*{message}"):
         read(parquet(tmp_path, **columns))
 
 
 WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("absent.jsonl", None, "cannot be read"),
-    ("cases.json", b"[]", "should end in .jsonl"),
+    ("cases.doc", b"", r"should end in \.csv, \.tsv, \.jsonl, "),
+    ("cases.json", b"[]", "holds no case"),
+    ("torn.json", b'[{"id": "a", "description": "x"}', "not JSON.*cut off"),
+    ("wide.json", "[]".encode("utf-16"), "UTF-16: save it as UTF-8"),
+    ("cases.xlsx", b"PK", "a spreadsheet: save it as CSV UTF-8"),
+    ("renamed.csv", b"PK\3\4...", "a spreadsheet: save it as CSV UTF-8"),
+    ("zeros.csv.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
+    (
+        "open.csv",
+        b'id,description\n1,"a\n2,b\n',
+        r"quotation marks in 1: 2\).*row 2: its quotation",
+    ),
     ("empty.jsonl", b"\n\n", "holds no case"),
     ("cases.parquet", b"PAR1 no table", "cannot be read"),
     (
@@ -159,7 +315,7 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
         gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20],
         "cannot be read: Truncated",
     ),
-    ("latin.jsonl", b'{"id": "\xe9", "description": "x"}\n', "line 1: .*not valid JSON"),
+    ("latin.jsonl", b'{"id": "\xe9", "description": "x"}\n', "line 1: it is not UTF-8: .*'.*é.*'"),
     ("zeros.jsonl.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
 ]
 
@@ -172,7 +328,7 @@ def test_a_file_that_cannot_be_used_is_named(
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with limits(), pytest.raises(DataError, match=message) as caught:
+    with limits(), pytest.raises(DataError, match=f"(?s){message}") as caught:
         read(path)
     assert str(path) in str(caught.value) and len(str(caught.value)) < 1000
 
@@ -184,12 +340,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         next(read_cases(str(pipe), CODEBOOK))
 
 
-@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "json", "csv", "parquet"])
 def test_altered_cases_are_read_or_refused(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"c.{form}"
     pq.write_table(pa.Table.from_pylist([PID | {"id": f"{n}"} for n in range(20)]), path)
     whole = path.read_bytes()
-    if form != "parquet":
+    if form == "csv":
+        whole = 'id,description,gold\n1,"a ""b""\n",Lrn\n2,é,\n'.encode()
+    elif form == "json":
+        whole = json.dumps([PID | {"id": n} for n in range(5)], indent=1).encode()
+    elif form != "parquet":
         whole = jsonl(tmp_path, *(PID | {"id": n} for n in range(5))).read_bytes()
     if form == "jsonl.gz":
         whole = gzip.compress(whole)
@@ -205,10 +365,10 @@ def test_altered_cases_are_read_or_refused(tmp_path: Path, form: str) -> None:
 
 
 def test_ids_that_look_like_others_or_move_the_screen_are_refused(tmp_path: Path) -> None:
-    for name in ("", "a\nb", "\x1b[31mred", "\u202egnp.exe", "\u200b", " a", "é" * 128):
+    for name in ("", "a\nb", "\x1b[31mred", "\u202egnp.exe", "\u200b", "é" * 128):
         with pytest.raises(DataError, match=r"line 1: id is .*should ") as caught:
             read(jsonl(tmp_path, {"id": name, "description": "x"}))
-        assert str(caught.value).isprintable()
+        assert str(caught.value).replace("\n", "").isprintable()
     names = ["a b", "a/b", "é", "漢字", "x" * MAX_ID_BYTES, "..", "-"]
     rows = [{"id": name, "description": "x"} for name in names]
     assert [case.id for case in read(jsonl(tmp_path, *rows))] == names
@@ -221,7 +381,7 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
         return [case.id for _, case in select_cases(chosen, CODEBOOK)]
 
     published = jsonl(tmp_path, PID | {"id": "g/1"}, PID | {"id": "1"})
-    with pytest.raises(DataError, match=r"g\.jsonl, line 2: id is 'g/1', as in .*rename"):
+    with pytest.raises(DataError, match=r"g\.jsonl: [^\n]*\n  line 2: id is 'g/1', as in .*rename"):
         select("2", "1")
     with pytest.raises(DataError, match=rf"line 1: id is 'x+.*at most {MAX_ID_BYTES} bytes"):
         select("x" * (MAX_ID_BYTES - 1))

@@ -336,3 +336,10 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
     found, page = storage.conclude(run)
     assert found.usage.uncertain == Cost(1, 60, 40, 0.5)
     assert "1 lost answer may be billed as well, at 0.5 at most." in page.text
+
+
+def test_a_report_says_which_rows_of_the_input_were_left_out(storage: Storage):
+    run = storage.annotate("run", answered(1))
+    run.write_record(run.record.model_copy(update={"notices": ("Left out: 2 of 3 rows.",)}))
+    found, page = storage.conclude(run)
+    assert "Left out: 2 of 3 rows." in found.notices and "Left out: 2 of 3 rows." in page.text

@@ -92,7 +92,7 @@ def test_new_cases_reopen_a_finished_run(annotated: Annotated):
         ({"gold": None}, "case a has another gold than run r"),
         ({"meta": {"trap": True}}, "case a has another meta than run r"),
         ({"candidate": {"code": "Evo"}}, "case a has another candidate than run r"),
-        ({"description": None}, r"cases\.jsonl, line 1: description is 'null'"),
+        ({"description": None}, r"line 1: description is 'null'"),
     ],
 )
 def test_a_changed_or_broken_case_is_refused_and_nothing_is_changed(
@@ -142,3 +142,20 @@ def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annota
     annotated.config = annotated.config.model_copy(update={"protocol": protocol})
     with pytest.raises(DataError, match=r"case a has no candidate.*protocol\.stages=all"):
         annotated.take()
+
+
+def test_rows_that_were_left_out_are_told_at_each_start_and_stay_out(
+    annotated: Annotated, capsys: pytest.CaptureFixture[str]
+):
+    cases = annotated.config.cases.model_copy(update={"skip_unusable": True})
+    annotated.config = annotated.config.model_copy(update={"cases": cases})
+    annotated.write(*ROWS, {"id": "d", "description": " "}, {"id": "a", "description": "Again."})
+    told = (
+        f"Left out by cases.skip_unusable: {annotated.file}: 2 of 5 rows are unusable (no text in"
+    )
+    for _ in range(2):
+        assert annotated.take() == (0, 3)
+        assert f"note: {told} 1: 4; id twice in 1: 5)." in capsys.readouterr().out
+        assert annotated.run.record.notices[0].startswith(told)
+    annotated.file.unlink()
+    assert annotated.take() == (0, 3) and annotated.run.record.notices
