@@ -45,7 +45,7 @@ JUDGED = {
     "description": "It mutates designs and keeps the better half.",
     "candidate": {"code": "OPT=Evo", "rationale": "Selection among variants."},
 }
-COMPLAINT = {"id": "1", "description": "Nobody rang.", "gold": "handling"}
+COMPLAINTS = "Nr;Body;Cause\n1;Nobody rang.;handling\n"
 PRICE = "{input: 1, output: 1}"
 SMALL = {
     r"(train|tune|pipeline)\b": ["training.epochs=1"],
@@ -122,7 +122,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[Path]
     files |= {
         "models.yaml": re.sub(r"default: {.*}", endpoint, files["models.yaml"]),
         "judged.jsonl": json.dumps(JUDGED),
-        "complaints.jsonl": json.dumps(COMPLAINT),
+        "complaints.csv": COMPLAINTS,
         "table.csv": "Model,item,score\n"
         + "".join(f"{m},{n},{n}\n" for m in "ab" for n in range(11)),
     }

@@ -107,7 +107,7 @@ ENDPOINT = "llm.endpoints.default.base_url=http://"
             1,
             "model empty .*no usable score file",
         ),
-        ("annotate", ["cases.path=broken.jsonl"], 1, "line 1: description is missing"),
+        ("annotate", ["cases.path=broken.jsonl"], 1, "no column description"),
         ("annotate", [*MODELS], 2, "variable OPENAI_API_KEY, which is not set"),
         (
             "annotate",
