@@ -18,6 +18,7 @@ from raylab.core.page.table import (
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Measure, Part, explain_field, list_measures
 from raylab.core.runs.run_record import RunRecord
+from raylab.label.codebooks.codebook import field_of
 from raylab.label.config.sections import MAX_ANNOTATORS
 from raylab.label.pages.drift import drift_section
 from raylab.label.protocol.outcome import (
@@ -52,6 +53,7 @@ KINDS = {
     "unconfirmed": "Adjudication refused",
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",
+    "description": "Text too long",
     "audit": "Audit",
     "judge": "Waits for a judgement",
     "settle": "Two people differ",
@@ -103,12 +105,14 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences that sum up the run, the final codes first."""
     cases, right = report.cases, report.gold.get(REVIEWED, report.gold[FINAL]).labels
     decided = sum(share.cases for share in report.codes.values())
-    # Answers of several fields are mostly all different.
-    shown = report.labels if report.agreement.fields else report.codes
-    codes = [f"{share.cases:,} {code}" for code, share in shown.items() if share.cases]
+    codes = [f"{share.cases:,} {code}" for code, share in report.codes.items()]
+    if report.agreement.fields:
+        # Answers of several fields are mostly all different.
+        codes = [f"{code} ({share.cases:,})" for code, share in _commonest(report)]
+    start = "; most often " if report.agreement.fields else ": "
     yield (
         f"{pluralize(decided, 'final code')} for {pluralize(cases.total, 'case')}"
-        f"{f': {join_names(codes)}' if codes else ''}."
+        f"{f'{start}{join_names(codes)}' if codes else ''}."
     )
     shares = [(share.cases, STATUSES[status]) for status, share in cases.status.items()]
     if ended := [f"{count:,} {label}" for count, label in shares if count]:
@@ -141,6 +145,16 @@ def summarize(report: AnnotationReport) -> Iterator[str]:
         f"; adjudicator: {_name_models(report, ADJUDICATE)}" if report.adjudication.cases else ""
     )
     yield f"Annotators: {annotators}; evaluator: {judge}{settler}."
+
+
+def _commonest(report: AnnotationReport) -> list[tuple[str, Figure]]:
+    """Returns the commonest label of each field."""
+    by_field = dict[str, tuple[str, Figure]]()
+    for name, share in report.labels.items():
+        field = field_of(name)
+        if share.cases > (by_field[field][1].cases if field in by_field else 0):
+            by_field[field] = name, share
+    return [*by_field.values()]
 
 
 def _judge_alpha(alpha: Figure) -> str:
@@ -201,11 +215,13 @@ def _codes(report: AnnotationReport) -> Iterator[Block]:
         for code, share in report.codes.items()
         if not report.agreement.fields
     ]
-    labels = [
-        [Cell(name, look=look[name]), *_count_cells(share)]
-        for name, share in report.labels.items()
-        if share.cases and not _has_single_labels(report)
-    ]
+    labels, last = list[Row](), ""
+    for name, share in report.labels.items():
+        if share.cases and not _has_single_labels(report):
+            if labels and field_of(name) != last:
+                labels.append(RULE)
+            last = field_of(name)
+            labels.append([Cell(name, look=look[name]), *_count_cells(share)])
     most = f"The {SHOWN_CODES} most frequent of {len(codes):,} codes" if codes[SHOWN_CODES:] else ""
     below = ". Below: the cases whose code names each label" if labels else ""
     if not codes:

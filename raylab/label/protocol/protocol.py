@@ -180,8 +180,8 @@ class _Course:
         prompt, length = self._prompts.classify, len(self._case.description)
         if length > prompt.longest:
             raise _CaseEnded(
-                Status.FAILED,
-                "failed:description",
+                Status.HUMAN,
+                "human:description",
                 f"the description has {length:,} characters and the prompt {prompt.name} takes "
                 f"{prompt.longest:,}: shorten it to what says how the system works"
                 + (", or choose another llm.prompt" if self._prompts.warning else ""),

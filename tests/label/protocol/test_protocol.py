@@ -442,7 +442,7 @@ def test_answer_beside_a_stopped_call_is_waited_for() -> None:
 @pytest.mark.parametrize(("prompt", "longest"), [("maximal", 100_000), ("word", 1_500)])
 def test_description_is_never_cut(prompt: str, longest: int) -> None:
     outcome, chat = annotated({}, Case("long", "x" * (longest + 1)), prompt=prompt)
-    assert outcome.status is Status.FAILED and outcome.path == ("failed:description",)
+    assert outcome.status is Status.HUMAN and outcome.path == ("human:description",)
     assert outcome.reason is not None and f"{longest + 1:,} characters" in outcome.reason
     assert chat.requests == []
     _, chat = annotated(AGREED, Case("whole", "x" * longest))
