@@ -46,11 +46,10 @@ from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.config.sections import CasesConfig
 
 TABLES, OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
-SHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
-SHEET_STARTS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")
+SHEETS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")
 """The first bytes of spreadsheets, whatever their name."""
-AS_CSV = "a spreadsheet: save it as CSV UTF-8, and give that file"
-KINDS = frozenset({"no text", "NUL", "too long"})
+AS_CSV = "save a spreadsheet as CSV UTF-8"
+KINDS = ("no text", "NUL")
 HEAD_BYTES = 1 << 16
 """Bytes by which the encoding and the separator are found."""
 MAX_ID_BYTES = 255
@@ -86,13 +85,6 @@ def _check_text(text: str) -> str:
         raise PydanticCustomError("no text", "should not be empty: write a text, or remove the row")
     if "\0" in text:
         raise PydanticCustomError("NUL", "should have no NUL: remove that character")
-    return text
-
-
-def _check_length(text: str, info: ValidationInfo) -> str:
-    if len(text) > (longest := _context(info).longest or len(text)):
-        problem = f"has {len(text):,} characters, and prompts take {longest:,}: shorten it"
-        raise PydanticCustomError("too long", cast(Any, problem))
     return text
 
 
@@ -159,10 +151,9 @@ def _cell(codebook: Codebook, name: str, value: object) -> object:
     ways, errors = [value], list[LabelError]()
     if isinstance(value, str):
         ways.append([each.strip() for each in re.split(r"[,;|\n]", value) if each.strip()])
-        value = plain_value(value.strip()[:MAX_ID_BYTES].replace(",", "."))
-    if isinstance(value, float):
-        ways.append(int(value) if value.is_integer() else value)
-    for way in (*ways, value):
+        ways.append(plain_value(value.strip()[:MAX_ID_BYTES].replace(",", ".")))
+    ways += [int(way) for way in ways if isinstance(way, float) and way.is_integer()]
+    for way in ways:
         try:
             codebook.parse_gold(json.dumps({name: way}))
             return way
@@ -208,11 +199,11 @@ Id = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_check_id)
 
 class _Row(Strict):
     id: Annotated[Id, BeforeValidator(_read_id)]
-    description: Annotated[Written, AfterValidator(_check_length)]
+    description: Written
     gold: Annotated[tuple[str | None, Label | None], PlainValidator(_read_gold)] = (None, None)
     candidate: Annotated[CandidateCode | None, BeforeValidator(_read_object)] = None
     meta: Annotated[_Meta | None, BeforeValidator(_read_object)] = None
-    others: Annotated[_Meta, BeforeValidator(_as_json)] = _Meta()
+    others: Annotated[_Meta | None, BeforeValidator(_as_json)] = None
     """The columns that are left."""
 
 
@@ -434,11 +425,16 @@ class _Source:
             kind, own = errors[0]["type"], self.wanted.get(str(errors[0]["loc"][0]), "meta")
             problems = "; ".join(_problem(each, self.wanted) for each in errors)
             return _Fault(kind if kind in KINDS else f"wrong {own}", problems)
+        length = len(read.description)
+        if length > (longest := self._context.longest or length):
+            problem = f"a text of {length:,} characters, where prompts take {longest:,}: shorten it"
+            return _Fault("too long", problem)
         if read.id in ids:
             problem = f"{self.wanted['id']} is {quote(read.id)}, as in an earlier row: rename one"
             return _Fault("id twice", problem)
-        meta = read.others.model_dump(exclude_unset=True)
-        meta |= read.meta.model_dump(exclude_unset=True) if read.meta else {}
+        meta = dict[str, Any]()
+        for each in (read.others, read.meta):
+            meta |= each.model_dump(exclude_unset=True) if each else {}
         return Case(read.id, read.description, *read.gold, meta, read.candidate)
 
 
@@ -473,11 +469,9 @@ def _rows(location: str, source: _Source) -> Iterator[tuple[str, object]]:
     if file.info().type == FileType.Unknown:
         raise DataError(f"cases {location} is no regular file: write its content into one")
     name = file.name.lower().removesuffix(".gz")
-    if name.endswith(SHEETS):
-        raise DataError(f"cases {location} is {AS_CSV}")
     if not name.endswith((*TABLES, *OBJECTS, ".parquet")):
-        ends = ", ".join((*TABLES, *OBJECTS))
-        raise DataError(f"cases {location}: the name should end in {ends} or .parquet")
+        ends = f"{', '.join((*TABLES, *OBJECTS))} or .parquet"
+        raise DataError(f"cases {location}: the name should end in {ends}; {AS_CSV}")
     try:
         if name.endswith(".parquet"):
             yield from _parquet_rows(file, source)
@@ -516,7 +510,9 @@ def _table(stream: io.BufferedReader, file: Place, source: _Source) -> Iterator[
     # The limit of Python's module is close to the longest text.
     csv.field_size_limit(LINE_BYTES)
     table = csv.reader(_lines(stream, encoding, file), delimiter=mark, strict=True)
-    names = next(table)[:0] if is_stated else list[str]()
+    if is_stated:
+        next(table)
+    names = list[str]()
     for number in count(1):
         place = f"row {number}"
         try:
@@ -533,9 +529,9 @@ def _table(stream: io.BufferedReader, file: Place, source: _Source) -> Iterator[
         if not names and lost:
             raise DataError(f"cases {file}, {place}: {lost.problem}")
         if not names:
-            for place, cell in enumerate(cells, 1):
-                name = " ".join(cell.split()) or f"column {place}"
-                names.append(f"{name} (column {place})" if name in names else name)
+            for column, cell in enumerate(cells, 1):
+                name = " ".join(cell.split()) or f"column {column}"
+                names.append(f"{name} (column {column})" if name in names else name)
             source.require(names)
         elif len(cells) < len(names) or any(map(str.strip, cells[len(names) :])):
             problem = f"it has {len(cells)} cells, the first row {len(names)}: put a text with "
@@ -570,8 +566,8 @@ def _objects(stream: io.BufferedReader, file: Place, _: _Source) -> Iterator[tup
 def _look(stream: io.BufferedReader, file: Place) -> tuple[str, str]:
     """Returns the encoding and the beginning of a file."""
     head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-    if head.startswith(SHEET_STARTS):
-        raise DataError(f"cases {file} is {AS_CSV}")
+    if head.startswith(SHEETS):
+        raise DataError(f"cases {file} is no text: {AS_CSV}")
     encoding = "utf-16" if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     return encoding, head.decode(encoding, "replace")
 

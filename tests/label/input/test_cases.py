@@ -229,7 +229,7 @@ def test_all_faults_are_told_at_once_or_their_rows_left_out(tmp_path: Path) -> N
         "wrong gold in 1: 6; " in head
     )
     assert [line.split(":")[0] for line in told] == [f"  row {n}" for n in range(3, 23)]
-    assert "100,001 characters, and prompts take 100,000" in told[5] and "'7,é,'" in told[6]
+    assert "100,001 characters, where prompts take 100,000" in told[5] and "'7,é,'" in told[6]
     assert "3 cells" not in more and more.endswith("cases.skip_unusable=true")
     notices = list[str]()
     chosen = configured(CasesConfig(path=str(path), skip_unusable=True))
@@ -300,8 +300,8 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("cases.json", b"[]", "holds no case"),
     ("torn.json", b'[{"id": "a", "description": "x"}', "not JSON.*cut off"),
     ("wide.json", "[]".encode("utf-16"), "UTF-16: save it as UTF-8"),
-    ("cases.xlsx", b"PK", "a spreadsheet: save it as CSV UTF-8"),
-    ("renamed.csv", b"PK\3\4...", "a spreadsheet: save it as CSV UTF-8"),
+    ("cases.xlsx", b"PK", "save a spreadsheet as CSV UTF-8"),
+    ("renamed.csv", b"PK\3\4...", "save a spreadsheet as CSV UTF-8"),
     ("zeros.csv.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
     (
         "open.csv",
