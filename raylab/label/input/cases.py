@@ -422,9 +422,10 @@ class _Source:
             read = _Row.model_validate(values, context=self._context)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            kind, own = errors[0]["type"], self.wanted.get(str(errors[0]["loc"][0]), "meta")
+            kind, own = errors[0]["type"], str(errors[0]["loc"][0])
+            wrong = "meta" if own == "others" else self.wanted.get(own, own)
             problems = "; ".join(_problem(each, self.wanted) for each in errors)
-            return _Fault(kind if kind in KINDS else f"wrong {own}", problems)
+            return _Fault(kind if kind in KINDS else f"wrong {wrong}", problems)
         length = len(read.description)
         if length > (longest := self._context.longest or length):
             problem = f"a text of {length:,} characters, where prompts take {longest:,}: shorten it"

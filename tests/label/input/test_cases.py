@@ -197,7 +197,8 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
     assert lines == ['severity: "2", topics: [a, b], score: 3.5', 'severity: "1"', None]
     path.write_text("id;description;Topics;How bad;Score\n1;x;a,c;1;\n")
     with pytest.raises(
-        DataError, match=r"row 2: gold is .*topics: Input should be 'a' or 'b', found 'c'"
+        DataError,
+        match=r"(?s)wrong gold in 1: 2\).*row 2: gold is .*topics: Input should be 'a' or",
     ):
         list(read_cases(str(path), book, config))
     wrong = configured(CasesConfig(path="t", gold={"topic": "Topics"}))
