@@ -113,7 +113,7 @@ class ReviewConfig(JobConfig):
     export: LocalPath | None = None
     """Write the open cases to this file as tasks of Label Studio, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
-    """Archive the annotations in this file, a JSON export of Label Studio."""
+    """Archive the annotations in this file, a JSON or JSON-MIN export of Label Studio."""
     audit: Annotated[float, Field(gt=0, le=1)] | None = None
     """Draw a random sample of this share of the cases that the protocol decided, for people to
     classify unseen on the page; export= writes it instead of the open cases."""

@@ -6,11 +6,23 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from raylab.core.log import log_line
 from raylab.core.runs.eval_logs import EvalLog
 from raylab.label.archive.records import CurrentCase
 from raylab.label.codebooks.codebook import Label
-from raylab.label.protocol.label_studio import archived_task, write_tasks
-from raylab.label.protocol.outcome import Annotator, Classification, Evaluation, Outcome
+from raylab.label.protocol.label_studio import (
+    FINAL,
+    archived_task,
+    labelling_config,
+    write_tasks,
+)
+from raylab.label.protocol.outcome import (
+    ADJUDICATOR,
+    Annotator,
+    Classification,
+    Evaluation,
+    Outcome,
+)
 from raylab.label.protocol.run import AnnotationRun
 from raylab.label.statistics.frame import (
     encodable,
@@ -21,8 +33,6 @@ from raylab.label.statistics.frame import (
 )
 from raylab.label.statistics.scores import CANDIDATES, annotator_names
 
-FINAL = "final"
-"""The model in the log of the codes in force."""
 GOLD, EVALUATOR = "gold", "evaluator"
 """The scores of a sample, the first of which is that of the log if any sample has it."""
 
@@ -47,8 +57,15 @@ def _write_table(annotation: AnnotationRun, name: str) -> None:
 
 
 def _write_tasks(annotation: AnnotationRun, name: str) -> None:
+    """Writes the tasks, and the labelling configuration beside them."""
+    codebook, chief = annotation.codebook, annotation.config.llm.adjudicator
+    names = {**model_names(annotation), **({ADJUDICATOR: chief.model} if chief else {})}
     with (annotation.run / name).writer() as file:
-        write_tasks((archived_task(case, annotation.codebook) for case in _cases(annotation)), file)
+        write_tasks((archived_task(case, codebook, names) for case in _cases(annotation)), file)
+    config = annotation.run / name.replace(".json", ".xml")
+    with config.writer() as file:
+        file.write(labelling_config(codebook).encode())
+    log_line(f"labelling configuration {config}", uri=str(config))
 
 
 def _write_logs(annotation: AnnotationRun, name: str) -> None:

@@ -1,113 +1,89 @@
-"""Cases and people's decisions as tasks of Label Studio, out and in.
+"""Cases as tasks of Label Studio, and its annotations as people's decisions.
 
-A file is a list of tasks in Label Studio's JSON format. `data` has the case, its `description` and
-the `reason` why it is open. `predictions` are the answers with the evaluator's scores,
-`annotations` what people say. Both consist of fields that any labelling interface with these names
-shows: `decision`, `justification` and, in annotations, `insist` and `reviewer`. A task has no
-predictions for a reviewer who may see the description alone.
+`data` of a task has the case, its `description` and the `reason` why it is open. `predictions` are
+the answers with the evaluator's scores, `annotations` what people say. Both hold values of
+controls: one for each question of the codebook, and `OWN`. A task has no predictions for a reviewer
+who may see the description alone.
 """
 
 import json
+import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from raylab.core.bounded import decode
+from raylab.core.bounded import decode, read_file
 from raylab.core.errors import DataError, LabelError, LeaseError, RunError
-from raylab.label.archive.records import AUDIT, DRAW, HUMAN, UNCONFIRMED, CurrentCase
+from raylab.core.printable import pluralize
+from raylab.label.archive.records import AUDIT, DRAW, HUMAN, UNCONFIRMED, CurrentCase, person
 from raylab.label.codebooks.codebook import Codebook, Label
 from raylab.label.protocol.decisions import check_name
 from raylab.label.protocol.outcome import (
-    Annotator,
-    Choice,
+    ADJUDICATOR,
     HumanDecision,
     Outcome,
+    current_label,
     read_decision,
     read_outcome,
 )
 from raylab.label.protocol.protocol import draw_order
 from raylab.label.protocol.reviews import Opened, Reviews, Typed, UndecidedError
 
+FINAL = "final"
+"""The name of the code in force, as of a model."""
+CODE, REASON, INSIST, REVIEWER = "decision", "justification", "insist", "reviewer"
+OWN = (CODE, REASON, INSIST, REVIEWER)
+"""The controls beside those of the codebook. `decision` is the line of a code, the name of an
+answer, or one of `OTHER_CHOICES`."""
+OTHER_CHOICES = ("unclear", "undo")
+LABEL = "label"
+"""The control of a question without a name."""
+BESIDE = (
+    *("case", "queue", "reason", "description", "id", "annotator", "annotation_id", "agreement"),
+    *("created_at", "updated_at", "lead_time"),
+)
+"""Keys of JSON-MIN that are no controls."""
+VALUES = {
+    **{kind: kind for kind in ("choices", "taxonomy", "number", "rating")},
+    "textarea": "text",
+}
+"""The key of a value by the type of its control."""
+NO = ("", "false", "no", "0")
+MAX_BYTES = 1 << 30
 SHOWN_PROBLEMS = 50
 MAX_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
-OTHER_CHOICES: tuple[Choice | Literal["undo"], ...] = ("unclear", "undo")
-"""Decisions beside a label or the name of an answer."""
+BETWEEN_TASKS = re.compile(rb"\}[ \t\r]*+\n\s*+\{")
+"""The end of a task and the start of the next, outside a list."""
 
 Task = dict[str, Any]
 TASKS = msgspec.json.Decoder(list[Any])
+Form = tuple[str, str, Typed, bool]
+"""Case, reviewer, what they say, and whether that is the latest that the archive has of them."""
 
 
-class _Result(msgspec.Struct):
-    from_name: str = ""
-    value: dict[str, Any] = {}
+# Tasks
 
 
-class _Annotation(msgspec.Struct):
-    result: list[_Result] = []
-    completed_by: int | str | dict[str, Any] | None = None
-    was_cancelled: bool = False
+def write_waiting(path: Path, reviews: Reviews, kind: str = "") -> tuple[int, Path]:
+    """Writes the waiting cases of a queue to a new file, and their configuration beside it.
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """The texts by the names of their fields."""
-        said = {own.from_name: own.value for own in self.result}
-        texts = {name: value.get("text") or value.get("choices") for name, value in said.items()}
-        return {
-            name: (" ".join(map(str, text)) if isinstance(text, list) else str(text or "")).strip()
-            for name, text in texts.items()
-        }
-
-    def reviewer(self, default: str) -> str:
-        """Returns the annotator's name: as written, else the default, else that of the account."""
-        by = self.completed_by
-        account = by.get("email") if isinstance(by, dict) else by
-        named = isinstance(account, str) and account
-        shown = named or default or ("" if account is None else f"user {account}")
-        return self.fields.get("reviewer") or shown
-
-
-class _Data(msgspec.Struct):
-    case: str
-    description: str | None = None
-
-
-class _Task(msgspec.Struct):
-    data: _Data
-    annotations: list[_Annotation] = []
-
-
-@dataclass(frozen=True)
-class Import:
-    """The decisions of a file.
-
-    Attributes:
-        read: Their number.
-        new: Number of those that were archived; the archive had the others already.
-        unconfirmed: Number of the new ones that the evaluator must judge.
-        left_out: Sentences on those that contradict another reviewer's decision.
+    Returns their number and the path of the configuration. The queue is named by `kind`, as for
+    `Reviews.queue`.
     """
-
-    read: int
-    new: int
-    unconfirmed: int
-    left_out: tuple[str, ...]
-
-
-def write_waiting(path: Path, reviews: Reviews, kind: str = "") -> int:
-    """Writes the waiting cases of a queue to a new file; returns their number.
-
-    The queue is named by `kind`, as for `Reviews.queue`.
-    """
-    waiting = reviews.queue(kind)
+    waiting, config = reviews.queue(kind), path.with_suffix(".labelling.xml")
     try:
         with path.open("xb") as file:
             tasks = (reviews.look(case.sequence) for case in waiting)
-            write_tasks((_waiting_task(opened, reviews.seed) for opened in tasks), file)
+            write_tasks((_waiting_task(opened, reviews) for opened in tasks), file)
+        config.write_text(labelling_config(reviews.codebook), encoding="utf-8")
     except FileExistsError as error:
         raise RunError(
             f"{path} exists: archive the decisions in it by import={path}, or give export= "
@@ -115,7 +91,7 @@ def write_waiting(path: Path, reviews: Reviews, kind: str = "") -> int:
         ) from error
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
-    return len(waiting)
+    return len(waiting), config
 
 
 def write_tasks(tasks: Iterable[Task], file: BinaryIO) -> None:
@@ -126,30 +102,57 @@ def write_tasks(tasks: Iterable[Task], file: BinaryIO) -> None:
     file.write(b"\n]\n")
 
 
-def archived_task(current: CurrentCase, codebook: Codebook) -> Task:
-    """Returns a case with all answers, and what people decided on it in the order of archiving."""
-    outcome = read_outcome(current.case.body, codebook)
+def labelling_config(codebook: Codebook) -> str:
+    """Returns the labelling configuration of a project for a codebook, as XML."""
+    templates = Environment(
+        loader=PackageLoader("raylab.label.protocol", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    questions = {control_name(name): each for name, each in codebook.questions.items()}
+    template = templates.get_template("label_studio.j2")
+    return template.render(questions=questions, noun=codebook.label_name)
+
+
+def control_name(question: str) -> str:
+    """Returns the name of a question's control: its own, unless that has another meaning."""
+    return f"field-{question}" if question in (*BESIDE, *OWN) else question or LABEL
+
+
+def archived_task(current: CurrentCase, codebook: Codebook, names: Mapping[str, str]) -> Task:
+    """Returns a case with all answers, the code in force, and people's decisions in order.
+
+    Args:
+        names: The models' names by annotator, and by `ADJUDICATOR`.
+    """
+    outcome, final = read_outcome(current.case.body, codebook), current_label(current, codebook)
+    answers = _answers(outcome, outcome.answers, codebook, names)
+    if final is not None:
+        answers.append({"model_version": FINAL, "result": _result(FINAL, codebook, final)})
     decisions = [
         read_decision(row.body, codebook) for row in current.decisions if row.action != DRAW
     ]
     return {
-        **_task(current, outcome, predictions=_answers(outcome, outcome.answers)),
+        **_task(current, outcome, answers),
         "annotations": [
-            _said(f"annotation-{number}", decision) for number, decision in enumerate(decisions, 1)
+            _said(f"annotation-{number}", codebook, decision)
+            for number, decision in enumerate(decisions, 1)
         ],
     }
 
 
-def _waiting_task(opened: Opened, seed: int) -> Task:
-    """Returns a case with what its next reviewer may see."""
+def _waiting_task(opened: Opened, reviews: Reviews) -> Task:
+    """Returns a case with what its next reviewer may see, which is no name of a model."""
     if opened.queue == AUDIT or opened.judging:
         return _task(opened, None, [])
-    order = draw_order(seed, opened.case.case, opened.outcome.answers)
-    judgements = [
-        _said(f"judgement {number}", judged, model_version=f"judgement {number}")
-        for number, judged in enumerate(opened.judgements if opened.settling else (), 1)
-    ]
-    return _task(opened, opened.outcome, _answers(opened.outcome, order) + judgements)
+    codebook = reviews.codebook
+    order = draw_order(reviews.seed, opened.case.case, opened.outcome.answers)
+    answers = _answers(opened.outcome, order, codebook, {})
+    for number, judged in enumerate(opened.judgements if opened.settling else (), 1):
+        name = f"judgement {number}"
+        answers.append(_said(name, codebook, judged, model_version=name))
+    return _task(opened, opened.outcome, answers)
 
 
 def _task(current: CurrentCase, outcome: Outcome | None, predictions: list[Task]) -> Task:
@@ -163,158 +166,305 @@ def _task(current: CurrentCase, outcome: Outcome | None, predictions: list[Task]
     return {"data": data, "predictions": predictions}
 
 
-def _answers(outcome: Outcome, annotators: Iterable[Annotator]) -> list[Task]:
-    """Returns the answers and the adjudicator's, without the names of their models."""
-    answers = [(name, outcome.answers[name]) for name in annotators]
+def _answers(
+    outcome: Outcome, order: Iterable[str], codebook: Codebook, names: Mapping[str, str]
+) -> list[Task]:
+    """Returns the answers and the adjudicator's, by the names of their models where these are."""
+    answers = [(name, outcome.answers[name]) for name in order]
     shown = [(name, answer.classification, answer.evaluation) for name, answer in answers]
     if (settled := outcome.adjudication) is not None:
-        shown.append(("adjudicator", settled.classification, settled.confirmation))
+        shown.append((ADJUDICATOR, settled.classification, settled.confirmation))
     return [
         {
-            "model_version": name,
-            "result": _result(name, decision=answer.label, justification=answer.rationale),
+            "model_version": names.get(name, name),
+            "result": _result(name, codebook, answer.label, **{REASON: answer.rationale}),
             **({} if report is None else {"score": report.score / 100}),
         }
         for name, answer, report in shown
     ]
 
 
-def _said(owner: str, decision: HumanDecision, **task: str) -> Task:
+def _said(owner: str, codebook: Codebook, decision: HumanDecision, **task: str) -> Task:
     """Returns a decision as an annotation or a prediction."""
-    other = "undo" if decision.choice is None else "unclear"
-    result = _result(
-        owner,
-        decision=decision.label or other,
-        justification=decision.justification,
-        insist="true" if decision.insisted else "",
-        reviewer="" if task else decision.reviewer,
-    )
+    said = {
+        CODE: "" if decision.label else decision.choice or "undo",
+        REASON: decision.justification,
+        INSIST: "true" if decision.insisted else "",
+        REVIEWER: "" if task else decision.reviewer,
+    }
+    result = _result(owner, codebook, decision.label, **said)
     return {"result": result, "created_at": decision.decided.isoformat(), **task}
 
 
-def _result(owner: str, **fields: Label | str | None) -> list[Task]:
+def _result(owner: str, codebook: Codebook, label: Label | None, **said: str) -> list[Task]:
+    """Returns the values of controls for a label and what else is said, without empty ones."""
+    types = {CODE: "choices" if codebook.questions else "textarea", INSIST: "choices"}
+    values: dict[str, Sequence[Any]] = {}
+    if label:
+        # A question without a name asks for labels alone.
+        alone: Mapping[str, Sequence[str]] = {"": [category for _, category in label.parts]}
+        for name, question in codebook.questions.items():
+            items, control = (label.values or alone).get(name, ()), control_name(name)
+            types[control] = "choices" if question.labels else "number" if question.number else ""
+            values[control] = [*map(_number, items)] if question.number else [*items]
+        values |= {} if codebook.questions else {CODE: [str(label)]}
+    values |= {name: [text] for name, text in said.items() if text}
     return [
         {
             "id": f"{owner}-{name}",
             "from_name": name,
             "to_name": "description",
-            "type": "textarea",
-            "value": {"text": [str(text)]},
+            "type": (kind := types.get(name) or "textarea"),
+            "value": {VALUES[kind]: items[0] if kind == "number" else items},
         }
-        for name, text in fields.items()
-        if text
+        for name, items in values.items()
+        if items
     ]
 
 
+# Annotations
+
+
+class _Result(msgspec.Struct):
+    from_name: str = ""
+    type: str = ""
+    value: Any = None
+
+    @property
+    def items(self) -> list[Any]:
+        """The values, of a taxonomy its leaves."""
+        value = self.value
+        if isinstance(value, dict):
+            value = value.get(VALUES.get(self.type) or next(iter(value), ""))
+        items = value if isinstance(value, list) else [value]
+        leaves = (item[-1] if isinstance(item, list) and item else item for item in items)
+        stripped = (leaf.strip() if isinstance(leaf, str) else _number(leaf) for leaf in leaves)
+        return [leaf for leaf in stripped if leaf not in (None, "", [])]
+
+
+class _Annotation(msgspec.Struct):
+    result: list[_Result] | None = None
+    completed_by: int | str | dict[str, Any] | None = None
+    was_cancelled: bool = False
+
+    @property
+    def account(self) -> str:
+        """The name of the account; empty if there is none."""
+        by: Any = self.completed_by
+        name = (by.get("email") or by.get("id")) if isinstance(by, dict) else by
+        # JSON-MIN has a word for an account that is gone.
+        shown = "" if name in (None, "None") else str(name)
+        return f"user {shown}" if shown.isdigit() else shown
+
+
+class _Task(msgspec.Struct):
+    data: dict[str, Any]
+    annotations: list[_Annotation] | None = None
+
+
+@dataclass
+class Import:
+    """The decisions of a file.
+
+    Attributes:
+        read: Their number.
+        new: Number of those that were archived; the archive had the others already.
+        counts: Further numbers, by what is counted.
+        problems: What was not read, or contradicts another reviewer's decision.
+    """
+
+    read: int = 0
+    new: int = 0
+    counts: Counter[str] = field(default_factory=Counter[str])
+    problems: list[str] = field(default_factory=list[str])
+
+    def note(self, what: str, problem: object) -> None:
+        """Counts what a problem keeps from the archive, and keeps the first problems."""
+        self.counts[what] += 1
+        if len(self.problems) < SHOWN_PROBLEMS:
+            self.problems.append(str(problem)[:MAX_PROBLEM])
+
+    def __str__(self) -> str:
+        """Returns a summary."""
+        counts = [f"{number} {what}" for what, number in self.counts.items()]
+        head = ", ".join([pluralize(self.read, "decision"), f"{self.new} new", *counts])
+        return "\n  ".join([head + ":" * bool(self.problems), *self.problems])
+
+
 def import_tasks(path: Path, reviews: Reviews, reviewer: str | None = None) -> Import:
-    """Archives the annotations of a file: all of them, or none if some cannot be used.
+    """Archives the annotations of a file in JSON or JSON-MIN, a list or a task after another.
 
     Args:
-        reviewer: Reviewer of annotations that name none.
+        reviewer: Reviewer of annotations that carry no name.
 
     Raises:
-        DataError: The file cannot be read, or annotations cannot be used; every such task is named
-            with its number, the value and what is expected.
+        DataError: The file cannot be read, or holds no decision.
     """
-    said = _read_annotations(path, reviews, reviewer or "")
-    new: list[str] = []
-    left_out: list[str] = []
-    for case, name, typed in said:
+    done = Import()
+    forms = [*_read(path, reviews, reviewer or "", done)]
+    done.read = len(forms)
+    if not forms:
+        raise DataError(f"{path} has nothing to archive: {done}")
+    # A person's forms up to the one that was archived last were archived before.
+    last = {(case, name): place for place, (case, name, _, known) in enumerate(forms) if known}
+    for place, (case, name, typed, _) in enumerate(forms):
+        if place <= last.get((case, name), -1):
+            continue
         try:
             opened = reviews.look(case)
-            decision = reviews.decide(opened, name, typed)
-            if opened.says(decision):
-                # The archive has it already.
-                continue
-            last = opened.last and opened.last.decision
-            if not opened.waits and last is not None and last.reviewer != name:
-                raise LeaseError(f"case {case} is decided by {last.reviewer}")
-            new.append(reviews.archive(opened, decision))
+            by = opened.last.decision.reviewer if opened.last else name
+            if not opened.waits and person(by) != person(name):
+                raise LeaseError(f"case {case} is decided by {by}")
+            decision = reviews.decide(opened, name, typed, reasoned=False)
+            status = reviews.archive(opened, decision)
         except (DataError, LeaseError) as error:
-            left_out.append(str(error))
-    return Import(len(said), len(new), new.count(UNCONFIRMED), tuple(left_out))
+            done.note("left out", f"{name}: {error}")
+        else:
+            done.new += 1
+            done.counts += Counter({UNCONFIRMED: status == UNCONFIRMED})
+    return done
 
 
-def _read_annotations(path: Path, reviews: Reviews, reviewer: str) -> list[tuple[str, str, Typed]]:
-    try:
-        text = path.read_bytes().removeprefix(BOM_UTF8)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
-        ) from error
-    said: list[tuple[str, str, Typed]] = []
-    problems: list[str] = []
-    cases = set[str]()
+def _read(path: Path, reviews: Reviews, reviewer: str, done: Import) -> Iterator[Form]:
+    """Yields the annotations of a file that decide a case, and notes the others."""
+    text = read_file(path, MAX_BYTES).removeprefix(BOM_UTF8).strip()
+    if text.startswith(b"{"):
+        text = b"[" + BETWEEN_TASKS.sub(b"},{", text) + b"]"
     for number, content in enumerate(decode(TASKS, text, "a list of tasks", str(path)), 1):
         try:
-            task = msgspec.convert(content, _Task)
-            if task.data.case in cases:
-                raise DataError(f"case {task.data.case} has an earlier task already")
-            cases.add(task.data.case)
-            said += _annotations(task, reviews, reviewer)
-        except (DataError, msgspec.ValidationError) as error:
-            problems.append(f"\n  task {number}: {str(error)[:MAX_PROBLEM]}")
-    if problems:
-        more = len(problems) - SHOWN_PROBLEMS
-        raise DataError(
-            f"{path} has tasks that cannot be used, so none was imported; mend them and import "
-            f"again:{''.join(problems[:SHOWN_PROBLEMS])}"
-            + (f"\n  and {more} more" if more > 0 else "")
-        )
-    return said
-
-
-def _annotations(task: _Task, reviews: Reviews, reviewer: str) -> Iterator[tuple[str, str, Typed]]:
-    """Yields case, reviewer and form of the annotations of a task, which a reviewer may send."""
-    codebook, case = reviews.codebook, task.data.case
-    opened: Opened | None = None
-    for annotation in task.annotations:
-        fields = annotation.fields
-        decision = fields.get("decision", "")
-        if annotation.was_cancelled or not (decision or fields.get("justification")):
+            task = msgspec.convert(_whole(content), _Task)
+        except msgspec.ValidationError as error:
+            done.note("not read", f"task {number}: {error}")
             continue
-        if not decision:
-            raise DataError(
-                f"case {case} has a justification and no decision: fill in the name of an answer, "
-                f"unclear or {codebook.label_name} line, or empty the justification to leave the "
-                "case open"
-            )
-        opened = opened or reviews.look(case)
-        if opened.queue != AUDIT and opened.case.status != HUMAN:
-            status = opened.case.status
-            raise DataError(f"case {case} is {status}, no person was asked: remove its annotations")
-        if task.data.description not in (None, opened.case.description):
-            raise DataError(
-                f"the description of case {case} is not the one that was classified: leave it as "
-                "it was exported"
-            )
-        typed = Typed(
-            choice=_choose(decision, opened.outcome, codebook),
-            code=decision,
-            justification=fields.get("justification", ""),
-            insist=bool(fields.get("insist")),
+        if not task.annotations:
+            done.counts["without a submitted annotation"] += 1
+        for annotation in task.annotations or ():
+            said, others = _values(annotation.result or (), reviews.codebook)
+            if annotation.was_cancelled or not (said or others):
+                done.counts["cancelled" if annotation.was_cancelled else "empty"] += 1
+                continue
+            try:
+                signed = annotation.account or reviewer
+                yield _form(task.data, said, others, signed, reviews)
+                done.counts.update(f"with {name} not understood" for name in others)
+            except DataError as error:
+                done.note("not read", f"task {number}: {error}")
+
+
+def _whole(content: Any) -> Any:
+    """Returns a task as in JSON; JSON-MIN has the values of one annotation beside its data."""
+    if not isinstance(content, dict) or isinstance(content.get("data"), dict):
+        return content
+    results = list[Task]()
+    for name, value in content.items():
+        for item in value if isinstance(value, list) else [value]:
+            key = [*item][-1] if isinstance(item, dict) and item else ""
+            kind = "textarea" if key == "text" else key
+            results += [{"from_name": name, "type": kind, "value": item}] * (name not in BESIDE)
+    annotation = {"completed_by": content.get("annotator"), "result": results}
+    is_annotated = content.get("annotation_id", annotation) is not None
+    return {"data": content, "annotations": [annotation] if is_annotated else []}
+
+
+def _values(
+    results: Iterable[_Result], codebook: Codebook
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """Returns the values by control, and the controls that are not understood."""
+    names = {name: control_name(name) for name in codebook.questions}
+    names |= {name: name for name in (*names.values(), *OWN)}
+    said, others = dict[str, list[Any]](), dict[str, _Result]()
+    for result in results:
+        control = names.get(result.from_name.casefold())
+        if control is None or result.type not in ("", *VALUES):
+            others[result.from_name] = result
+        elif result.items:
+            said.setdefault(control, []).extend(result.items)
+    if "" in codebook.questions and not said.keys() & {LABEL, CODE}:
+        # Labels alone are known by their values, whatever their control is called.
+        labels = {label.casefold() for label in (*codebook.definitions, *OTHER_CHOICES)}
+        fit = {
+            name: labels.issuperset(str(item).casefold() for item in own.items)
+            for name, own in others.items()
+            if own.items and own.type in ("", *VALUES) and own.type != "textarea"
+        }
+        named = [name for name in fit if fit[name] or (others[name].type and not any(fit.values()))]
+        if len(named) == 1:
+            said[LABEL] = others.pop(named[0]).items
+    typed = [f"{name} ({each.type})" for name, each in others.items() if each.type]
+    return said, typed if typed or said else [*others]
+
+
+def _form(
+    data: Task, said: Mapping[str, list[Any]], others: list[str], signed: str, reviews: Reviews
+) -> Form:
+    """Returns what is said of a case as the form of a reviewer, who may send it."""
+    case, codebook = str(data.get("case", "")), reviews.codebook
+    opened = reviews.look(case)
+    if opened.queue != AUDIT and opened.case.status != HUMAN:
+        raise DataError(f"case {case} is {opened.case.status}, no person was asked")
+    if data.get("description") not in (None, opened.case.description):
+        raise DataError(f"the description of case {case} is not the one that was classified")
+    texts = {name: " ".join(map(str, said.get(name, ()))) for name in OWN}
+    code = ", ".join(map(str, said.get(CODE, ()))) or _answer(said, codebook)
+    if not code:
+        names = ", ".join([*map(control_name, codebook.questions), CODE])
+        raise DataError(
+            f"case {case} has no decision in {names}, but {', '.join([*said, *others])}"
         )
-        name = check_name(annotation.reviewer(reviewer))
-        try:
-            reviews.decide(opened, name, typed)
-        except UndecidedError as error:
-            if reason := error.problems.get("code"):
-                choices = ", ".join((*opened.outcome.answers, *OTHER_CHOICES))
-                reason = (
-                    f"{decision!r} is none of {choices} and not {codebook.label_name}: {reason}"
-                )
-            raise DataError(f"case {case}: {reason or error}") from error
-        yield case, name, typed
-
-
-def _choose(decision: str, outcome: Outcome, codebook: Codebook) -> Choice | Literal["undo"]:
-    """Returns the choice that a text means; a label may have the name of an annotator."""
-    for name, label in outcome.labels.items():
-        if str(label) == decision:
-            return name
+    if not (name := texts[REVIEWER] or signed):
+        raise DataError(f"case {case} is signed by nobody: give reviewer=")
+    name, insist = check_name(name), texts[INSIST].casefold() not in NO
+    choice = _choose(code, opened.outcome, codebook)
+    typed = Typed(choice=choice, code=code, justification=texts[REASON], insist=insist)
     try:
-        codebook.parse_own(decision)
+        decision = reviews.decide(opened, name, typed, reasoned=False)
+    except UndecidedError as error:
+        names = ", ".join((*opened.outcome.answers, *OTHER_CHOICES))
+        line = f"{code!r} is none of {names} and not {codebook.label_name}: "
+        raise DataError(f"case {case}: {line if CODE in said else ''}{error}") from error
+    made = [each.decision for each in opened.made]
+    mine = [each for each in made if person(each.reviewer) == person(name)]
+    return case, name, typed, bool(mine) and _is_same(decision, mine[-1])
+
+
+def _is_same(said: HumanDecision, made: HumanDecision) -> bool:
+    """Returns whether an archived decision says the same; a blind one is its code alone."""
+    if said.label != made.label or (said.label is None and said.choice != made.choice):
+        return False
+    why = said.justification, said.insisted
+    return made.independent or why == (made.justification, made.insisted)
+
+
+def _answer(said: Mapping[str, list[Any]], codebook: Codebook) -> str:
+    """Returns the text of a code that answers the questions; empty if none is answered."""
+    answer = dict[str, Any]()
+    for name, question in codebook.questions.items():
+        items = said.get(control_name(name), [])
+        if question.text and items:
+            items = [" ".join(map(str, items))]
+        elif question.number:
+            items = [_number(item) for item in items]
+        if items or question.optional:
+            alone = items[0] if items else None
+            answer[name] = items if question.several or len(items) > 1 else alone
+    if not said.keys() - {*OWN}:
+        return ""
+    whole = answer.get("", answer)
+    return whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
+
+
+def _number(item: Any) -> Any:
+    with suppress(TypeError, ValueError, OverflowError):
+        number = float(item)
+        return int(number) if number.is_integer() else number
+    return item
+
+
+def _choose(code: str, outcome: Outcome, codebook: Codebook) -> Any:
+    """Returns the choice that a text means; a label may have the name of an annotator."""
+    try:
+        label = codebook.parse_own(code)
     except LabelError:
         choices = {name.casefold(): name for name in (*outcome.answers, *OTHER_CHOICES)}
-        return choices.get(decision.casefold(), "own")
-    return "own"
+        return choices.get(code.casefold(), "own")
+    return next((name for name, each in outcome.labels.items() if each == label), "own")

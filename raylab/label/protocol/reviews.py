@@ -365,10 +365,15 @@ class Reviews:
             self._take([case], reviewer)
         self.archive(opened, decision, leased=True)
 
-    def decide(self, opened: Opened, reviewer: str, typed: Typed) -> HumanDecision:
+    def decide(
+        self, opened: Opened, reviewer: str, typed: Typed, reasoned: bool = True
+    ) -> HumanDecision:
         """Returns the decision that a form stands for, which nothing archives yet.
 
         An audit takes only a code. Blind judgements and undoing need no justification.
+
+        Args:
+            reasoned: Refuse other decisions without one.
         """
         problems: dict[str, str] = {}
         # Forms send line breaks as CR LF.
@@ -384,7 +389,7 @@ class Reviews:
         if choice in TAKEN:
             choice = "own" if label else "unclear"
         judged = any(person(reviewer) == person(other.reviewer) for other in opened.judgements)
-        if not (justification or blind or judged):
+        if reasoned and not (justification or blind or judged):
             problems["justification"] = "Say why: the justification is archived with the decision."
         if problems:
             raise UndecidedError(problems)

@@ -62,14 +62,12 @@ def export_cases(config: ReviewConfig, path: Path) -> None:
         ArchiveError: The run's archive cannot be opened or read.
     """
     with open_reviews(config) as (reviews, annotation):
-        written = write_waiting(path, reviews, "" if config.audit is None else AUDIT)
-    label = reviews.codebook.label_name
-    choices = "the name of an answer, unclear or " if config.audit is None else ""
+        written, shown = write_waiting(path, reviews, "" if config.audit is None else AUDIT)
     waits = "case waits" if written == 1 else "cases wait"
     log_line(
         f"{written} {waits} for a person -> {path}\n"
-        f"annotate decision ({choices}{label} line) and justification in Label Studio, export "
-        "JSON, then\n"
+        f"give {shown} to a project of Label Studio as its labelling interface, annotate there, "
+        "export JSON, then\n"
         f"{config.command('review', annotation.run.name, **{'import': path})}",
         waiting=written,
         uri=str(path),
@@ -81,18 +79,14 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
 
     Raises:
         RunError: There is no annotation run of this name.
-        DataError: The file cannot be read, or has tasks that cannot be used; none is imported.
+        DataError: The file cannot be read, or holds no decision.
         LlmError: Cases of the run failed.
         ArchiveError: The run's archive cannot be opened, read or written.
     """
     with open_reviews(config) as (reviews, annotation):
         done = import_tasks(path, reviews, config.reviewer)
-        for sentence in done.left_out:
-            log_line(f"left out: {sentence}", logging.WARNING)
-        message = (
-            f"{pluralize(done.new, 'new decision')} of {done.read}, {done.unconfirmed} unconfirmed"
-        )
-        log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
+        level = logging.WARNING if done.problems else logging.INFO
+        log_line(str(done), level, decisions=done.read, new=done.new, counts=done.counts)
         conclude(annotation)
 
 

@@ -82,7 +82,7 @@ def test_the_printed_next_command_works_as_it_is_printed(
         runpy.run_path(words[1], run_name="__main__")
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    assert "1 new decision of 1, 1 unconfirmed" in printed
+    assert "1 decision, 1 new, 1 unconfirmed" in printed
     assert "1 decision waits for the evaluator" in printed
 
 
