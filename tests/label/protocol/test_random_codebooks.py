@@ -1,6 +1,5 @@
 """Codebooks drawn at random go from a run to its report, its export, drift and a second run."""
 
-import asyncio
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,19 +9,11 @@ import pandas as pd
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from raylab.core.runs.run import Run
-from raylab.core.runs.run_record import RunRecord
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook, recorded_codebook
 from raylab.label.config.codebook import CodebookConfig
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.pages.annotation_run import conclude
 from raylab.label.pages.drift import report_drift
-from raylab.label.protocol.protocol import annotate
-from raylab.label.protocol.run import AnnotationRun, archive_location, open_annotation, take_input
-from raylab.label.protocol.worker import case_row
-from tests.label.protocol.chats import GOOD, ScriptedChat
-from tests.together.runs import LLM
+from tests.label.protocol.studies import carry_out, study
 
 NAMES = ["zeal", "anger", "model_config", "mood", "byte"]
 
@@ -92,51 +83,6 @@ def studies(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
     ]
 
 
-def configured(root: Path, name: str, codebook: dict[str, Any]) -> AnnotateConfig:
-    return AnnotateConfig.model_validate(
-        {
-            "storage": str(root),
-            "name": name,
-            "llm": {**LLM, "prompt": "maximal"},
-            "codebook": codebook,
-            "cases": {"path": str(root / f"{name}.jsonl")},
-            "resume": True,
-            "export": "parquet",
-        }
-    )
-
-
-def run(config: AnnotateConfig, answers: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """Does what the job does; answers come from a script."""
-    codebook = choose_codebook(config)
-    record = Run.locate(config).read_record(RunRecord)
-    location = archive_location(config.storage, config.archive, record)
-    key = codebook.prompts[config.llm.prompt].form.key
-    opened = Run.open(config)
-    with open_annotation(config, codebook, opened, location) as annotation:
-        new, done = take_input(annotation)
-        assert (new, done) in ((len(answers), 0), (0, len(answers)))
-        if new:
-            annotation.archived.add_cases(asyncio.run(_rows(annotation, answers, key)))
-            opened.finish()
-        conclude(annotation)
-    return json.loads((Path(config.storage) / (config.name or "") / "report.json").read_text())
-
-
-async def _rows(annotation: AnnotationRun, answers: list[tuple[Any, Any]], key: str) -> list[Any]:
-    rows: list[Any] = []
-    for (_, case), pair in zip(annotation.cases(), answers, strict=True):
-        script = {"evaluate-a": GOOD, "evaluate-b": GOOD, "confirm": GOOD}
-        for name, answer in zip("ab", pair, strict=True):
-            script[f"classify-{name}"] = json.dumps({"rationale": "so", key: answer})
-        script["adjudicate"] = json.dumps({"rationale": "so", "choice": "synthesis", key: pair[0]})
-        outcome = await annotate(case, ScriptedChat(script), annotation.settings)
-        assert all(label is not None for label in outcome.labels.values()), outcome.answers
-        assert len(outcome.labels) == 2
-        rows.append(case_row(case, outcome))
-    return rows
-
-
 @settings(max_examples=4, deadline=None, phases=[Phase.generate])
 @given(studies(), studies())
 def test_any_codebook_goes_from_its_run_to_drift_and_a_second_run(
@@ -152,10 +98,11 @@ def test_any_codebook_goes_from_its_run_to_drift_and_a_second_run(
                 for n, (answer, _) in enumerate(answers)
             ]
             (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            config = configured(root, name, content)
-            reports[name] = run(config, answers)
+            cases = {"path": str(root / f"{name}.jsonl")}
+            config = study(root, name, content, cases, export="parquet")
+            reports[name] = carry_out(config, answers)
             # Resumed, it says the same.
-            again = run(config, answers)
+            again = carry_out(config, answers)
             assert again["gold"] == reports[name]["gold"]
             assert again["agreement"] == reports[name]["agreement"]
             assert reports[name]["gold"]["A"]["labels"]["value"] == 1.0
