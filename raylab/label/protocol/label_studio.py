@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader
 
 from raylab.core.bounded import decode, read_file
 from raylab.core.errors import DataError, LabelError, LeaseError, RunError
@@ -50,10 +50,8 @@ BESIDE = (
     *("created_at", "updated_at", "lead_time"),
 )
 """Keys of JSON-MIN that are no controls."""
-VALUES = {
-    **{kind: kind for kind in ("choices", "taxonomy", "number", "rating")},
-    "textarea": "text",
-}
+TYPES = ("choices", "taxonomy", "number", "rating")
+VALUES = {"textarea": "text", **dict(zip(TYPES, TYPES, strict=True))}
 """The key of a value by the type of its control."""
 NO = ("", "false", "no", "0")
 MAX_BYTES = 1 << 30
@@ -104,15 +102,10 @@ def write_tasks(tasks: Iterable[Task], file: BinaryIO) -> None:
 
 def labelling_config(codebook: Codebook) -> str:
     """Returns the labelling configuration of a project for a codebook, as XML."""
-    templates = Environment(
-        loader=PackageLoader("raylab.label.protocol", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    templates = Environment(loader=PackageLoader("raylab.label.protocol", ""), autoescape=True)
     questions = {control_name(name): each for name, each in codebook.questions.items()}
-    template = templates.get_template("label_studio.j2")
-    return template.render(questions=questions, noun=codebook.label_name)
+    shown = {"questions": questions, "noun": codebook.label_name}
+    return templates.get_template("label_studio.j2").render(shown)
 
 
 def control_name(question: str) -> str:

@@ -238,17 +238,18 @@ MIXED = by(
     control("choices", "choices", "Choice 1"),
     control("taxonomy", "taxonomy", ["Choice 2", "Choice 2.1"]),
 )
-FIELDS_OF_MIXED = {
-    "num": {"number": [0, 5]},
-    "txt": {"text": 20},
-    "choices": {"labels": {"Choice 1": "One.", "Another": "Two."}},
-    "taxonomy": {"labels": {"Choice 1": "One.", "Choice 2.1": "Two."}, "several": True},
-}
 BOOK = book_of(**TICKETS), LINE
 SIGN = book_of({"Positive": "Good.", "Negative": "Bad."}), "Positive"
 LIFE = book_of({"Archaea": "One.", "Bacteria": "Another."}), "Archaea"
-MIXED_LINE = "num: 2, txt: Hello World, choices: Choice 1, taxonomy: [Choice 2.1]"
-FORM = book_of(**FIELDS_OF_MIXED), MIXED_LINE
+MIXED_LINE = "num: 2, txt: Hello World, choices: Choice 1, taxonomy: Choice 2.1"
+CHOICE = {"labels": dict.fromkeys(("Choice 1", "Choice 2.1"), "A choice.")}
+MIXED_FIELDS = {
+    "num": {"number": [0, 5]},
+    "txt": {"text": 20},
+    "choices": CHOICE,
+    "taxonomy": CHOICE,
+}
+FORM = book_of(**MIXED_FIELDS), MIXED_LINE
 OPEN, BOX = "1 without a submitted annotation", "(rectanglelabels) not understood"
 # The codebook and the code, the file, who decided, and what is counted beside new decisions.
 FILES: dict[str, tuple[tuple[Codebook, str], Any, str, str]] = {
