@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,33 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from raylab.label.archive.store import Archive
+from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.protocol.outcome import HumanDecision, read_decision
 from tests.label.archive.rows import execute
 from tests.label.protocol.outcomes import CODEBOOK
-from tests.label.review.office import NEITHER, ONE, UNCONFIRMED, annotation, make_run
+from tests.label.review.office import (
+    NEITHER,
+    ONE,
+    RECORDS,
+    TICKETS,
+    UNCONFIRMED,
+    annotation,
+    make_run,
+    make_scripted,
+    with_codebook,
+)
 from tests.pictures import CHROMIUM
 
 ROOT = Path(__file__).parents[2]
 WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 SIZES = {"desktop": (1280, 800), "phone": (375, 740)}
 HOSTILE = "<h1>Free</h1><script>document.title = 'taken'</script><img src='//evil.example/x'>"
+FORMS: dict[str, tuple[Any, ...]] = {
+    "sentiment": ("sentiment", "The box was torn.", "positive", "negative"),
+    "topics": ("topics", "A main burst.", ["water"], ["transport"]),
+    "record": (TICKETS, "שתי חבילות אבדו", *RECORDS),
+}
+"""Codebooks, each with a text and two answers to it."""
 CASES = {
     # A case for each test, since a lease outlives the tab.
     "pool": f"Schedules are bred. {ONE}",
@@ -69,6 +86,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory, chat: str) -> Iterator[tuple[
         yield storage, address
 
 
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, str]]]:
+    """Storage and page of runs with codebooks in files, by codebook; two people judge the case."""
+    with ExitStack() as stack:
+        pages = dict[str, tuple[Path, str]]()
+        for name, (codebook, text, *pair) in FORMS.items():
+            storage = tmp_path_factory.mktemp(name)
+            make_scripted(
+                with_codebook(storage, codebook, "review.people=2"), {"one": (text, *pair)}
+            )
+            pages[name] = storage, stack.enter_context(served(storage))
+        yield pages
+
+
 @contextmanager
 def served(storage: Path) -> Generator[str]:
     """Where the job serves the page; an interrupt is the ordinary end of it."""
@@ -92,7 +123,7 @@ def served(storage: Path) -> Generator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser(address: str, pair: tuple[Path, str]) -> Iterator[Browser]:
+def browser(address: str, pair: tuple[Path, str], forms: dict[str, Any]) -> Iterator[Browser]:
     # Playwright has an event loop run in this thread, so what needs one of its own comes before.
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
@@ -327,6 +358,62 @@ def test_two_people_judge_blind_and_a_third_settles_by_keyboard(
         ("Bo", "judge", "human"),
         ("Cy", "decide", "unconfirmed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "judged", "values"),
+    [
+        ("sentiment", (["2"], ["3"]), ("neutral", "positive")),
+        ("topics", (["1", "2", "2", "3"], ["3"]), ("transport, water", "water")),
+        (
+            "record",
+            (
+                ["1", "Enter", "1", "3", "Enter", "2", "Enter", "=2", "Enter", "=40.5", "Enter",
+                 "=אבדו: [x]", "Enter", "=so"],
+                ["2", "Enter", "Enter", "1", "0", "Enter", "=0"],
+            ),
+            (
+                "topic: tracking, areas: [depot, web], level: high, parcels: 2, amount: 40.5, "
+                'quote: "אבדו: [x]"',
+                'topic: damage, areas: [], level: null, parcels: 0, amount: null, quote: ""',
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_forms_of_codebooks_are_filled_in_by_keyboard_and_settled_without_a_script(
+    visit: Callable[..., Page],
+    forms: dict[str, tuple[Path, str]],
+    name: str,
+    judged: tuple[list[str], list[str]],
+    values: tuple[str, str],
+) -> None:
+    storage, address = forms[name]
+    looks: Any = zip(
+        ("Ada", "Bo"), judged, ("light", "dark"), ((1280, 800), (400, 800)), strict=True
+    )
+    for person, keys, scheme, (width, height) in looks:
+        size = {"width": width, "height": height}
+        page = visit(person, base_url=address, color_scheme=scheme, viewport=size)
+        press(page, "n")
+        arrive(page, "one")
+        press(page, *keys)
+        # What was typed outlives a reload.
+        page.reload()
+        assert_accessible(page)
+        press(page, "Control+Enter")
+        page.wait_for_url(re.compile("done="))
+    page = visit("Cy", base_url=address, java_script_enabled=False)
+    open_case(page, "one")
+    expect(page.get_by_role("heading", name="Judgement 2")).to_be_visible()
+    page.locator("[name=choice][value=second]").check()
+    page.get_by_label("Why?").fill("So it is.")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_url(re.compile("done="))
+    config = with_codebook(storage, FORMS[name][0], "review.people=2")
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        rows = [*archive.run("systems").decisions()]
+        made = [read_decision(row.body, choose_codebook(config)) for row in rows]
+    assert [str(decision.label) for decision in made] == [*values, values[1]]
 
 
 def test_a_lost_lease_is_told_and_what_was_typed_becomes_the_second_judgement(

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,7 @@ from raylab.label.codebooks.codebook import (
     Verdict,
     clean,
     compare,
+    in_field,
 )
 from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
 from raylab.label.input.cases import Case
@@ -219,8 +220,7 @@ class _Course:
             case "adjudicate" if rules.adjudicator == "model":
                 return await self._adjudicate()
             case "adjudicate" if _relate(labels.values()) != "same":
-                compositions = [f"{name} {label.composition}" for name, label in labels.items()]
-                step, reason = "disagreement", f"the codes differ, {_join(compositions)}"
+                step, reason = "disagreement", f"the codes differ{_differences(labels)}"
             case _ if acceptable:
                 number, verb = ("few", "are") if len(acceptable) > 1 else ("one", "is")
                 step = f"{number}-acceptable"
@@ -469,6 +469,18 @@ def _rank(error: BaseException) -> int:
 
 def _join(names: Sequence[str]) -> str:
     return join_names(names, MAX_ANNOTATORS)
+
+
+def _differences(labels: Mapping[Annotator, Label]) -> str:
+    """Says in which fields records differ, or what the codes are."""
+    first = next(iter(labels.values()))
+    values = {
+        name: {in_field(label.categories, name) for label in labels.values()}
+        for name in first.values
+    }
+    if fields := [name for name, different in values.items() if len(different) > 1]:
+        return f" in {_join(fields)}"
+    return f", {_join([f'{name} {label.composition}' for name, label in labels.items()])}"
 
 
 def _grade(evaluation: Evaluation) -> str:

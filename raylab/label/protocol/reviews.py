@@ -8,11 +8,14 @@ and then for a third person where they differ.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Lock
 from typing import Any, Literal
+
+from pydantic import Field
 
 from raylab.core.config.base import Strict
 from raylab.core.errors import DataError, LabelError, LeaseError
@@ -30,7 +33,8 @@ from raylab.label.archive.records import (
     standing_judgements,
 )
 from raylab.label.archive.run import RunArchive
-from raylab.label.codebooks.codebook import Codebook, Label, clean
+from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, clean
+from raylab.label.config.codebook import FieldConfig
 from raylab.label.protocol.decisions import agree, decision_row
 from raylab.label.protocol.outcome import (
     Choice,
@@ -47,9 +51,12 @@ EXCERPT = 160
 LISTED = 100
 """Latest decisions of a reviewer that are listed."""
 TAKEN_BACK = "Taken back by its reviewer."
+EMPTY = "This is empty: choose or enter a value."
 Chosen = Choice | Literal["first", "second"]
 """What a form says: a choice, or one of the two judgements that differ."""
 TAKEN = ("first", "second")
+ANSWER = "answer-"
+"""What the names of the controls of an answer's fields begin with."""
 SETTLE = "settle"
 """The reason why a case waits whose two judgements differ; before that it is `JUDGE`."""
 
@@ -57,12 +64,12 @@ SETTLE = "settle"
 class UndecidedError(DataError):
     """A decision that lacks something or has a code that cannot be read.
 
-    Its argument is the problem by field: choice, code or justification.
+    Its argument is the problem by control: choice, code, justification, or a field of an answer.
     """
 
     @property
     def problems(self) -> dict[str, str]:
-        """The problem by field."""
+        """The problem by control."""
         return self.args[0]
 
     def __str__(self) -> str:
@@ -75,10 +82,14 @@ class Typed(Strict):
 
     choice: Chosen | Literal["undo"] | None = None
     code: str = ""
-    """The line of an own code."""
+    """The text of an own answer."""
+    answer: Mapping[str, list[str]] = Field(default={})
+    """The values of an own answer by field, where it has no text."""
     justification: str = ""
     insist: bool = False
     """Decide over the evaluator, which is not asked then."""
+    shown: tuple[int, ...] | None = None
+    """The judgements that were shown to be settled, by sequence; None if none can have been."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +169,30 @@ class Opened(CurrentCase):
     people: int = 1
 
     @property
-    def judgements(self) -> tuple[HumanDecision, ...]:
-        """The independent judgements that stand."""
+    def standing(self) -> dict[int, HumanDecision]:
+        """The independent judgements that stand, by their sequence."""
         places = {row.sequence for row in standing_judgements(self.decisions).values()}
         rows = [row for row in self.decisions if row.action != DRAW]
-        return tuple(
-            made.decision
+        return {
+            row.sequence: made.decision
             for row, made in zip(rows, self.made, strict=True)
             if row.sequence in places
-        )
+        }
+
+    @property
+    def judgements(self) -> tuple[HumanDecision, ...]:
+        """The independent judgements that stand."""
+        return tuple(self.standing.values())
+
+    def labels_beside(self, judgement: HumanDecision) -> list[Label]:
+        """Returns the labels of the other judgements that stand."""
+        others = (other for other in self.judgements if other is not judgement)
+        return [other.label for other in others if other.label is not None]
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The judgements that whoever settles it sees, by sequence; nobody sees one alone."""
+        return tuple(self.standing) if 1 < self.people <= len(self.standing) else ()
 
     @property
     def judging(self) -> bool:
@@ -218,8 +244,12 @@ class Opened(CurrentCase):
         """Returns the form of the reviewer's latest decision, which may be sent again."""
         for decision in (made.decision for made in reversed(self.made)):
             if decision.reviewer == reviewer and (choice := decision.choice) is not None:
-                code = str(decision.label) if choice == "own" else ""
-                return Typed(choice=choice, code=code, justification=decision.justification)
+                typed = Typed(choice=choice, justification=decision.justification)
+                if choice != "own" or (label := decision.label) is None:
+                    return typed
+                values = label.values or {"": [category for _, category in label.parts]}
+                answer = {name: [*own] for name, own in values.items()}
+                return typed.model_copy(update={"code": str(label), "answer": answer})
         return Typed()
 
 
@@ -355,7 +385,8 @@ class Reviews:
 
         Raises:
             UndecidedError: Something is missing, or the code cannot be read.
-            LeaseError: Another reviewer works on the case, or it does not wait any more.
+            LeaseError: Another reviewer works on the case, it does not wait any more, or what was
+                to be settled has changed.
         """
         opened = self.look(case)
         decision = self.decide(opened, reviewer, typed)
@@ -381,9 +412,12 @@ class Reviews:
         make = partial(HumanDecision, case=opened.case.case, reviewer=reviewer, decided=self._now())
         if typed.choice == "undo":
             return make(choice=None, justification=justification or TAKEN_BACK)
+        _check_shown(opened, typed)
         choice, blind, label = _choice(opened, typed), opened.hides(), None
         try:
-            label = self._label(opened, choice, typed.code.strip())
+            label = self._label(opened, choice, typed)
+        except UndecidedError as error:
+            problems |= error.problems
         except LabelError as error:
             problems["code" if choice == "own" else "choice"] = str(error)
         if choice in TAKEN:
@@ -438,20 +472,37 @@ class Reviews:
     def _made(self, place: int, row: DecisionRow, latest: bool) -> Made:
         return Made(place, row.status, read_decision(row.body, self.codebook), latest)
 
-    def _label(self, opened: Opened, choice: Chosen | None, code: str) -> Label | None:
+    def _label(self, opened: Opened, choice: Chosen | None, typed: Typed) -> Label | None:
         """Returns the label that a choice stands for; nothing is repaired."""
-        if choice in TAKEN and opened.settling:
+        if choice in TAKEN and opened.shown:
             return opened.judgements[TAKEN.index(choice)].label
         if choice is None or choice in TAKEN:
             raise LabelError("Choose an answer, compose a code, or say that none is right.")
         if choice == "unclear":
             return None
         if choice == "own":
-            return self.codebook.parse_own(code)
+            code = typed.code.strip()
+            return self._read_form(typed) if not code else self.codebook.parse_own(code)
         label = opened.outcome.label_of(choice)
         if label is None:
             raise LabelError(f"{choice} has no code")
         return label
+
+    def _read_form(self, typed: Typed) -> Label:
+        """Reads the values of an answer that were filled in by field."""
+        filled = {name: typed.answer.get(name, []) for name in self.codebook.questions}
+        values = {
+            name: _value(each, filled[name]) for name, each in self.codebook.questions.items()
+        }
+        try:
+            return self.codebook.parse_own(values.get("", values) or "")
+        except AnswerError as error:
+            raise UndecidedError(
+                {
+                    f"{ANSWER}{name}": problem if any(filled[name]) else EMPTY
+                    for name, problem in error.problems.items()
+                }
+            ) from None
 
 
 def draw_audit(run: RunArchive, share: float, seed: int) -> int:
@@ -473,9 +524,28 @@ def kind_of(path: Sequence[str]) -> str:
     return "unreadable" if step.endswith("-unreadable") else step
 
 
+def _check_shown(opened: Opened, typed: Typed) -> None:
+    """Refuses to settle judgements of which not all stand, or that were not shown."""
+    if typed.shown == opened.shown or (typed.shown is None and typed.choice not in TAKEN):
+        return
+    judged = zip(TAKEN, typed.shown or (), strict=False)
+    changed = [f"the {name} person" for name, place in judged if place not in opened.standing]
+    acted = f"{' and '.join(changed)} changed their answer" if changed else "others have judged it"
+    raise LeaseError(f"{acted} meanwhile: look again")
+
+
+def _value(question: FieldConfig, texts: list[str]) -> Any:
+    """Returns the JSON value of a field that was filled in."""
+    text = "".join(texts[:1])
+    if question.number:
+        with suppress(ValueError):
+            return int(text) if text.strip("+- ").isdecimal() else float(text)
+    return texts if question.several else text
+
+
 def _choice(opened: Opened, typed: Typed) -> Any:
     """Returns the choice of a form; a reviewer who sees no answers can only give a code."""
-    if opened.settling and typed.choice in TAKEN:
+    if opened.shown and typed.choice in TAKEN:
         return typed.choice
     own = opened.queue == AUDIT or (opened.judging and typed.choice != "unclear")
     return "own" if own else typed.choice

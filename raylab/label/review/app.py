@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from raylab.core.errors import ArchiveError, DataError, LabelError, LeaseError
@@ -25,7 +26,7 @@ from raylab.label.codebooks.codebook import Codebook
 from raylab.label.pages.annotation import KINDS
 from raylab.label.protocol.decisions import check_name
 from raylab.label.protocol.protocol import draw_order
-from raylab.label.protocol.reviews import Opened, Reviews, Typed, UndecidedError
+from raylab.label.protocol.reviews import ANSWER, TAKEN, Opened, Reviews, Typed, UndecidedError
 from raylab.label.review.access import HEADERS, Access
 
 PAGE_LENGTH = 50
@@ -46,13 +47,30 @@ async def _reviewer(request: Request) -> str:
     return request.session["reviewer"]
 
 
+async def _typed(request: Request) -> Typed:
+    """Reads the form of a case."""
+    form, answer = await request.form(), dict[str, list[object]]()
+    for control, value in form.multi_items():
+        if control.startswith(ANSWER):
+            answer.setdefault(control.removeprefix(ANSWER), []).append(value)
+    typed: dict[str, object] = {
+        control: value for control, value in form.items() if not control.startswith(ANSWER)
+    }
+    if "shown" in typed:
+        typed["shown"] = str(typed["shown"]).split()
+    try:
+        return Typed.model_validate({"answer": answer, **typed})
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
 Number = Annotated[int, Path(ge=1, lt=2**63)]
 """Sequence of a case in its run."""
 Place = Annotated[int, Query(ge=0, lt=2**63)]
 """The same in a query; 0 is none."""
 Kind = Annotated[str, Query(pattern=r"^[\w-]{0,60}$")]
 Reviewer = Annotated[str, Depends(_reviewer)]
-Filled = Annotated[Typed, Form()]
+Filled = Annotated[Typed, Depends(_typed)]
 Text = Annotated[str, Form()]
 
 
@@ -157,7 +175,7 @@ class _Page:
         return self._case_page(request, opened, opened.draft(reviewer), kind, done=done)
 
     def keep(self, request: Request, reviewer: Reviewer, case: Number, typed: Filled) -> Response:
-        """Keeps a case for the reviewer, and says how the code reads that is being typed."""
+        """Keeps a case for the reviewer, and says how the line reads that is being typed."""
         state = self._state(self._reviews.open(case, reviewer), typed)
         return self._render(request, "state.html", **state)
 
@@ -177,6 +195,8 @@ class _Page:
             return self._case_page(request, opened, typed, kind, 422, problems=error.problems)
         except LeaseError as error:
             opened = self._reviews.look(case)
+            if typed.choice in TAKEN and typed.shown != opened.shown:
+                typed = typed.model_copy(update={"choice": None})
             return self._case_page(request, opened, typed, kind, 409, lost=str(error))
         return self.next_case(reviewer, kind, case, done=case)
 
@@ -240,10 +260,14 @@ class _Page:
 
     def _state(self, opened: Opened, typed: Typed) -> dict[str, Any]:
         """Returns the part of a case's page that changes while a reviewer types."""
-        label, misread = None, ""
-        if typed.code.strip() and (opened.hides() or typed.choice == "own"):
+        label, misread, codebook = None, "", self._reviews.codebook
+        if (
+            not codebook.questions
+            and typed.code.strip()
+            and (opened.hides() or typed.choice == "own")
+        ):
             try:
-                label = self._reviews.codebook.parse_own(typed.code.strip())
+                label = codebook.parse_own(typed.code.strip())
             except LabelError as error:
                 misread = str(error)
         return {"opened": opened, "typed": typed, "label": label, "misread": misread}
@@ -297,6 +321,10 @@ def _environment(codebook: Codebook) -> Environment:
         categories=codebook.categories,
         definitions=codebook.definitions,
         codes=codebook.examples,
+        task=codebook.task,
+        questions=codebook.questions,
+        noun=codebook.label_name,
+        ANSWER=ANSWER,
         hues=hues(codebook.categories),
         kinds=KINDS,
     )

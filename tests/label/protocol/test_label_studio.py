@@ -452,7 +452,7 @@ def test_a_run_goes_out_and_back(tmp_path: Path, run: RunArchive, reviews: Revie
         (pair, 6, "Bo", {"choice": "unclear"}),
     ]
     for those, case, name, said in acts:
-        those.submit(case, name, Typed(**said))
+        those.submit(case, name, Typed(**said, shown=those.look(case).shown))
     reviews.undo(3, "Ada")
     with (tmp_path / "all.json").open("wb") as file:
         write_tasks((archived_task(one, CODEBOOK, MODELS) for one in run.cases()), file)

@@ -1,6 +1,7 @@
 """A run with open cases, made without Ray against a chat server, and browsers on its page."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 from raylab.core.config.compose import load_config
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import identity_of
-from raylab.label.archive.records import DECISION
+from raylab.label.archive.records import DECISION, CaseRow
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
@@ -34,6 +35,7 @@ from raylab.label.review.access import Access, access_of
 from raylab.label.review.app import create_app
 from raylab.llm.client import Client
 from tests.label.archive.rows import NOON
+from tests.label.protocol.chats import GOOD, ScriptedChat
 from tests.label.protocol.local import client_of_run
 
 MODELS = {
@@ -49,6 +51,37 @@ NEITHER = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;eval_a=30;eval_b=55]]"
 UNCONFIRMED = "[[gold=Sym;a=Sym+Sch;b=Sch;eval_a=90;eval_b=85;adj=Prb;eval_adj=20]]"
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 GOLD = "Swm/Ctl"
+TICKETS: dict[str, Any] = {
+    "name": "tickets",
+    "task": "What to do.",
+    "fields": {
+        "topic": {
+            "definition": "what the customer wants",
+            "labels": {"tracking": "Where is it?", "damage": "A parcel came broken."},
+        },
+        "areas": {
+            "labels": {"depot": "Storage.", "courier": "Delivery.", "web": "The site."},
+            "several": True,
+            "optional": True,
+        },
+        "level": {"labels": {"low": "It waits.", "high": "It burns."}, "optional": True},
+        "parcels": {"definition": "how many", "number": [0, 50]},
+        "amount": {"number": [0.5, 99], "optional": True},
+        "quote": {"definition": "the words that say it", "text": 90, "optional": True},
+    },
+}
+"""A record of six fields."""
+RECORDS = (
+    {
+        "topic": "tracking",
+        "areas": ["web"],
+        "level": "high",
+        "parcels": 2,
+        "amount": None,
+        "quote": "",
+    },
+    {"topic": "damage", "areas": [], "level": "high", "parcels": 2, "amount": 40, "quote": "שבור"},
+)
 LEASE = timedelta(minutes=10)
 BASE = "http://127.0.0.1:8700"
 FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
@@ -61,6 +94,16 @@ def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
     endpoint = ["llm=openai", f"{default}.base_url={url}", f"{default}.api_key_env=null"]
     place = [f"storage={storage}", "name=systems", "protocol.seed=5"]
     return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
+
+
+def with_codebook(storage: Path, codebook: str | dict[str, Any], *overrides: str) -> AnnotateConfig:
+    """The configuration of a run with another codebook, where people decide what differs."""
+    storage.mkdir(exist_ok=True)
+    if isinstance(codebook, dict):
+        (file := storage / "book.yaml").write_text(json.dumps(codebook))
+        codebook = str(file)
+    overrides = (f"codebook={codebook}", "protocol.adjudicator=human", *overrides)
+    return annotation(storage, "http://127.0.0.1:9/v1", *overrides)
 
 
 def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
@@ -79,6 +122,28 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
     with Archive.open(archive_location(config.storage, config.archive)) as archive:
         archive.start_run(run.name, identity_of(config), {}, run.id)
         asyncio.run(annotate_all())
+
+
+def make_scripted(config: AnnotateConfig, answers: Mapping[str, tuple[str, Any, Any]]) -> None:
+    """Annotates texts by their id, on which two annotators give these answers."""
+    run, codebook = Run.open(config), choose_codebook(config)
+    settings = protocol_settings(config, run.name, codebook)
+    key = codebook.prompts[config.llm.prompt].form.key
+
+    async def annotate_all() -> list[CaseRow]:
+        rows: list[CaseRow] = []
+        for name, (text, *pair) in answers.items():
+            script = {
+                f"classify-{annotator}": json.dumps({"rationale": "So it reads.", key: answer})
+                for annotator, answer in zip("ab", pair, strict=True)
+            }
+            chat = ScriptedChat({**script, "evaluate-a": GOOD, "evaluate-b": GOOD})
+            rows.append(case_row(case := Case(name, text), await annotate(case, chat, settings)))
+        return rows
+
+    with Archive.open(archive_location(config.storage, config.archive)) as archive:
+        archive.start_run(run.name, identity_of(config), {}, run.id)
+        archive.run(run.name).add_cases(asyncio.run(annotate_all()))
 
 
 @asynccontextmanager
@@ -154,8 +219,13 @@ class Browser:
         return self._keep(self.client.get(path, headers=headers))
 
     def post(self, path: str, headers: dict[str, str] = FROM_HERE, **fields: Any) -> Response:
-        """Sends a form of the page."""
-        return self._keep(self.client.post(path, data=fields, headers=headers))
+        """Sends a form of the page, with what it carries unseen; `_` in names stands for `-`."""
+        for form in self.page.select("#decision"):
+            if path.startswith(f"/cases/{form['data-case']}/"):
+                hidden = form.select("[type=hidden]")
+                fields = {str(own["name"]): own["value"] for own in hidden} | fields
+        data = {name.replace("_", "-"): value for name, value in fields.items()}
+        return self._keep(self.client.post(path, data=data, headers=headers))
 
     def go(self, answer: Response) -> str:
         """Goes where a redirect points, and returns that."""
@@ -172,7 +242,7 @@ class Browser:
         for part in self.page.select(f"[name={name}]"):
             if part.name == "textarea":
                 return part.text.strip()
-            if part["type"] == "text" or part.has_attr("checked"):
+            if part["type"] in ("text", "number") or part.has_attr("checked"):
                 return part.get("value")
         return None
 

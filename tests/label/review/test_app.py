@@ -1,5 +1,6 @@
 """What reviewers see and do, page by page."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ from raylab.label.protocol.protocol import draw_order
 from raylab.label.protocol.queue import Queue
 from raylab.label.protocol.reviews import draw_audit
 from tests.label.archive.rows import NOON
-from tests.label.review.office import GOLD, Office, annotation, make_run
+from tests.label.review.office import (
+    GOLD,
+    RECORDS,
+    TICKETS,
+    Office,
+    annotation,
+    make_run,
+    make_scripted,
+    with_codebook,
+)
 
 FILLED = {"choice": "A", "justification": "It breeds."}
 REFUSED = {"choice": "B", "justification": "It searches."}
@@ -302,27 +312,72 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
     assert [made.choice for made in office.decisions(AUDIT)] == ["own", None]
 
 
-def test_a_record_of_fields_is_typed_and_archived(tmp_path: Path, chat: str) -> None:
-    config = annotation(tmp_path, chat, "codebook=entities", "protocol.adjudicator=human")
-    make_run(config, {str(n): f"Text number {n}." for n in range(12)})
+# Forms of a codebook
+
+
+@pytest.fixture
+def tickets(tmp_path: Path) -> Iterator[Office]:
+    """A case whose answers are records of six fields."""
+    config = with_codebook(tmp_path, TICKETS)
+    make_scripted(config, {"lost": ("Two parcels are lost.", *RECORDS)})
     with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        office = Office(archive, config)
-        ada = office.browser("Ada")
-        case = int(ada.go(ada.get("/next")).removeprefix("/cases/"))
-        assert "kind: " in ada.text(".answers") and "only here" in ada.text(".answers")
-        assert "A human being, real or invented." in ada.text("#keys")
-        offered = [option["value"] for option in ada.page.select("datalist option")]
-        assert offered[:2] == ["kind: person", "kind: organisation"] and len(offered) == 7
-        typed = {
-            "choice": "own",
-            "justification": "so",
-            "code": "kind: person, name: Ada, words: 7",
-        }
-        ada.post(f"/cases/{case}/keep", **typed)
-        assert "role: Field required" in ada.text("#reading")
-        typed["code"] = "kind: Person, role: acts, name: Ada, words: 1"
-        ada.post(f"/cases/{case}/keep", **typed)
-        assert "Reads as kind: person" in ada.text("#reading")
-        ada.post(f"/cases/{case}/decide", **typed)
-        (decision,) = office.decisions()
-        assert str(decision.label) == "kind: person, role: acts, name: Ada, words: 1"
+        yield Office(archive, config)
+
+
+def test_a_record_is_filled_in_field_by_field(tickets: Office) -> None:
+    ada = tickets.browser("Ada")
+    ada.get("/cases/1")
+    assert "the codes differ in topic, areas and amount: A PASS 90" in ada.text(".reason")
+    assert (
+        ada.text("article:has(#answer-B) .differs th")
+        == "topic ≠ (differs) areas ≠ (differs) amount ≠ (differs) quote ≠ (differs)"
+    )
+    assert "A parcel came broken." in ada.text("#answer-topic label")
+    assert ada.text("#answer-topic legend").startswith("topic: what the customer wants")
+    (amount,) = ada.page.select("[name=answer-amount]")
+    assert (amount["type"], amount["min"], amount["max"]) == ("number", "0.5", "99")
+    assert "What to do." in ada.text(".material") and not ada.page.select("[name=code]")
+    filled: dict[str, Any] = {"choice": "own", "justification": "so"}
+    wrong = {"answer_topic": "cake", "answer_amount": "100", "answer_quote": "<lost>"}
+    assert ada.post("/cases/1/decide", **filled, **wrong).status_code == 422
+    assert "'damage', found 'cake'" in ada.text("#answer-topic-problem")
+    assert "less than or equal to 99" in ada.text("#answer-amount-problem")
+    assert "This is empty" in ada.text("#answer-parcels-problem")
+    # What may be empty has no problem, and what was typed stays.
+    assert not ada.page.select("#answer-areas-problem, #answer-level-problem")
+    assert (ada.value("answer-amount"), ada.value("answer-quote")) == ("100", "<lost>")
+    right = {"answer_topic": "damage", "answer_parcels": "2", "answer_areas": ["web", "depot"]}
+    assert ada.post("/cases/1/decide", **filled, **right).status_code == 303
+    (decision,) = tickets.decisions()
+    assert decision.label == tickets.codebook.parse_own(
+        {**RECORDS[0], "topic": "damage", "areas": ["depot", "web"], "level": None, "quote": ""}
+    )
+    ada.get("/decided")
+    assert "topic damage · areas depot, web · level empty · parcels 2" in ada.text()
+    ada.post("/cases/1/undo")
+    ada.get("/cases/1")
+    boxes = ada.page.select("[name=answer-areas][checked]")
+    assert [box["value"] for box in boxes] == ["depot", "web"]
+    assert (ada.value("answer-topic"), ada.value("answer-parcels")) == ("damage", "2")
+
+
+def test_labels_alone_are_one_group(tmp_path: Path) -> None:
+    for name, several, sent in (
+        ("sentiment", False, "neutral"),
+        ("topics", True, ["waste", "taxes"]),
+    ):
+        config = with_codebook(tmp_path / name, name)
+        pair = (["waste"], ["water"]) if several else ("positive", "negative")
+        make_scripted(config, {"one": ("A text.", *pair)})
+        with Archive.open(tmp_path / name / "archive.db", create=False) as archive:
+            office = Office(archive, config)
+            ada = office.browser("Ada")
+            ada.get("/cases/1")
+            kinds = {str(control["type"]) for control in ada.page.select("[name=answer-]")}
+            assert kinds == {"checkbox" if several else "radio"}
+            filled: dict[str, Any] = {"choice": "own", "justification": "so"}
+            ada.post("/cases/1/decide", **filled)
+            assert "This is empty" in ada.text(".own .problem")
+            ada.post("/cases/1/decide", **filled, answer_=sent)
+            (decision,) = office.decisions()
+            assert str(decision.label) == (sent if isinstance(sent, str) else ", ".join(sent))

@@ -141,6 +141,35 @@ def test_one_person_never_counts_twice(pair: Office, same: str) -> None:
         reviews.add(type(row)("pool", "decide", same, "accepted", {}))
 
 
+def test_a_third_settles_what_was_shown_alone(pair: Office) -> None:
+    ada = judge(pair, "Ada", EVO)
+    bo = judge(pair, "Bo", SCH)
+    cy, di = pair.browser("Cy"), pair.browser("Di")
+    for browser in (cy, di):
+        browser.get("/cases/1")
+    shown = cy.page
+    # The second changes from Sch to Ctl while the third reads.
+    assert bo.post("/cases/1/undo").status_code == 303
+    assert cy.post("/cases/1/decide", **TAKEN).status_code == 409
+    assert "the second person changed their answer meanwhile: look again" in cy.text(".notice")
+    judge(pair, "Bo", {"choice": "own", "code": "Ctl"})
+    cy.page = shown
+    assert cy.post("/cases/1/decide", **TAKEN).status_code == 409
+    assert "the second person changed their answer" in cy.text(".notice")
+    assert (cy.value("choice"), cy.value("justification")) == (None, "It searches.")
+    assert "Ctl" in cy.text("label:has([value=second])")
+    # Nor is what was typed to the answers of two taken for a judgement of the description alone.
+    assert ada.post("/cases/1/undo").status_code == 409
+    assert bo.go(bo.post("/cases/1/undo")) == "/cases/1"
+    assert di.post("/cases/1/decide", **EVO, justification="so").status_code == 409
+    judge(pair, "Bo", SCH)
+    cy.get("/cases/1")
+    for _ in range(2):  # Sent twice it is one.
+        assert cy.post("/cases/1/decide", **TAKEN).status_code == 303
+    assert str(pair.decisions()[-1].label) == "OPT=Sch"
+    assert [action for _, action, _ in statuses(pair)].count("decide") == 1
+
+
 def test_a_judgement_is_withdrawn_until_somebody_else_acts(pair: Office) -> None:
     ada = judge(pair, "Ada", SCH)
     ada.get("/decided")

@@ -6,7 +6,6 @@ const PAUSE = 300; // milliseconds without typing before the server reads a code
 const form = document.getElementById("decision");
 const single = document.getElementById("single-keys");
 const drafts = document.querySelector("[data-drafts]").dataset.drafts;
-const FIELDS = ["choice", "code", "justification", "insist"];
 
 const isText = (element) => element.matches("textarea, input:not([type=radio], [type=checkbox])");
 
@@ -14,17 +13,51 @@ document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && form) {
     event.preventDefault();
     form.requestSubmit(document.getElementById("send"));
+  } else if (event.key === "Enter" && event.target.closest(".field")) {
+    event.preventDefault();
+    goOn(event.target);
   } else if (isText(event.target)) {
     if (event.key === "Escape") event.target.blur();
   } else if (!event.ctrlKey && !event.metaKey && !event.altKey && (!single || single.checked)) {
-    for (const element of document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`)) {
+    const keyed = document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`);
+    if ((event.target.closest("#code") || !keyed.length) && pick(event.key)) {
+      event.preventDefault();
+      return;
+    }
+    for (const element of keyed) {
       if (element.disabled) continue;
       event.preventDefault();
-      element.focus();
+      if (element.matches("#code:not(input)")) enter(element.querySelector(".field"));
+      else element.focus();
       if (!isText(element)) element.click();
     }
   }
 });
+
+// Chooses the label with this number in the field that has the focus, or else in the first.
+function pick(number) {
+  const field = document.activeElement.closest(".field") || document.querySelector(".field");
+  const label = field && field.querySelector(`[data-pick="${CSS.escape(number)}"]`);
+  if (!label || !label.checkVisibility()) return false;
+  label.focus();
+  label.click();
+  return true;
+}
+
+function goOn(control) {
+  const fields = [...form.querySelectorAll(".field, #justification")];
+  enter(fields[fields.indexOf(control.closest(".field")) + 1]);
+}
+
+function enter(field) {
+  (field.querySelector("input:checked") || field.querySelector("input, textarea") || field).focus();
+}
+
+for (const fold of document.querySelectorAll("[data-fold]")) {
+  const key = `fold-${fold.dataset.fold}`;
+  fold.open = localStorage.getItem(key) !== "closed";
+  fold.addEventListener("toggle", () => localStorage.setItem(key, fold.open ? "open" : "closed"));
+}
 
 if (single) {
   single.checked = localStorage.getItem("single-keys") !== "off";
@@ -50,10 +83,10 @@ function tell(id, text) {
 }
 
 function save() {
-  const typed = new FormData(form);
-  const draft = Object.fromEntries(FIELDS.map((name) => [name, typed.get(name) || ""]));
+  const draft = [...new FormData(form)].filter(([, value]) => value);
   const key = drafts + form.dataset.case;
-  if (Object.values(draft).some(Boolean)) localStorage.setItem(key, JSON.stringify(draft));
+  const isTyped = ([name, value]) => name !== "shown" && (name !== "choice" || value !== "own");
+  if (draft.some(isTyped)) localStorage.setItem(key, JSON.stringify(draft));
   else localStorage.removeItem(key);
   tell("kept", "Draft kept in this browser.");
 }
@@ -61,9 +94,13 @@ function save() {
 function restore() {
   const draft = JSON.parse(localStorage.getItem(drafts + form.dataset.case));
   if (draft === null) return;
-  for (const field of form.querySelectorAll("input, textarea")) {
-    if (isText(field)) field.value = draft[field.name];
-    else field.checked = !field.disabled && field.value === draft[field.name];
+  const values = (name) => draft.filter(([own]) => own === name).map(([, value]) => value);
+  // A choice is of judgements that are there no more, if others are shown now.
+  const isStale = (values("shown")[0] || "") !== form.elements.shown.value;
+  for (const field of form.querySelectorAll("input:not([type=hidden]), textarea")) {
+    const kept = isStale && field.name === "choice" ? [] : values(field.name);
+    if (isText(field)) field.value = kept[0] || "";
+    else field.checked = !field.disabled && (kept.length ? kept : [""]).includes(field.value);
   }
   tell("kept", "Draft restored from this browser.");
 }
@@ -92,7 +129,7 @@ async function keep() {
 if (form) {
   let timer = 0;
   if (!document.querySelector("[aria-invalid], [role=alert]")) restore();
-  if (form.elements.code.value) keep();
+  if (form.elements.code?.value) keep();
 
   form.addEventListener("input", (event) => {
     save();
