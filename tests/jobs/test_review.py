@@ -14,7 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from raylab.label.archive.store import Archive
-from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.codebooks.choose import recorded_codebook
 from raylab.label.protocol.outcome import HumanDecision, read_decision
 from tests.label.archive.rows import execute
 from tests.label.protocol.outcomes import CODEBOOK
@@ -26,8 +26,7 @@ from tests.label.review.office import (
     UNCONFIRMED,
     annotation,
     make_run,
-    make_scripted,
-    with_codebook,
+    make_study,
 )
 from tests.pictures import CHROMIUM
 
@@ -36,9 +35,9 @@ WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 SIZES = {"desktop": (1280, 800), "phone": (375, 740)}
 HOSTILE = "<h1>Free</h1><script>document.title = 'taken'</script><img src='//evil.example/x'>"
 FORMS: dict[str, tuple[Any, ...]] = {
-    "sentiment": ("sentiment", "The box was torn.", "positive", "negative"),
-    "topics": ("topics", "A main burst.", ["water"], ["transport"]),
-    "record": (TICKETS, "שתי חבילות אבדו", *RECORDS),
+    "sentiment": ("sentiment", "The box was torn.", ("positive", "negative")),
+    "topics": ("topics", "A main burst.", (["water"], ["transport"])),
+    "record": (TICKETS, "שתי חבילות אבדו", RECORDS),
 }
 """Codebooks, each with a text and two answers to it."""
 CASES = {
@@ -91,11 +90,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[
     """Storage and page of runs with codebooks in files, by codebook; two people judge the case."""
     with ExitStack() as stack:
         pages = dict[str, tuple[Path, str]]()
-        for name, (codebook, text, *pair) in FORMS.items():
-            storage = tmp_path_factory.mktemp(name)
-            make_scripted(
-                with_codebook(storage, codebook, "review.people=2"), {"one": (text, *pair)}
-            )
+        for name, made in FORMS.items():
+            make_study(storage := tmp_path_factory.mktemp(name), *made, people=2)
             pages[name] = storage, stack.enter_context(served(storage))
         yield pages
 
@@ -409,10 +405,10 @@ def test_forms_of_codebooks_are_filled_in_by_keyboard_and_settled_without_a_scri
     page.get_by_label("Why?").fill("So it is.")
     page.get_by_role("button", name="Send").click()
     page.wait_for_url(re.compile("done="))
-    config = with_codebook(storage, FORMS[name][0], "review.people=2")
     with Archive.open(storage / "archive.db", create=False) as archive:
-        rows = [*archive.run("systems").decisions()]
-        made = [read_decision(row.body, choose_codebook(config)) for row in rows]
+        run = archive.run("systems")
+        book = recorded_codebook(run.row().config)
+        made = [read_decision(row.body, book) for row in run.decisions()]
     assert [str(decision.label) for decision in made] == [*values, values[1]]
 
 

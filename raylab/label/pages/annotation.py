@@ -415,11 +415,12 @@ def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Itera
     if not shown:
         yield "In no case do two codes differ."
         return
+    fields = ", and \u2260 a field with other values" if report.agreement.fields else ""
     yield (
         f"The codes differ in {total:,} of {pluralize(report.agreement.compared, 'case')}. First "
         "come cases whose codes lie far apart although the evaluator found two convincing: their "
         "description, or the codebook, can be read in two ways. A dashed frame marks a label that "
-        "no other annotator named."
+        f"no other annotator named{fields}."
     )
     yield block("disagreements", zip(shown, cases, strict=True), STATUSES, hues(report.labels))
 

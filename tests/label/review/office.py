@@ -15,13 +15,15 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from raylab.core.config.compose import load_config
+from raylab.core.config.yaml import read_yaml
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import identity_of
-from raylab.label.archive.records import DECISION, CaseRow
+from raylab.label.archive.records import DECISION
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.codebooks.codebook import Codebook
+from raylab.label.config.codebook import EXAMPLES, read_codebook
 from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.decisions import confirm_decision, unconfirmed_cases
@@ -35,8 +37,8 @@ from raylab.label.review.access import Access, access_of
 from raylab.label.review.app import create_app
 from raylab.llm.client import Client
 from tests.label.archive.rows import NOON
-from tests.label.protocol.chats import GOOD, ScriptedChat
 from tests.label.protocol.local import client_of_run
+from tests.label.protocol.studies import carry_out, study
 
 MODELS = {
     "annotators.0": "quux-a",
@@ -51,26 +53,23 @@ NEITHER = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;eval_a=30;eval_b=55]]"
 UNCONFIRMED = "[[gold=Sym;a=Sym+Sch;b=Sch;eval_a=90;eval_b=85;adj=Prb;eval_adj=20]]"
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 GOLD = "Swm/Ctl"
-TICKETS: dict[str, Any] = {
-    "name": "tickets",
-    "task": "What to do.",
-    "fields": {
-        "topic": {
-            "definition": "what the customer wants",
-            "labels": {"tracking": "Where is it?", "damage": "A parcel came broken."},
-        },
-        "areas": {
-            "labels": {"depot": "Storage.", "courier": "Delivery.", "web": "The site."},
-            "several": True,
-            "optional": True,
-        },
-        "level": {"labels": {"low": "It waits.", "high": "It burns."}, "optional": True},
-        "parcels": {"definition": "how many", "number": [0, 50]},
-        "amount": {"number": [0.5, 99], "optional": True},
-        "quote": {"definition": "the words that say it", "text": 90, "optional": True},
-    },
-}
-"""A record of six fields."""
+TICKETS = """
+name: tickets
+task: What to do.
+fields:
+  topic:
+    definition: what the customer wants
+    labels: {tracking: Where is it?, damage: A parcel came broken.}
+  areas:
+    labels: {depot: Storage., courier: Delivery., web: The site.}
+    several: true
+    optional: true
+  level: {labels: {low: It waits., high: It burns.}, optional: true}
+  parcels: {definition: how many, number: [0, 50]}
+  amount: {number: [0.5, 99], optional: true}
+  quote: {definition: the words that say it, text: 90, optional: true}
+"""
+"""A codebook of six fields."""
 RECORDS = (
     {
         "topic": "tracking",
@@ -96,14 +95,21 @@ def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
     return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
 
 
-def with_codebook(storage: Path, codebook: str | dict[str, Any], *overrides: str) -> AnnotateConfig:
-    """The configuration of a run with another codebook, where people decide what differs."""
-    storage.mkdir(exist_ok=True)
-    if isinstance(codebook, dict):
-        (file := storage / "book.yaml").write_text(json.dumps(codebook))
-        codebook = str(file)
-    overrides = (f"codebook={codebook}", "protocol.adjudicator=human", *overrides)
-    return annotation(storage, "http://127.0.0.1:9/v1", *overrides)
+def make_study(
+    storage: Path, codebook: str, text: str, pair: tuple[Any, Any], people: int = 1
+) -> AnnotateConfig:
+    """Annotates a text with the codebook of a file, of which people decide what two answers say."""
+    (storage / "cases.jsonl").write_text(json.dumps({"id": "one", "description": text}))
+    config = study(
+        storage,
+        "systems",
+        read_codebook(EXAMPLES[codebook]) if codebook in EXAMPLES else read_yaml(codebook).value,
+        {"path": str(storage / "cases.jsonl")},
+        protocol={"adjudicator": "human"},
+        review={"people": people},
+    )
+    carry_out(config, [pair])
+    return config
 
 
 def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
@@ -122,28 +128,6 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
     with Archive.open(archive_location(config.storage, config.archive)) as archive:
         archive.start_run(run.name, identity_of(config), {}, run.id)
         asyncio.run(annotate_all())
-
-
-def make_scripted(config: AnnotateConfig, answers: Mapping[str, tuple[str, Any, Any]]) -> None:
-    """Annotates texts by their id, on which two annotators give these answers."""
-    run, codebook = Run.open(config), choose_codebook(config)
-    settings = protocol_settings(config, run.name, codebook)
-    key = codebook.prompts[config.llm.prompt].form.key
-
-    async def annotate_all() -> list[CaseRow]:
-        rows: list[CaseRow] = []
-        for name, (text, *pair) in answers.items():
-            script = {
-                f"classify-{annotator}": json.dumps({"rationale": "So it reads.", key: answer})
-                for annotator, answer in zip("ab", pair, strict=True)
-            }
-            chat = ScriptedChat({**script, "evaluate-a": GOOD, "evaluate-b": GOOD})
-            rows.append(case_row(case := Case(name, text), await annotate(case, chat, settings)))
-        return rows
-
-    with Archive.open(archive_location(config.storage, config.archive)) as archive:
-        archive.start_run(run.name, identity_of(config), {}, run.id)
-        archive.run(run.name).add_cases(asyncio.run(annotate_all()))
 
 
 @asynccontextmanager

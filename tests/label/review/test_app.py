@@ -20,8 +20,7 @@ from tests.label.review.office import (
     Office,
     annotation,
     make_run,
-    make_scripted,
-    with_codebook,
+    make_study,
 )
 
 FILLED = {"choice": "A", "justification": "It breeds."}
@@ -318,8 +317,7 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
 @pytest.fixture
 def tickets(tmp_path: Path) -> Iterator[Office]:
     """A case whose answers are records of six fields."""
-    config = with_codebook(tmp_path, TICKETS)
-    make_scripted(config, {"lost": ("Two parcels are lost.", *RECORDS)})
+    config = make_study(tmp_path, TICKETS, "Two parcels are lost.", RECORDS)
     with Archive.open(tmp_path / "archive.db", create=False) as archive:
         yield Office(archive, config)
 
@@ -359,25 +357,3 @@ def test_a_record_is_filled_in_field_by_field(tickets: Office) -> None:
     boxes = ada.page.select("[name=answer-areas][checked]")
     assert [box["value"] for box in boxes] == ["depot", "web"]
     assert (ada.value("answer-topic"), ada.value("answer-parcels")) == ("damage", "2")
-
-
-def test_labels_alone_are_one_group(tmp_path: Path) -> None:
-    for name, several, sent in (
-        ("sentiment", False, "neutral"),
-        ("topics", True, ["waste", "taxes"]),
-    ):
-        config = with_codebook(tmp_path / name, name)
-        pair = (["waste"], ["water"]) if several else ("positive", "negative")
-        make_scripted(config, {"one": ("A text.", *pair)})
-        with Archive.open(tmp_path / name / "archive.db", create=False) as archive:
-            office = Office(archive, config)
-            ada = office.browser("Ada")
-            ada.get("/cases/1")
-            kinds = {str(control["type"]) for control in ada.page.select("[name=answer-]")}
-            assert kinds == {"checkbox" if several else "radio"}
-            filled: dict[str, Any] = {"choice": "own", "justification": "so"}
-            ada.post("/cases/1/decide", **filled)
-            assert "This is empty" in ada.text(".own .problem")
-            ada.post("/cases/1/decide", **filled, answer_=sent)
-            (decision,) = office.decisions()
-            assert str(decision.label) == (sent if isinstance(sent, str) else ", ".join(sent))
