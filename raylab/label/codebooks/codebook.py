@@ -79,6 +79,11 @@ class Label:
         """The first category, for statistics that count one category per label."""
         return self.parts[0][1]
 
+    @property
+    def answers(self) -> Mapping[str, tuple[str, ...]]:
+        """The values by question; that of a codebook of labels alone has no name."""
+        return self.values or {"": tuple(category for _, category in self.parts)}
+
     def show(self, name: str) -> str:
         """Returns the value of a field as text for tables; empty if there is none."""
         return "; ".join(self.values.get(name, ()))

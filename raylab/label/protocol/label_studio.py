@@ -11,7 +11,6 @@ import re
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,7 +33,7 @@ from raylab.label.protocol.outcome import (
     read_outcome,
 )
 from raylab.label.protocol.protocol import draw_order
-from raylab.label.protocol.reviews import Opened, Reviews, Typed, UndecidedError
+from raylab.label.protocol.reviews import Opened, Reviews, Typed, UndecidedError, read_number
 
 FINAL = "final"
 """The name of the code in force, as of a model."""
@@ -194,12 +193,10 @@ def _result(owner: str, codebook: Codebook, label: Label | None, **said: str) ->
     types = {CODE: "choices" if codebook.questions else "textarea", INSIST: "choices"}
     values: dict[str, Sequence[Any]] = {}
     if label:
-        # A question without a name asks for labels alone.
-        alone: Mapping[str, Sequence[str]] = {"": [category for _, category in label.parts]}
         for name, question in codebook.questions.items():
-            items, control = (label.values or alone).get(name, ()), control_name(name)
+            items, control = label.answers.get(name, ()), control_name(name)
             types[control] = "choices" if question.labels else "number" if question.number else ""
-            values[control] = [*map(_number, items)] if question.number else [*items]
+            values[control] = [*map(read_number, items)] if question.number else [*items]
         values |= {} if codebook.questions else {CODE: [str(label)]}
     values |= {name: [text] for name, text in said.items() if text}
     return [
@@ -231,7 +228,7 @@ class _Result(msgspec.Struct):
             value = value.get(VALUES.get(self.type) or next(iter(value), ""))
         items = value if isinstance(value, list) else [value]
         leaves = (item[-1] if isinstance(item, list) and item else item for item in items)
-        stripped = (leaf.strip() if isinstance(leaf, str) else _number(leaf) for leaf in leaves)
+        stripped = (leaf.strip() if isinstance(leaf, str) else read_number(leaf) for leaf in leaves)
         return [leaf for leaf in stripped if leaf not in (None, "", [])]
 
 
@@ -436,7 +433,7 @@ def _answer(said: Mapping[str, list[Any]], codebook: Codebook) -> str:
         if question.text and items:
             items = [" ".join(map(str, items))]
         elif question.number:
-            items = [_number(item) for item in items]
+            items = [read_number(item) for item in items]
         if items or question.optional:
             alone = items[0] if items else None
             answer[name] = items if question.several or len(items) > 1 else alone
@@ -444,13 +441,6 @@ def _answer(said: Mapping[str, list[Any]], codebook: Codebook) -> str:
         return ""
     whole = answer.get("", answer)
     return whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)
-
-
-def _number(item: Any) -> Any:
-    with suppress(TypeError, ValueError, OverflowError):
-        number = float(item)
-        return int(number) if number.is_integer() else number
-    return item
 
 
 def _choose(code: str, outcome: Outcome, codebook: Codebook) -> Any:

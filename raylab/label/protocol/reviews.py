@@ -247,8 +247,7 @@ class Opened(CurrentCase):
                 typed = Typed(choice=choice, justification=decision.justification)
                 if choice != "own" or (label := decision.label) is None:
                     return typed
-                values = label.values or {"": [category for _, category in label.parts]}
-                answer = {name: [*own] for name, own in values.items()}
+                answer = {name: [*own] for name, own in label.answers.items()}
                 return typed.model_copy(update={"code": str(label), "answer": answer})
         return Typed()
 
@@ -537,10 +536,15 @@ def _check_shown(opened: Opened, typed: Typed) -> None:
 def _value(question: FieldConfig, texts: list[str]) -> Any:
     """Returns the JSON value of a field that was filled in."""
     text = "".join(texts[:1])
-    if question.number:
-        with suppress(ValueError):
-            return int(text) if text.strip("+- ").isdecimal() else float(text)
-    return texts if question.several else text
+    return texts if question.several else read_number(text) if question.number else text
+
+
+def read_number(item: Any) -> Any:
+    """Returns the number in a text, as an integer if it is whole, or what is none as it is."""
+    with suppress(TypeError, ValueError, OverflowError):
+        number = float(item)
+        return int(number) if number.is_integer() else number
+    return item
 
 
 def _choice(opened: Opened, typed: Typed) -> Any:
