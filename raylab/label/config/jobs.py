@@ -38,13 +38,10 @@ class AnnotateConfig(JobConfig):
     main: ClassVar[Keys] = (
         "codebook",
         "cases.path",
-        "cases.id",
         "cases.text",
         "cases.gold",
-        "cases.take",
         "dry_run",
         "llm.budget.money",
-        "archive",
         "export",
     )
 
