@@ -100,27 +100,19 @@ class RunReviews:
             after: Sequence of the last record that is known; 0 for all.
             unconfirmed: Sequences of the decisions that the evaluator had not judged.
         """
-        columns = (CASES.c.sequence, CASES.c.case)
-        is_open = self._mine(CASES) & (CASES.c.status == HUMAN) & (CASES.c.sequence > after)
-        acts = [DECISIONS.c[name] for name in Act._fields]
-        is_new = self._mine(DECISIONS) & (DECISIONS.c.sequence > after)
-        is_judged = self._mine(DECISIONS) & DECISIONS.c.sequence.in_([*unconfirmed])
+        cases = select(CASES.c.sequence, CASES.c.case).where(self._mine(CASES))
+        left = cases.where(CASES.c.status == HUMAN, CASES.c.sequence > after)
+        drawn = cases.where(CASES.c.case.in_(self._drawn().where(DECISIONS.c.sequence > after)))
+        acts = select(*(DECISIONS.c[name] for name in Act._fields)).where(self._mine(DECISIONS))
+        new = acts.where(DECISIONS.c.sequence > after).order_by(DECISIONS.c.sequence)
+        judged = acts.where(DECISIONS.c.sequence.in_([*unconfirmed]))
 
         def work(connection: Connection) -> ReviewChanges:
-            places = {
-                row.sequence: row.case
-                for row in connection.execute(select(*columns).where(is_open))
-            }
-            new = connection.execute(select(*acts).where(is_new).order_by(DECISIONS.c.sequence))
-            rows = [Act(*row) for row in new]
-            if unconfirmed:
-                rows = [
-                    Act(*row) for row in connection.execute(select(*acts).where(is_judged))
-                ] + rows
-            named = [row.case for row in rows if row.action == DRAW]
-            drawn = find_heads(connection, self._run, named) if named else {}
+            rows = [row for each in (judged, new) for row in connection.execute(each)]
             return ReviewChanges(
-                places, rows, {case: head.sequence for case, head in drawn.items()}
+                open={row.sequence: row.case for row in connection.execute(left)},
+                acts=[Act(*row) for row in rows],
+                drawn={row.case: row.sequence for row in connection.execute(drawn)},
             )
 
         return self._database.read(work)

@@ -331,6 +331,9 @@ def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
 
 
+_NOMINAL = "nominal", equal_sets
+
+
 def _distance(name: str, field: FieldConfig, version: str) -> FieldDistance:
     """Returns the distance of a field's values."""
     is_graded, sets = field.distance == "graded", {"jaccard": jaccard, "masi": masi}
@@ -349,9 +352,6 @@ def _distance(name: str, field: FieldConfig, version: str) -> FieldDistance:
         if not field.several:
             level = INTERVAL if is_graded else "table"
     return FieldDistance(level, measure, version)
-
-
-_NOMINAL = "nominal", equal_sets
 
 
 def _table(name: str, field: FieldConfig) -> tuple[Sequence[str], Table]:

@@ -41,19 +41,14 @@ class Queue:
         self._judges: dict[str, dict[int, Mapping[str, str]]] = {DECISION: {}, AUDIT: {}}
         self._unconfirmed: dict[int, None] = {}
 
-    def waiting(self, kind: str) -> list[int]:
-        """Returns the sequences of the cases that wait for people.
-
-        Args:
-            kind: `DECISION` for open cases, in the order of the run; `AUDIT` for drawn ones, in
-                pseudo-random order, so that those coded first are a random sample too.
-        """
-        return self.look(kind)[0]
-
     def look(self, kind: str) -> tuple[list[int], dict[int, Mapping[str, str]]]:
         """Returns what waits, and who has judged each case of the kind, by its sequence.
 
         Names are by person; a case that nobody has judged may have none.
+
+        Args:
+            kind: `DECISION` for open cases, in the order of the run; `AUDIT` for drawn ones, in
+                pseudo-random order, so that those coded first are a random sample too.
         """
         with self._turn:
             self._refresh()

@@ -66,7 +66,7 @@ def test_sixty_reviewers_at_once_get_no_settled_case_and_none_twice(
             reviews = page.run("r").reviews()
             together.wait()
             for name in cycle(f"{thread}-{number}" for number in range(10)):
-                case = reviews.take(Queue(reviews).waiting(DECISION), name, NOON, SOON)
+                case = reviews.take(Queue(reviews).look(DECISION)[0], name, NOON, SOON)
                 if case is None:
                     return handed
                 handed.append(case)
@@ -77,14 +77,14 @@ def test_sixty_reviewers_at_once_get_no_settled_case_and_none_twice(
         handed = [case for cases in pool.map(review, range(threads)) for case in cases]
     # A thread that finds all open cases leased ends early; the others settle what is left.
     assert sorted(handed) == list(range(1, 61))
-    assert Queue(run.reviews()).waiting(DECISION) == []
+    assert Queue(run.reviews()).look(DECISION)[0] == []
 
 
 # Decisions
 
 
 def test_what_waits_is_what_no_decision_settled(archive: Archive, reviews: RunReviews) -> None:
-    assert Queue(reviews).waiting(DECISION) == [1, 2]
+    assert Queue(reviews).look(DECISION)[0] == [1, 2]
     for row, waiting in (
         (unconfirmed("c"), [2]),
         (decision_row("c", None), [1, 2]),
@@ -92,7 +92,7 @@ def test_what_waits_is_what_no_decision_settled(archive: Archive, reviews: RunRe
         (decision_row("d"), []),
     ):
         reviews.add(row)
-        assert Queue(reviews).waiting(DECISION) == waiting
+        assert Queue(reviews).look(DECISION)[0] == waiting
     assert reviews.take([1, 2, 3], "ada", NOON, SOON) is None
     assert archive.run("r").counts(now=True) == {"unclear": 1, "accepted": 2}
 
@@ -132,7 +132,7 @@ def test_a_decision_is_judged_once(archive: Archive, reviews: RunReviews) -> Non
     assert after == replace(
         refused, sequence=before.sequence, created=before.created, sha256=after.sha256
     )
-    assert Queue(reviews).waiting(DECISION) == [1, 2]
+    assert Queue(reviews).look(DECISION)[0] == [1, 2]
     reviews.add(unconfirmed("d"))
     (*_, made) = archive.run("r").decisions()
     reviews.add(decision_row("d", None))
@@ -170,7 +170,7 @@ def test_drawn_cases_wait_once_for_a_code(archive: Archive, reviews: RunReviews)
     assert [reviews.draw(list("efg"), drawn), reviews.draw(list("efgh"), drawn)] == [3, 1]
     assert reviews.count_drawn() == 4
     # By the SHA-256 of their ids: 25 of f, 3f of e, aa of h, cd of g.
-    assert Queue(reviews).waiting(AUDIT) == [4, 3, 6, 5] and Queue(reviews).waiting(DECISION) == [
+    assert Queue(reviews).look(AUDIT)[0] == [4, 3, 6, 5] and Queue(reviews).look(DECISION)[0] == [
         1,
         2,
     ]
@@ -178,9 +178,9 @@ def test_drawn_cases_wait_once_for_a_code(archive: Archive, reviews: RunReviews)
     reviews.add(decision_row("e", kind=AUDIT), leased=True)
     with pytest.raises(LeaseError, match="case e does not wait any more"):
         reviews.add(decision_row("e", "OPT=Sym", kind=AUDIT), leased=True)
-    assert Queue(reviews).waiting(AUDIT) == [4, 6, 5]
+    assert Queue(reviews).look(AUDIT)[0] == [4, 6, 5]
     reviews.add(decision_row("e", None, kind=AUDIT))
-    assert Queue(reviews).waiting(AUDIT) == [4, 3, 6, 5]
+    assert Queue(reviews).look(AUDIT)[0] == [4, 3, 6, 5]
     # The audit leaves the status of its cases, and is none of the decisions.
     assert archive.run("r").counts(now=True) == {"accepted": 4, "human": 2}
     assert list(archive.run("r").decisions()) == []

@@ -172,7 +172,7 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
     browser = office.browser("Ada")
     assert browser.go(browser.post("/cases/1/decide", **filled)) == "/cases/2?done=1"
     assert [row.status for row in office.run.decisions()] == [before]
-    assert 1 not in Queue(office.run.reviews()).waiting(DECISION)
+    assert 1 not in Queue(office.run.reviews()).look(DECISION)[0]
     (decided,) = office.decisions()
     assert (decided.case, decided.reviewer, decided.decided) == ("pool", "Ada", NOON)
     assert (decided.choice, decided.justification) == (filled["choice"], filled["justification"])

@@ -195,7 +195,7 @@ def test_a_judgement_is_withdrawn_until_somebody_else_acts(pair: Office) -> None
 def test_two_people_audit_a_case_blind_to_the_models_and_each_other(pair: Office) -> None:
     draw_audit(pair.run, 1.0, seed=5)
     judge(pair, "Ada", {"code": "Evo"}, 6)
-    assert Queue(pair.run.reviews()).waiting(AUDIT) == [6]
+    assert Queue(pair.run.reviews()).look(AUDIT)[0] == [6]
     judge(pair, "Bo", {"code": "Lrn"}, 6)
     cy = pair.browser("Cy")
     assert cy.go(cy.get("/next?kind=audit")) == "/cases/6?kind=audit"
