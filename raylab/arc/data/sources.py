@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raylab.arc.config.sections import DataConfig, Subset, TaskSource
+from raylab.arc.data.compact import compact_pairs
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
@@ -80,7 +82,7 @@ _ReArcTask = Annotated[list[_AnyPair], msgspec.Meta(min_length=1)]
 
 
 class _Document(NamedTuple):
-    """The JSON value of one task, read on demand."""
+    """The JSON value of one task, or of re-arc its text, read on demand."""
 
     id: str
     file: str
@@ -96,7 +98,8 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
     """Returns the tasks that `config` names, sorted by id; at least one, each with a demonstration.
 
     `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`.
-    Tasks that are not kept are neither read nor checked. Two kinds of pairs are left out, and
+    Tasks that are not kept are neither read nor checked, and re-arc pairs are parsed only as far as
+    they are kept. Two kinds of pairs are left out, and
     counted in a logged warning: test pairs without an output, which cannot be scored, and re-arc
     pairs with a side over 30 (the published generator of `e26a3af2` draws sides up to 38).
     `unanswered` keeps test pairs without an output.
@@ -278,15 +281,14 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
     def read(document: _Document) -> Task:
         pairs: list[Pair] = []
         with faults_in(document.place, RE_ARC_FORM):
-            content = msgspec.convert(document.read(), _ReArcTask)
-            for pair in _to_pairs(content, ""):
-                if len(pairs) == config.pairs_per_task:
-                    break
+            for pair in _re_arc_pairs(cast(bytes, document.read()), document.file):
                 side = max(pair.input.shape + pair.output.shape)
                 if side > MAX_SIDE:
                     too_large[document.id] += 1
                 elif side <= (config.max_side or MAX_SIDE):
                     pairs.append(pair)
+                if len(pairs) == config.pairs_per_task:
+                    break
         if not pairs and config.max_side is None:
             raise DataError(f"{document.place}: all pairs have a side over {MAX_SIDE}")
         return Task(document.id, tuple(pairs))
@@ -295,7 +297,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
         pattern = "tasks/<task id>.json and no <task id>.json"
         if place.is_directory():
             files = place.files("**/tasks/*.json") or place.files("*.json")
-            documents = _file_documents(files, place, pattern)
+            documents = _file_documents(files, place, pattern, lambda file: file.read(TASKS_BYTES))
         elif not (documents := _members(stack.enter_context(_open_zip(place)), place)):
             raise DataError(f"{place}: holds no {pattern}")
         tasks = _read_documents(documents, config, str(place), read)
@@ -310,6 +312,16 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
             ", ".join(too_large),
         )
     return tasks
+
+
+def _re_arc_pairs(content: bytes, file: str) -> Generator[Pair]:
+    """Yields the pairs of a task; those after the last one that is asked for are not checked."""
+    for index, pair in enumerate(compact_pairs(content)):
+        if pair is None:
+            others = msgspec.convert(parse_json(content, file), _ReArcTask)
+            yield from islice(_to_pairs(others, ""), index, None)
+        else:
+            yield pair
 
 
 @contextmanager
@@ -331,14 +343,10 @@ def _members(archive: zipfile.ZipFile, place: Place) -> list[_Document]:
     ]
     in_tasks = [(path, info) for path, info in members if path.parent.name == "tasks"]
     return [
-        _Document(path.stem, file, partial(_parse_member, archive, info, file))
+        _Document(path.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
         for path, info in in_tasks or members
         for file in [f"{place}:{path}"]
     ]
-
-
-def _parse_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> object:
-    return parse_json(read_member(archive, info, file, TASKS_BYTES), file)
 
 
 # Documents of both.
@@ -379,8 +387,13 @@ def _existing_place(config: DataConfig) -> Place:
     return place
 
 
-def _file_documents(files: Sequence[Place], folder: Place, pattern: str) -> list[_Document]:
+def _file_documents(
+    files: Sequence[Place],
+    folder: Place,
+    pattern: str,
+    read: Callable[[Place], object] = read_json,
+) -> list[_Document]:
     """Returns a document for each file, at least one."""
     if not files:
         raise DataError(f"{folder}: holds no {pattern}")
-    return [_Document(file.stem, str(file), partial(read_json, file)) for file in files]
+    return [_Document(file.stem, str(file), partial(read, file)) for file in files]

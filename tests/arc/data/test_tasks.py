@@ -279,6 +279,31 @@ def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_three_of_them(tmp_path
     assert "max_side=1 leaves no task" in message(re_arc(tmp_path, max_side=1))
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_pairs_of_re_arc_are_read_as_any_json(tmp_path: Path, indent: int | None) -> None:
+    draw = np.random.default_rng(0)
+
+    def grid() -> Json:
+        return draw.integers(10, size=draw.integers(1, 31, 2)).tolist()
+
+    written = [{"output": grid(), "input": grid()} for _ in range(50)]
+    # A key that is not read hides all later pairs from the fast reader.
+    for content in (written, [*written[:40], {**written[40], "x": [{}]}, *written[41:]]):
+        (tmp_path / "a.json").write_text(json.dumps(content, indent=indent))
+        (loaded,) = load_tasks(re_arc(tmp_path))
+        grids = [{"output": p.output.tolist(), "input": p.input.tolist()} for p in loaded.pairs]
+        assert grids == written
+        assert {(p.input.dtype, p.input.flags.writeable) for p in loaded.pairs} == {
+            (np.dtype(np.uint8), True)
+        }
+
+
+def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", [PAIR, pair(10)])
+    assert len(load_tasks(re_arc(tmp_path, pairs_per_task=1))[0].pairs) == 1
+    assert "a.json: task a: [1].input[0][0]: Expected `int` <= 9" in message(re_arc(tmp_path))
+
+
 # Faults
 
 
@@ -302,6 +327,9 @@ def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_three_of_them(tmp_path
         (re_arc, [PAIR, UNSCORED], "[1]: Object missing required field `output`"),
         (re_arc, [{"input": [[1]], "output": [[1] * 31]}], "all pairs have a side over 30"),
         (re_arc, [PAIR, {**PAIR, "input": [[0], [0, 1]]}], "[1].input: rows of 1 and of 2 cells"),
+        (re_arc, [PAIR, {**PAIR, "output": [[1, 1], [2, -1]]}], "[1].output[1][1]: Expected `int`"),
+        (re_arc, [PAIR, {**PAIR, "output": [[], []]}], "[1].output[0]: Expected `array` of length"),
+        (re_arc, [PAIR, {**PAIR, "output": "[[1]]"}], "[1].output: Expected `array`, got `str`"),
     ],
 )
 def test_structure_faults_are_named(tmp_path: Path, read: Any, content: Json, fault: str) -> None:
