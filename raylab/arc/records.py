@@ -246,9 +246,11 @@ class PrizeScore(AttemptScore):
     """The score of a model, a submission or a rule on the tasks of a generation."""
 
     tasks: int
-    """Tasks whose test outputs are all known, at least 1."""
+    """Tasks with a known test output, at least 1."""
     outputs: int
-    """Their test outputs."""
+    """Their known test outputs."""
+    missing: int = 0
+    """Attempts of a submission that are missing or no grid, and so wrong."""
     errors: AttemptScore | None = None
     """Standard errors of the two over the tasks; None of a single one."""
     curve: tuple[VotesScore, ...] = ()

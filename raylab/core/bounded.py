@@ -105,13 +105,25 @@ def parse_json(content: bytes | str, where: str) -> object:
 
     Raises:
         DataError: It is not JSON (the error has line and column), has more than `JSON_BYTES`, is
-            nested too deep, or contains NaN, a number beyond a float or a lone surrogate.
+            nested too deep, repeats a key within an object, or contains NaN, a number beyond a
+            float or a lone surrogate.
     """
+
+    def distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise DataError(f"{where}: {twice!r:.60} stands twice: remove or rename one")
+        return values
+
     if len(content) > JSON_BYTES:
         raise over(where, "bytes of JSON", JSON_BYTES)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        value = json.loads(
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=distinct
+        )
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:

@@ -63,8 +63,9 @@ class DataConfig(Strict):
     """The tasks, their split and their groups."""
 
     source: TaskSource = TaskSource.ARC_AGI_1
-    path: Location | None = None
-    """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
+    path: Location | tuple[Location, ...] | None = None
+    """Directory, JSON file or zip; needed by `arc_json` and `re_arc`. `arc_json` reads several too,
+    such as [challenges.json,solutions.json]; of a task in two, the first counts."""
     curriculum: CurriculumConfig = CurriculumConfig()
     """Used by source `curriculum`."""
     subset: Subset = Subset.TRAINING
@@ -99,12 +100,19 @@ class DataConfig(Strict):
     taxonomy: Location | None = None
     """JSON file `{task id: group}`; null computes groups from the grids."""
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of `path`."""
+        return (self.path,) if isinstance(self.path, str) else self.path or ()
+
     @model_validator(mode="after")
     def _path_matches_source(self) -> "DataConfig":
         if self.source in WITHOUT_PATH and self.path is not None:
             raise ValueError(f"source {self.source} reads no files: remove data.path")
-        if self.source not in WITHOUT_PATH and self.path is None:
+        if self.source not in WITHOUT_PATH and not self.path:
             raise ValueError(f"source {self.source} needs data.path=FILE_OR_DIRECTORY")
+        if self.source == TaskSource.RE_ARC and len(self.paths) > 1:
+            raise ValueError("source re_arc reads one archive: name one as data.path")
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,7 @@ class Sides:
         contents: (pairs,) int64 fingerprint of each pair of the store.
         groups: Sorted names of the groups of tasks.
         group_of_task: (tasks,) int64 position of each task's group.
+        posed: The store with the demonstrations that are shown with test pairs.
         train: Pairs of the store to train on.
         val: Pairs of the store that choose the checkpoint.
         test: Pairs of the store that figures are reported on.
@@ -38,6 +39,7 @@ class Sides:
     contents: Indices
     groups: tuple[str, ...]
     group_of_task: Indices
+    posed: PairStore
     train: Indices
     val: Indices
     test: Indices
@@ -60,7 +62,8 @@ def load_sides(config: DataConfig) -> Sides:
     """Loads and splits the tasks of `config`: by task, pair or question.
 
     The demonstrations of a query are demonstrations of its task on its own side; if pairs of a task
-    are on several sides, they are its training pairs.
+    are on several sides, they are its training pairs. Test questions of a split by question are
+    shown all demonstrations, as in ARC.
 
     Raises:
         DataError: The tasks or their split cannot be used, or there is no pair.
@@ -83,10 +86,12 @@ def load_sides(config: DataConfig) -> Sides:
         own = [np.flatnonzero(store.task_of == task) for task in range(len(tasks))]
         shown = [pairs[sides[pairs] == TRAIN] for pairs in own]
     train, val, test = (np.flatnonzero(sides == side) for side in (TRAIN, VAL, TEST))
+    kept = replace(store, demonstrations=tuple(shown))
     return Sides(
-        replace(store, demonstrations=tuple(shown)),
+        kept,
         contents,
         *group_indices(store, groups),
+        store if config.split_by == "question" else kept,
         train,
         test if config.select_on_test else val,
         test,

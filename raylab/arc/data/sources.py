@@ -41,6 +41,7 @@ from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
 from raylab.core.bounded import open_zip, parse_json, read_member
 from raylab.core.errors import DataError
 from raylab.core.files import Place
+from raylab.core.printable import join_names
 
 logger = logging.getLogger(__name__)
 
@@ -204,13 +205,28 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     Test pairs without an output, in the file or in its solutions, are left out and counted in a
     logged warning, unless `unanswered` keeps them.
     """
-    place = _existing_place(config)
-    documents, hint, answers = _arc_documents(place), "", dict[str, object]()
-    solutions = place.parent / place.name.replace("challenges", "solutions")
-    if "challenges" in place.name and solutions.exists():
-        answers = read_mapping(solutions, "{task id: [output grids]}")
-    elif "challenges" in place.name:
-        hint = f"; {solutions} does not exist"
+    places = [_existing_place(path) for path in config.paths]
+    listed = [place for place in places if "solutions" in place.name and len(places) > 1]
+    documents: dict[str, _Document] = {}
+    answers: dict[str, tuple[object, str]] = {}
+    hint, again = "", 0
+    for place in (place for place in places if place not in listed):
+        solutions, own = listed, {document.id: document for document in _arc_documents(place)}
+        if "challenges" in place.name:
+            beside = place.parent / place.name.replace("challenges", "solutions")
+            solutions = [beside] if beside.exists() else listed
+            hint = hint if solutions else f"; {beside} does not exist"
+        again += len(documents.keys() & own.keys())
+        for file in solutions:
+            content = read_mapping(file, "{task id: [output grids]}")
+            ids = (content.keys() & own.keys()) - documents.keys()
+            answers |= {id_: (content[id_], str(file)) for id_ in ids}
+        documents = own | documents
+    where = join_names(config.paths)
+    if not documents:
+        raise DataError(f"{where}: hold solutions alone: name the files of their tasks too")
+    if again:
+        logger.warning("%s: ids in several files, of which the first counts: %d", where, again)
 
     def read(document: _Document) -> Task:
         with faults_in(document.place, ARC_FORM):
@@ -218,25 +234,22 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
             demonstrations = tuple(_to_pairs(content.train, "train"))
             questions = tuple(_to_pairs(content.test, "test"))
         if document.id in answers:
-            questions = _add_answers(document, questions, answers[document.id], f"{solutions}")
+            questions = _add_answers(document, questions, *answers[document.id])
         return Task(document.id, demonstrations, questions)
 
-    tasks = _read_documents(documents, config, str(place), read)
+    tasks = _read_documents(documents.values(), config, where, read)
     questions = [pair for task in tasks for pair in task.questions]
     unknown = sum(not pair.is_answered for pair in questions)
     if unanswered or not unknown:
         return tasks
     logger.warning(
         "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
-        place,
+        where,
         unknown,
         len(questions),
         hint,
     )
-    return [
-        replace(task, questions=tuple(pair for pair in task.questions if pair.is_answered))
-        for task in tasks
-    ]
+    return [task.answered for task in tasks]
 
 
 def _arc_documents(place: Place) -> list[_Document]:
@@ -244,7 +257,10 @@ def _arc_documents(place: Place) -> list[_Document]:
     if place.is_directory():
         files = place.files("*.json")
         if challenges := [file for file in files if "challenges" in file.name]:
-            raise DataError(f"{place}: name a file of tasks as data.path, such as {challenges[0]}")
+            raise DataError(
+                f"{place}: name files of tasks as data.path, such as {challenges[0]}; several as "
+                "data.path=[a,b]"
+            )
         return _file_documents(files, place, "<task id>.json")
     content = read_mapping(place, "{task id: {train, test}}")
     if not content:
@@ -258,8 +274,11 @@ def _add_answers(
     """Returns the questions with missing outputs taken from the solutions file."""
     where = f"{solutions}: task {document.id}"
     with faults_in(where, "a list of output grids"):
-        cells = msgspec.convert(answers, list[Cells])
-        grids = [to_grid(rows, f"[{index}]") for index, rows in enumerate(cells)]
+        cells = msgspec.convert(answers, list[Cells | None])
+        grids = [
+            NO_OUTPUT if rows is None else to_grid(rows, f"[{index}]")
+            for index, rows in enumerate(cells)
+        ]
     if len(grids) != len(questions):
         raise DataError(
             f"{where}: {len(grids)} outputs for {len(questions)} test pairs in {document.file}"
@@ -275,7 +294,7 @@ def _add_answers(
 
 def _load_re_arc(config: DataConfig) -> list[Task]:
     """Returns the re-arc tasks that the configuration keeps, by id; warns of pairs left out."""
-    place = _existing_place(config)
+    place = _existing_place(config.paths[0])
     too_large: Counter[str] = Counter()
 
     def read(document: _Document) -> Task:
@@ -379,8 +398,8 @@ def _to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) ->
         yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
 
 
-def _existing_place(config: DataConfig) -> Place:
-    place = Place.at(config.path or "")
+def _existing_place(path: str) -> Place:
+    place = Place.at(path)
     if not place.exists():
         where = f" on {platform.node()}" if place.is_local else ""
         raise DataError(f"data.path={place} does not exist{where}")

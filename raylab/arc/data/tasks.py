@@ -57,7 +57,6 @@ class Task:
         )
 
     @property
-    def solution(self) -> tuple[Grid, ...] | None:
-        """The outputs of all questions; None if there is no question, or an output is missing."""
-        outputs = tuple(pair.output for pair in self.questions if pair.is_answered)
-        return outputs if outputs and len(outputs) == len(self.questions) else None
+    def answered(self) -> "Task":
+        """The task without the questions that have no output."""
+        return replace(self, questions=tuple(pair for pair in self.questions if pair.is_answered))

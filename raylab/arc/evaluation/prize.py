@@ -126,8 +126,10 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
     for generation in plan.generations:
         tasks = plan.tasks_in(generation)
         solutions = solutions_of(tasks)
+        outputs = [pair.is_answered for task in tasks for pair in task.questions]
+        if unknown := outputs.count(False):
+            log_line(f"{generation}: {unknown} of {len(outputs)} test outputs are not known")
         if not solutions:
-            log_line(f"{generation}: no test output is known, so nothing is scored")
             continue
         for model in plan.models:
             pair = model, generation

@@ -37,14 +37,16 @@ def picture_attempts(
     """
     examples: list[Example] = []
     for task in tasks:
-        for at, output in enumerate(task.solution or ()):
-            target, predictions = as_rows(output), dict[str, PredictedGrid]()
+        for at, question in enumerate(task.questions):
+            if not question.is_answered:
+                continue
+            target, predictions = as_rows(question.output), dict[str, PredictedGrid]()
             for model, own in answers.items():
                 grids = own[task.id].questions[at].attempts(views)[:attempts]
                 for place, grid in enumerate(dict.fromkeys(grids), 1):
                     name = model if attempts == 1 else f"{model}, attempt {place}"
                     predictions[name] = PredictedGrid(grid=grid, solved=grid == target)
-            source = as_rows(task.questions[at].input)
+            source = as_rows(question.input)
             examples.append(
                 Example(task=task.id, input=source, target=target, predictions=predictions)
             )

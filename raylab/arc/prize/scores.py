@@ -14,7 +14,7 @@ from raylab.core.runs.eval_logs import is_estimated
 Attempts = Sequence[tuple[GridRows, GridRows]]
 """Two attempts at each test input of a task."""
 Solutions = Mapping[str, tuple[Grid, ...]]
-"""The test outputs of each task, at least one."""
+"""The test outputs of each task; one or more are no `NO_OUTPUT`."""
 
 
 class TaskScore(AttemptScore):
@@ -24,13 +24,21 @@ class TaskScore(AttemptScore):
 
 
 def solutions_of(tasks: Iterable[Task]) -> Solutions:
-    """Returns the solutions of the tasks whose test outputs are all known; others have no score."""
-    return {task.id: task.solution for task in tasks if task.solution is not None}
+    """Returns the solutions of the tasks with a known test output; others have no score."""
+    return {
+        task.id: tuple(pair.output for pair in task.questions)
+        for task in tasks
+        if task.answered.questions
+    }
 
 
 def score_task(attempts: Attempts, solution: Sequence[Grid]) -> TaskScore:
-    """Scores the attempts at each test input of a task; there are as many as outputs."""
-    pairs = [*zip(attempts, map(as_rows, solution), strict=True)]
+    """Scores the attempts at each test input of a task whose output is known."""
+    pairs = [
+        (both, as_rows(output))
+        for both, output in zip(attempts, solution, strict=True)
+        if output.size
+    ]
     return TaskScore(
         first_attempt=statistics.fmean(first == output for (first, _), output in pairs),
         two_attempts=statistics.fmean(output in both for both, output in pairs),
@@ -61,6 +69,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
     by_views = {count: score_answers(answers, solutions, count) for count in curve_views(views)}
     answered = [answers[task] for task in solutions]
     questions = [question for own in answered for question in own.questions]
+    attempts = [grid for both in attempts_of(questions, views) for grid in both]
     flags = [view.by_rule for question in questions for view in question.views[:views]]
     # A submission does not tell which sizes are those of the rule.
     by_rule = None if None in flags else statistics.fmean(flag is True for flag in flags)
@@ -72,6 +81,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
             ),
             "seconds": statistics.fmean(own.seconds for own in answered),
             "sizes_by_rule": by_rule,
+            "missing": attempts.count(()),
             "trained": _summarize_training(answered, solutions, views),
         }
     )

@@ -4,25 +4,27 @@ The list has an entry for each test input of the task, in order.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from pydantic import TypeAdapter, ValidationError
 
-from raylab.arc.data.documents import Cells, faults_in, read_json, to_grid
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.documents import read_mapping
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Task
 from raylab.arc.prize.scores import attempts_of
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
+from raylab.arc.records import GridRows
 from raylab.core.errors import DataError
 from raylab.core.files import Place
 from raylab.core.printable import join_names
 
+logger = logging.getLogger(__name__)
+
 SUBMISSION = "submission.json"
 KEYS = ("attempt_1", "attempt_2")
-
-
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    attempt_1: Cells
-    attempt_2: Cells
+# ARC Prize's scorer reads cells by pydantic too, which takes 3.0, "3" and true for whole numbers.
+ROWS: TypeAdapter[GridRows] = TypeAdapter(GridRows)
 
 
 def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
@@ -37,46 +39,69 @@ def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
 def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers]:
     """Returns the attempts of a submission at `tasks`, as answers in two views.
 
+    An attempt that is missing or no grid has no rows, and solves nothing; a logged warning counts
+    them.
+
     Raises:
-        DataError: The file is missing or is not JSON, lacks a task or has one that is not among
-            them, or has attempts that are no grids. The message names file, task, test input,
-            attempt, row and column.
+        DataError: The file is missing or is not JSON, has a task that is not among `tasks`, or has
+            no list of attempts for a task. The message names file, task and test input.
     """
-    content = read_json(file)
-    with faults_in(str(file), "{task id: [attempts]}"):
-        entries = msgspec.convert(content, dict[str, object])
-    posed = {task.id: task for task in tasks}
-    if unknown := sorted(entries.keys() - posed.keys()):
+    content, posed = read_mapping(file, "{task id: [attempts]}"), {task.id: task for task in tasks}
+    if unknown := sorted(content.keys() - posed.keys()):
         raise DataError(
             f"{file} answers {join_names(unknown)}, not among the {len(posed)} tasks of data=: "
             "name the tasks that the submission is of by data=, data.subset or data.path"
         )
-    if missing := sorted(posed.keys() - entries.keys()):
-        raise DataError(
-            f"{file} lacks {join_names(missing)}, and a submission answers all tasks of data=: "
-            "name those that it is of by data.tasks"
-        )
-    return {
-        id_: TaskAnswers(
-            task=id_,
-            questions=tuple(_questions(entries[id_], len(task.questions), f"{file}: task {id_}")),
-            seconds=0.0,
-        )
-        for id_, task in posed.items()
-    }
-
-
-def _questions(content: object, inputs: int, where: str) -> list[QuestionAnswers]:
-    with faults_in(where, f"a list of {{{', '.join(KEYS)}}}"):
-        entries = msgspec.convert(content, list[_Entry])
-        if len(entries) != inputs:
-            raise DataError(
-                f"{where}: attempts at {len(entries)} test inputs, the task has {inputs}"
-            )
-        return [
-            QuestionAnswers.of(
-                (as_rows(to_grid(getattr(entry, key), f"[{index}].{key}")), 0.0, None)
-                for key in KEYS
-            )
-            for index, entry in enumerate(entries)
+    if not content:
+        raise DataError(f"{file} answers no task: name the file of a submission")
+    answers: dict[str, TaskAnswers] = {}
+    wrong: list[str] = []
+    for id_, task in posed.items():
+        own = _attempts(content.get(id_), len(task.questions), f"{file}: task {id_}")
+        wrong += [
+            f"task {id_} [{at}].{key}"
+            for at, both in enumerate(own)
+            for key, grid in zip(KEYS, both, strict=True)
+            if not grid
         ]
+        questions = tuple(QuestionAnswers.of((grid, 0.0, None) for grid in both) for both in own)
+        answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
+    if wrong:
+        logger.warning(
+            "%s: %d of %d attempts are missing or no grid of colours 0 to 9, and count as wrong: %s",
+            file,
+            len(wrong),
+            sum(2 * len(own.questions) for own in answers.values()),
+            join_names(wrong),
+        )
+    return answers
+
+
+def _attempts(content: object, inputs: int, where: str) -> list[list[GridRows]]:
+    """Returns both attempts at each test input of a task."""
+    try:
+        entries = msgspec.convert(content, list[dict[str, object] | None] | None) or []
+    except msgspec.ValidationError as error:
+        form = f"a list of {{{', '.join(KEYS)}}}"
+        raise DataError(f"{where}: {error}; expected {form}") from None
+    if len(entries) > inputs:
+        raise DataError(f"{where}: attempts at {len(entries)} test inputs, the task has {inputs}")
+    attempts = [entry or {} for entry in entries] + [{}] * (inputs - len(entries))
+    for at, entry in enumerate(attempts):
+        if others := sorted(entry.keys() - {*KEYS}):
+            raise DataError(
+                f"{where}: [{at}] has {join_names(others)}: leave all but {' and '.join(KEYS)} out"
+            )
+    return [[_grid(entry.get(key)) for key in KEYS] for entry in attempts]
+
+
+def _grid(value: object) -> GridRows:
+    """Returns the rows of a grid, and none of any other value."""
+    try:
+        rows = ROWS.validate_python(value)
+    except ValidationError:
+        return ()
+    widths = {*map(len, rows)}
+    sides = (len(rows), *widths)
+    is_grid = len(widths) == 1 and 1 <= min(sides) <= max(sides) <= MAX_SIDE
+    return rows if is_grid and all(0 <= cell < COLOURS for row in rows for cell in row) else ()

@@ -276,10 +276,12 @@ def choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
     """Chooses the tasks of `data` that no model has seen, or all, and logs their number."""
-    tasks, seen = load_tasks(data), TaskSet()
+    by_pair, seen = scores_by_pair(data, scoring), TaskSet()
+    posed = scoring.protocol == "arc" and not by_pair
+    tasks = [task.answered for task in load_tasks(data, unanswered=posed)]
     if not scoring.include_seen:
         seen = _seen_tasks(checkpoints, data)
-    if by_pair := scores_by_pair(data, scoring):
+    if by_pair:
         new = part_seen(tasks, seen.pairs)
     else:
         contents = fingerprint_tasks(tasks)

@@ -62,7 +62,7 @@ def measure_test(
     A GPU uses the precision that training would choose there, a CPU float32.
     """
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
-    store, weights = sides.store, config.training.objective.model_dump()
+    store, weights = sides.posed, config.training.objective.model_dump()
     ids, tasks = store.task_ids, store.task_of[sides.test]
     losses = MeanLoss(config.training.shape_loss_weight).to(device)
     batch_size = config.training.batch_size

@@ -125,8 +125,13 @@ def test_a_split_by_question_trains_on_demonstrations_and_tests_questions() -> N
     assert len(sides.train) + len(sides.val) == demonstrations - 12
     held_out = sides.contents[np.concatenate([sides.val, sides.test])]
     assert not np.isin(sides.contents[sides.train], held_out).any()
-    # Only what is trained on is shown, so neither questions nor validation are.
+    # Only what is trained on is shown, so neither questions nor validation are, until the test.
     assert {*np.concatenate(store.demonstrations).tolist()} == {*sides.train.tolist()}
+    shown = dict(zip(store.task_ids, sides.posed.demonstrations, strict=True))
+    assert {id_: len(own) for id_, own in shown.items()} == {
+        id_: len(task.demonstrations) for id_, task in tasks.items()
+    }
+    assert not np.isin(np.concatenate(sides.posed.demonstrations), sides.test).any()
 
 
 def test_a_task_without_questions_has_no_split_by_question() -> None:

@@ -179,11 +179,54 @@ def test_unscored_test_pairs_are_left_out_and_counted(
     assert "x_solutions.json does not exist" in record.getMessage()
 
 
+ROW = {"input": [[1] * 30], "output": [[1]] * 30}
+ACCEPTED: dict[str, tuple[Json, Json, str]] = {
+    # Outputs of the test pairs of task "a", with the solutions file; "-" is not known.
+    "a further key": ([{**PAIR, "id": "x"}], None, "3"),
+    "a grid of 1 x 30": ([ROW], None, "1"),
+    "a test null": ([{**PAIR, "output": None}], None, "-"),
+    "one of two answered": ([PAIR, UNSCORED], None, "3-"),
+    "no test": ([], None, ""),
+    "solutions": ([UNSCORED, UNSCORED], {"a": [[[5]], [[6]]]}, "56"),
+    "solutions of more tasks": ([UNSCORED], {"a": [[[5]]], "z": [[[7]]]}, "5"),
+    "solutions of other tasks": ([UNSCORED], {"z": [[[7]]]}, "-"),
+    "solutions with null": ([UNSCORED, UNSCORED], {"a": [[[5]], None]}, "5-"),
+}
+
+
+@pytest.mark.parametrize(("test", "solutions", "outputs"), ACCEPTED.values(), ids=ACCEPTED)
+def test_challenges_of_others_keep_their_test_pairs(
+    tmp_path: Path, test: list[Json], solutions: Json, outputs: str
+) -> None:
+    file = write(tmp_path / "x_challenges.json", {"a": task(test=test)})
+    if solutions is not None:
+        write(tmp_path / "x_solutions.json", solutions)
+    (loaded,) = load_tasks(arc_json(file), unanswered=True)
+    asked = [str(p.output[0, 0]) if p.is_answered else "-" for p in loaded.questions]
+    assert "".join(asked) == outputs
+    assert len(loaded.answered.questions) == len(outputs.replace("-", ""))
+
+
+def test_several_files_are_one_set_of_tasks(kaggle: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = write(kaggle.parent / "more" / "c.json", {"c": task(), "a": task()})
+    apart = write(other.parent / "x_challenges.json", {"d": task(test=[UNSCORED])})
+    answers = write(other.parent.parent / "y_solutions.json", {"d": [[[8]]], "a": [[[9]]]})
+    loaded = load_tasks(arc_json([kaggle, other, apart, answers]))
+    assert [task.id for task in loaded] == ["a", "b", "c", "d"]
+    # Task "a" is that of the first file, with the solutions beside it.
+    assert [task.questions[0].output[0, 0] for task in loaded] == [5, 6, 3, 8]
+    assert "ids in several files, of which the first counts: 1" in caplog.text
+    assert "hold solutions alone" in message(arc_json([answers, answers]))
+    with pytest.raises(ValueError, match="re_arc reads one archive"):
+        re_arc([kaggle, kaggle])
+
+
 @pytest.mark.parametrize(
     ("solutions", "fault"),
     [
         ({"a": 3}, "task a: Expected `array`, got `int`; expected a list of output grids"),
-        ({"a": []}, "task a: 0 outputs for 1 test pairs in"),
+        ({"a": [[[1]]], "b": [[[1]]]}, "task b: 1 outputs for 2 test pairs in"),
+        ({"a": [[[1]], [[1]]]}, "task a: 2 outputs for 1 test pairs in"),
         ({"a": [[[1, 11]]]}, "task a: [0][0][1]: Expected `int` <= 9"),
     ],
 )
@@ -321,7 +364,12 @@ def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) 
             "test[0].output: Expected `array` ",
         ),
         (arc_json, task([pair(10)]), "train[0].input[0][0]: Expected `int` <= 9"),
+        (arc_json, task([pair(-1)]), "train[0].input[0][0]: Expected `int` >= 0"),
         (arc_json, task([pair(1.0)]), "train[0].input[0][0]: Expected `int`, got `float`"),
+        (arc_json, task([pair(True)]), "train[0].input[0][0]: Expected `int`, got `bool`"),
+        (arc_json, task([{**PAIR, "input": [["1"]]}]), "input[0][0]: Expected `int`, got `str`"),
+        (arc_json, task([{**PAIR, "input": []}]), "train[0].input: Expected `array` of length >="),
+        (arc_json, task([{**PAIR, "output": None}]), "train[0].output: Expected `array`, got `nul"),
         (re_arc, task(), "got `object`; expected a list of pairs; data=arc_json reads"),
         (re_arc, [], "Expected `array` of length >= 1"),
         (re_arc, [PAIR, UNSCORED], "[1]: Object missing required field `output`"),
@@ -344,6 +392,8 @@ def test_unreadable_places_are_refused(tmp_path: Path, read: Any) -> None:
     assert f"data.path={folder} does not exist" in message(read(folder))
     folder.mkdir()
     assert f"{folder}: holds no " in message(read(folder))
+    file.write_text('{"train": [], "test": [], "train": []}')
+    assert message(read(folder)) == f"{file}: 'train' stands twice: remove or rename one"
     file.write_text('{"train": [],\n "test": [}')
     text = message(read(folder))
     assert f"{file}: not valid JSON: " in text

@@ -122,11 +122,15 @@ def test_nothing_answered_is_answered_again(
     assert submission.read_bytes() == before
 
 
-def test_challenges_without_solutions_give_a_submission_and_no_score(storage: Path, tmp_path: Path):
+def test_challenges_without_solutions_give_a_submission_and_no_score(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     pair = {"input": [[1, 2]], "output": [[2, 1]]}
     tasks = {"new": {"train": [pair], "test": [{"input": [[3, 4]]}]}}
     data = arc_json(tmp_path / "arc-agi_test_challenges.json", tasks)
     run_evaluate(scored(storage, "kaggle", data=data))
+    output = "".join(capsys.readouterr())
+    assert "1 of 1 test outputs are not known" in output and "left out\n" not in output
     run = storage / "kaggle"
     submission = content(run / "submissions/one/published/submission.json")
     assert list(submission) == ["new"] and len(submission["new"]) == 1

@@ -1,7 +1,8 @@
 """Submissions: written, read strictly, and scored alike by another scorer."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
-from raylab.arc.prize.submissions import read_submission, submission_bytes
+from raylab.arc.prize.submissions import KEYS, read_submission, submission_bytes
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.core.errors import DataError
 from raylab.core.files import Place
@@ -89,35 +90,92 @@ def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
     assert json.loads(submission_bytes(answers, 1)) == VALID
 
 
-def changed(**tasks: object) -> dict[str, object]:
-    return {**VALID, **tasks}
+OUTPUTS = {"a": [[[1, 2]]], "b": [[[3]], [[4, 5]]]}
+Entries = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[", "submission.json"),
-        ([], "expected {task id: [attempts]}"),
-        ({"a": VALID["a"]}, "submission.json lacks b"),
-        (changed(c=[]), "submission.json answers c, not among the 2 tasks"),
-        (changed(a={}), "task a: Expected `array`"),
-        (changed(b=VALID["b"][:1]), "task b: attempts at 1 test inputs, the task has 2"),
-        (
-            changed(a=[{**VALID["a"][0], "attempt_2": [[0, 1], [2]]}]),
-            "task a: [0].attempt_2: rows of 1 and of 2 cells",
-        ),
-        (
-            changed(b=[VALID["b"][0], {"attempt_1": [[0], [10]], "attempt_2": [[0]]}]),
-            "task b: [1].attempt_1[1][0]: Expected `int` <= 9",
-        ),
-    ],
-)
-def test_a_broken_submission_is_refused_with_its_place(
-    tmp_path: Path, content: object, message: str
+def solved(second: object = None, **other: object) -> Entries:
+    """A submission of right first attempts; `second` is the other one of each."""
+    right = {
+        id_: [{"attempt_1": grid, "attempt_2": second} for grid in grids]
+        for id_, grids in OUTPUTS.items()
+    }
+    return right | other
+
+
+def cells(change: Callable[[int], object]) -> Entries:
+    """A submission of right attempts, with each cell changed."""
+    return {
+        id_: [
+            {key: [[change(cell) for cell in row] for row in grid] for key in KEYS}
+            for grid in grids
+        ]
+        for id_, grids in OUTPUTS.items()
+    }
+
+
+ONE, TWO = ({"attempt_1": grid, "attempt_2": grid} for grid in OUTPUTS["b"])
+SUBMITTED: dict[str, tuple[object, tuple[float, float, int] | str]] = {
+    # Scores of one and two attempts, and attempts that are missing or no grid; or the error. Where
+    # ARC Prize's scorer reads a file, it gives the same score of two attempts.
+    "perfect": (solved([[0]]), (1, 1, 0)),
+    "with a byte order mark": ("\ufeff" + json.dumps(solved([[0]])), (1, 1, 0)),
+    "second attempt null": (solved(None), (1, 1, 3)),
+    "second attempt empty": (solved([]), (1, 1, 3)),
+    "second attempt an empty row": (solved([[]]), (1, 1, 3)),
+    "second attempt ragged": (solved([[1, 2], [3]]), (1, 1, 3)),
+    "second attempt flat": (solved([1, 2]), (1, 1, 3)),
+    "second attempt of colour 11": (solved([[11]]), (1, 1, 3)),
+    "second attempt of colour -1": (solved([[-1]]), (1, 1, 3)),
+    "second attempt 31 wide": (solved([[0] * 31]), (1, 1, 3)),
+    "second attempt alone": (solved(a=[{"attempt_2": [[1, 2]]}]), (0.5, 1, 3)),
+    "one attempt": (solved(a=[{"attempt_1": [[1, 2]]}]), (1, 1, 3)),
+    "cells 3.0": (cells(float), (1, 1, 0)),
+    "cells of text": (cells(str), (1, 1, 0)),
+    "cells true": (cells(lambda cell: cell == 1 or cell), (1, 1, 0)),
+    "cells 3.5": (cells(lambda cell: cell + 0.5), (0, 0, 6)),
+    "tests exchanged": (solved(b=[TWO, ONE]), (0.5, 0.5, 1)),
+    "a test missing": (solved(b=[ONE]), (0.75, 0.75, 3)),
+    "a test null": (solved(b=[None, TWO]), (0.75, 0.75, 3)),
+    "a task missing": ({"b": [ONE, TWO]}, (0.5, 0.5, 2)),
+    "a task null": (solved(a=None), (0.5, 0.5, 4)),
+    "a test too many": (solved(b=[ONE, TWO, ONE]), "task b: attempts at 3 test inputs, the task"),
+    "a task too many": (solved(c=[]), "submission.json answers c, not among the 2 tasks"),
+    "three attempts": (solved(a=[{"attempt_3": [[1, 2]]}]), "task a: [0] has attempt_3: leave all"),
+    "a dict of tests": (solved(a=ONE), "task a: Expected `array | null`, got `object`; expected a"),
+    "lists of attempts": (
+        solved(a=[[[[1, 2]]]]),
+        "task a: Expected `object | null`, got `array` -",
+    ),
+    "empty": ({}, "submission.json answers no task"),
+    "a list": ([], "expected {task id: [attempts]}"),
+    "cut off": ('{"a": [{"attempt_1": [[1, 2', "submission.json: not valid JSON: Expecting"),
+    "a cell NaN": (cells(lambda cell: math.nan), "submission.json: not valid JSON: NaN is no"),
+    "a key twice": ('{"a": [], "a": []}', "submission.json: 'a' stands twice: remove or rename"),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), SUBMITTED.values(), ids=SUBMITTED)
+def test_a_submission_of_others_has_its_score_over_all_tasks_or_an_error(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    content: object,
+    expected: tuple[float, float, int] | str,
 ):
-    with pytest.raises(DataError, match=r"submission\.json") as error:
-        read(tmp_path, content)
-    assert message in str(error.value)
+    tasks = [
+        Task(id_, DEMONSTRATIONS, tuple(Pair(GRID, np.array(g, np.uint8)) for g in grids))
+        for id_, grids in OUTPUTS.items()
+    ]
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=r"submission\.json") as error:
+            read(tmp_path, content, tasks)
+        assert expected in str(error.value)
+        return
+    score = prize_score(read(tmp_path, content, tasks), solutions_of(tasks), 1)
+    assert (score.first_attempt, score.two_attempts, score.missing) == expected
+    assert (score.tasks, score.outputs) == (2, 3)
+    counted = f"{expected[2]} of 6 attempts are missing or no grid"
+    assert (counted in caplog.text) == (expected[2] > 0)
 
 
 def test_rules_have_two_attempts_too():
@@ -130,7 +188,7 @@ def test_rules_have_two_attempts_too():
     assert {score.first_attempt for score in scores.values()} == {0.5}
 
 
-def test_challenges_keep_their_test_inputs_and_are_scored_where_all_outputs_are_known(
+def test_challenges_keep_their_test_inputs_and_are_scored_where_an_output_is_known(
     tmp_path: Path,
 ):
     pair = {"input": [[1, 2]], "output": [[2, 1]]}
@@ -142,7 +200,14 @@ def test_challenges_keep_their_test_inputs_and_are_scored_where_all_outputs_are_
     challenges.write_text(json.dumps(tasks))
     data = DataConfig(source=TaskSource.ARC_JSON, path=str(challenges))
     assert not solutions_of(load_tasks(data, unanswered=True))
-    (tmp_path / "arc-agi_test_solutions.json").write_text(json.dumps({"a": [[[3, 0]]]}))
+    solutions = tmp_path / "arc-agi_test_solutions.json"
+    solutions.write_text(json.dumps({"a": [[[3, 0]]], "b": [None, [[5]]]}))
+    posed = load_tasks(data, unanswered=True)
+    # Of "b" the first output is not known, and the second is answered rightly.
+    answers = read(tmp_path, {"b": [ONE, {"attempt_1": [[5]], "attempt_2": [[5]]}]}, posed)
+    score = prize_score(answers, solutions_of(posed), 1)
+    assert (score.two_attempts, score.tasks, score.outputs) == (0.5, 2, 2)
+    solutions.write_text(json.dumps({"a": [[[3, 0]]]}))
     assert set(solutions_of(load_tasks(data, unanswered=True))) == {"a"}
     # A generation redraws inputs without an output too.
     a, b = load_tasks(data.model_copy(update={"generation": 1}), unanswered=True)

@@ -65,7 +65,7 @@ def test_evaluation_is_the_validation_of_training(
 ) -> None:
     store = store_pairs(tasks)
     pairs, groups = store.pairs, group_indices(store, groups_of(tasks))
-    sides = Sides(store, fingerprints(store), *groups, pairs, pairs, pairs)
+    sides = Sides(store, fingerprints(store), *groups, store, pairs, pairs, pairs)
     module = ArcModule(TrainConfig(model=checkpoint.model), sides, epoch_steps=1).eval()
     module.model.load_state_dict(checkpoint.weights)
     shown = checkpoint.model.context_pairs

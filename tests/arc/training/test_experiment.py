@@ -49,7 +49,7 @@ def sides_of(tasks: Sequence[Task]) -> Sides:
     groups = np.zeros(len(tasks), dtype=np.int64)
     groups[-1] = 1
     pairs = np.arange(len(store.task_of))
-    return Sides(store, fingerprints(store), ("a", "b"), groups, pairs, pairs, pairs)
+    return Sides(store, fingerprints(store), ("a", "b"), groups, store, pairs, pairs, pairs)
 
 
 def fit(
