@@ -68,7 +68,7 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
         answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
     if wrong:
         logger.warning(
-            "%s: %d of %d attempts are missing or no grid of colours 0 to 9, and count as wrong: %s",
+            "%s: %d of %d attempts are missing or no grid of colours 0 to 9, so wrong: %s",
             file,
             len(wrong),
             sum(2 * len(own.questions) for own in answers.values()),

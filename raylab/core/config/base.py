@@ -34,10 +34,16 @@ class Strict(BaseModel):
 
 
 def _integer_as_text(value: object) -> object:
+    if isinstance(value, float):
+        raise ValueError(
+            f"is read as the number {value}: put the text in quotes, on the command line as in "
+            "\"name='1e5'\""
+        )
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+HALF_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 PLAIN = re.compile(r"[A-Za-z0-9_/:@.-]+")
 """A value that an override takes without quotes."""
 
@@ -59,9 +65,12 @@ def absolute_location(location: str) -> str:
     """Returns a URI as it is, or a path made absolute against the current directory.
 
     Raises:
-        ValueError: A URI carries a secret, which the message does not repeat, or a fragment.
+        ValueError: A URI carries a secret, which the message does not repeat, or a fragment, or has
+            one slash.
     """
     if not URI.match(location):
+        if HALF_URI.match(location):
+            raise ValueError("a URI has two slashes after its scheme, as in s3://bucket/runs")
         return os.path.abspath(os.path.expanduser(location))
     if "#" in location:
         raise ValueError("a # in a URI is written %23, because all after a plain # is dropped")

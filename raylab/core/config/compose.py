@@ -117,6 +117,9 @@ def compose_values(
         for override in overrides:
             if override not in choices:
                 key, value = override.key_or_group, override.value()
+                # Hydra drops the underscores of a number, which in YAML 1.2 make it text.
+                if isinstance(value, int | float) and "_" in override.get_value_string():
+                    value = override.get_value_string()
                 # The YAML files are sparse; the model decides which keys exist.
                 OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)

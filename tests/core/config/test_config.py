@@ -157,6 +157,7 @@ def test_values_are_taken_as_they_are_typed() -> None:
     assert models.models == (DecoderOnlyConfig(), ChampionConfig(d_model=128))
     config = load(TrainConfig, "data.tasks=[45737921,007bbfb7]", "name=20260101")
     assert (config.data.tasks, config.name) == (("45737921", "007bbfb7"), "20260101")
+    assert load(TrainConfig, "name=2026_11_26").name == "2026_11_26"
     # A key that is a keyword of Python.
     review = load(ReviewConfig, "import=/a.jsonl")
     assert review.import_ == Path("/a.jsonl")
@@ -262,6 +263,13 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("name=${nothing}", "nothing"),
         ("storage='s3://key:x@bucket'", "storage: a URI must carry no password or key"),
         ("storage='s3://b/a#1'", "storage: a # in a URI is written %23"),
+        ("storage=s3:/x", "storage: a URI has two slashes after its scheme, as in s3://bucket/"),
+        (
+            "name=1e5",
+            "name: is read as the number 100000.0: put the text in quotes, on the command",
+        ),
+        ("data.tasks=[5117e062]", "data.tasks[0]: is read as the number 5.117e+65: put the text"),
+        ("training.epochs=1_0", 'training.epochs: given "1_0", should be a whole number'),
     ],
     TuneConfig: [
         ("space.training.lr.uniform=[1,2]", "space.training.lr: needs exactly one of"),
