@@ -74,6 +74,21 @@ def test_pairs_are_tables_and_the_section_answers_each_recommendation(tmp_path: 
     assert r"a\_1 & 100.0 \%" in Path(run.path, "report.tex").read_text()
 
 
+def test_where_nothing_is_solved_one_sentence_says_so_and_no_item_is_accused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_table(tmp_path / "table.csv", {"a": 0, "b": 0})
+    run = diagnose(tmp_path, scores=str(table))
+    diagnosis = run.read_record(Diagnosis)
+    assert diagnosis is not None and not diagnosis.suspects.lowest
+    (sentence,) = verdict(diagnosis)
+    assert sentence == (
+        "No model solves any of the 10 items, so nothing tells models or items apart."
+    )
+    assert f"  {sentence}\n" in capsys.readouterr().out
+    assert "to look at" not in Path(run.path, "report.html").read_text()
+
+
 def test_a_model_alone_has_no_section_that_compares(tmp_path: Path) -> None:
     table = write_table(tmp_path / "table.csv", {"a": 7})
     page = Path(diagnose(tmp_path, scores=str(table)).path, "report.html").read_text()

@@ -13,13 +13,13 @@ MONITOR = f"{VALIDATION}{OBJECTIVE}"
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> Markup:
-    """Draws the main validation metrics and both losses; nothing without epochs."""
+    """Draws the main validation metrics and both losses, but none whose values are all equal."""
     shares = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy")
     rows = [row for history in histories.values() for row in history]
     charts = [
         learning_curves(histories, metric, label_of(metric), prefix=f"curve-{metric}")
         for metric in dict.fromkeys((*shares, "train_loss", f"{VALIDATION}{LOSS}"))
-        if any(row.get(metric) is not None for row in rows)
+        if len({row.get(metric) for row in rows} - {None}) > 1
     ]
     caption = (
         "Losses and validation metrics after each epoch; a large mark is the best epoch on that "

@@ -55,11 +55,12 @@ def _votes(metrics: EvaluationMetrics) -> Iterator[Section]:
         for name, generation, score in _flatten(metrics.prize)
         if score.curve[1:]
     }
-    if histories:
-        drawn = [
-            learning_curves(histories, key, label_of(key), f"votes-{key}", "views")
-            for key in ATTEMPTS
-        ]
+    drawn = [
+        learning_curves(histories, key, label_of(key), f"votes-{key}", "views")
+        for key in ATTEMPTS
+        if len({point[key] for points in histories.values() for point in points}) > 1
+    ]
+    if drawn:
         caption = "The score by the number of views that vote; fewer are the first of more."
         yield Section("votes", "Votes", [block("charts", drawn, caption)])
 
@@ -112,8 +113,8 @@ def _cells(score: PrizeScore, before: bool, trained: bool) -> Row:
     cells = [
         f"{score.tasks:,}",
         f"{score.outputs:,}",
-        _with_error(score.first_attempt, first),
-        _with_error(score.two_attempts, two),
+        _with_error(score.first_attempt, first, score.tasks),
+        _with_error(score.two_attempts, two, score.tasks),
     ]
     if before:
         had = training and training.before
@@ -124,7 +125,9 @@ def _cells(score: PrizeScore, before: bool, trained: bool) -> Row:
     return [*cells, percent(score.sizes_by_rule), seconds]
 
 
-def _with_error(value: float, error: float | None) -> str:
+def _with_error(value: float, error: float | None, tasks: int) -> str:
+    if not value:
+        return f"0 of {tasks:,}"
     return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
 
 
@@ -133,12 +136,20 @@ def _seen_tasks(metrics: EvaluationMetrics) -> str:
 
 
 def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
-    name, generation, best = max(_flatten(metrics.prize), key=lambda row: row[2].two_attempts)
-    yield (
-        f"{name} scores {percent(best.two_attempts)} with two attempts and "
-        f"{percent(best.first_attempt)} with the first alone, on {pluralize(best.tasks, 'task')} "
-        f"with {pluralize(best.outputs, 'test output')} ({generation})."
-    )
+    scores = _flatten(metrics.prize)
+    name, generation, best = max(scores, key=lambda row: row[2].two_attempts)
+    asked = f"{pluralize(best.tasks, 'task')} with {pluralize(best.outputs, 'test output')}"
+    if best.two_attempts:
+        yield (
+            f"{name} scores {percent(best.two_attempts)} with two attempts and "
+            f"{percent(best.first_attempt)} with the first alone, on {asked} ({generation})."
+        )
+    else:
+        yield f"No model solves a test output of {asked}."
+    for model, _, score in scores:
+        if score.missing:
+            missing = pluralize(score.missing, "attempt")
+            yield f"{missing} of {model} are missing or no grid, and count as wrong."
     if best.trained is not None and best.trained.before is not None:
         before = percent(best.trained.before.two_attempts)
         yield f"Without training on the demonstrations it scores {before}."

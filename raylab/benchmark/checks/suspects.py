@@ -114,6 +114,7 @@ def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects,
         for name in order[:LISTED]
     )
     alike = constant(matrix.scores)
+    equal = alike & (table["difficulty"] == table["difficulty"].iloc[0])
     lowest = () if table["named"].any() else table["evidence"].nlargest(LOWEST).index
     counts = Counter(reason.kind for against in reasons.values() for reason in against)
     suspects = Suspects(
@@ -124,7 +125,8 @@ def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects,
         all_right=int((alike & (table["difficulty"] == 0)).sum()),
         all_wrong=int((alike & (table["difficulty"] == 1)).sum()),
         effective_models=count_effective(matrix.scores),
-        lowest=tuple(map(str, lowest)),
+        # Nothing speaks against one of equal items.
+        lowest=() if equal.all() else tuple(map(str, lowest)),
     )
     texts = {name: " ".join(reason.sentence for reason in reasons[name]) for name in order}
     return suspects, pd.Series([texts.get(name, "") for name in judged.index], judged.index)

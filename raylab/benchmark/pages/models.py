@@ -83,7 +83,7 @@ def _usage(usage: Sequence[Usage]) -> Iterator[Block]:
     )
     name = logged[0]
     drawn = [(own, each) for each in usage if (own := spent[each.model][name]) is not None]
-    if len(drawn) > 1:
+    if len({each.mean for _, each in drawn}) > 1:
         yield block("charts", [_cost_chart(drawn, name)], f"Mean score by {name}.")
 
 

@@ -30,10 +30,16 @@ MERGED = "chance and items that suit some models, which single answers cannot te
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Returns sentences on the differences, the noise, suspect items, and the second form."""
-    sentences = (
+    figures = (
         describe_differences(diagnosis.differences),
         describe_noise(diagnosis.noise) if diagnosis.models > 1 else "",
         describe_suspects(diagnosis),
+    )
+    if diagnosis.suspects.all_wrong == diagnosis.items:
+        items = pluralize(diagnosis.items, "item")
+        figures = (f"No model solves any of the {items}, so nothing tells models or items apart.",)
+    sentences = (
+        *figures,
         diagnosis.confirmed,
         describe_forms(diagnosis.forms) if diagnosis.forms else "",
     )
