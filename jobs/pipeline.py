@@ -4,6 +4,7 @@ Leaves `report.html`, one self-contained page. Finished work is not repeated.
 
 Examples:
     python jobs/pipeline.py scale=demo
+    python jobs/pipeline.py scale=published data.path=re_arc.zip data.split=split.json
     python jobs/pipeline.py 'models=[champion,decoder_only]' name=two
     python jobs/pipeline.py 'models=[{architecture: champion, d_model: 128}]'
     python jobs/pipeline.py 'models=[champion,decoder_only]' name=two resume=true
@@ -19,9 +20,10 @@ def run(config: PipelineConfig) -> None:
 
     check_classes(config.models, config.training)
     sides = read_sides(config, config.data)
+    tuning_sides = read_sides(config, config.tuning[1]) if config.tuning else None
     from raylab.together.pipeline import run_pipeline
 
-    run_pipeline(config, sides)
+    run_pipeline(config, sides, tuning_sides)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ GRID_METRICS = {
     "cell_accuracy": GridMetric("cell accuracy", (C.CORRECT_CELLS,), (C.CELLS,)),
     "change_recall": GridMetric("change recall", (C.COMMON_CHANGES,), (C.TARGET_CHANGES,), 1.0),
     "change_precision": GridMetric(
-        "change precision", (C.COMMON_CHANGES,), (C.PREDICTED_CHANGES,), 1.0, compared=False
+        "change precision", (C.COMMON_CHANGES,), (C.PREDICTED_CHANGES,), 1.0
     ),
     "transformation_f1": GridMetric(
         "transformation F1",

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import betaincinv, stdtrit
 from torch import Tensor
 from torchmetrics import Metric
 
 from raylab.arc.data.tasks import PAD
 from raylab.arc.grid_metrics import GAP_RATE, OBJECTIVE, RATIOS, Count, count_changes, count_grids
 from raylab.arc.records import GroupMetrics
+from raylab.core.stats import QUANTILES, Interval, Z
 
 
 def _as_batch(grids: Tensor) -> Tensor:
@@ -157,24 +159,24 @@ def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) ->
 
 
 def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Returns the standard error of every metric, over grids taken as independent draws.
+    """Returns the standard error of every metric, over grids or tasks taken as independent draws.
 
-    A metric R = sum y / sum x over N grids is a ratio estimator. Linearised, its deviations are
+    A metric R = sum y / sum x over N of them is a ratio estimator. Linearised, its deviations are
     z_i = (y_i - R x_i) / sum x and its standard error is sqrt(N / (N - 1) * sum z_i^2) (Cochran,
     *Sampling Techniques*, 3rd ed. 1977, chapter 6); with every x = 1 that is the usual standard
     error of a mean. The deviations of the dense grid objective are the weighted sums of those of
     its parts.
 
     Args:
-        counts: (N, counts), one row per grid.
+        counts: (N, counts), one row per grid or task.
         weights: those of the objective.
 
     Returns:
         Standard errors >= 0 by metric: none if N < 2, and none for a metric with a denominator of
         0, whose value is a convention and not an estimate.
     """
-    grids = len(counts)
-    if grids < 2:
+    rows = len(counts)
+    if rows < 2:
         return {}
     deviations: dict[str, Tensor] = {}
     for name, ratio in RATIOS.items():
@@ -184,9 +186,38 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
             deviations[name] = (y - x * (y.sum() / x.sum())) / x.sum()
     deviations |= _objective(deviations, weights)
     return {
-        name: math.sqrt(grids / (grids - 1) * float(z.square().sum()))
+        name: math.sqrt(rows / (rows - 1) * float(z.square().sum()))
         for name, z in deviations.items()
     }
+
+
+def task_intervals(
+    counts: Tensor, weights: Mapping[str, float] | None = None
+) -> dict[str, Interval]:
+    """Returns the 95 % interval of every ratio, and of the objective, for the choice of tasks.
+
+    It is Clopper's and Pearson's for as many independent draws as have the standard error over
+    tasks, fewer for few tasks (Korn and Graubard, *Survey Methodology* 24, 1998). Where that error
+    is 0, there are as many draws as tasks.
+
+    Args:
+        counts: (tasks, counts); with a single task there is no interval.
+        weights: those of the objective; one that exceeds 1 has no interval.
+    """
+    own = counts[counts[:, Count.GRIDS] > 0]
+    values = as_floats(metric_values(own.sum(0), weights))
+    intervals: dict[str, Interval] = {}
+    for name, error in standard_errors(own, weights).items():
+        if (value := values[name]) <= 1:
+            draws = float(len(own))
+            if error:
+                fewer = (Z / float(stdtrit(len(own) - 1, QUANTILES[1]))) ** 2
+                draws = fewer * value * (1 - value) / error**2
+            hits, misses = value * draws, (1 - value) * draws
+            low = float(betaincinv(hits, misses + 1, QUANTILES[0])) if hits else 0.0
+            high = float(betaincinv(hits + 1, misses, QUANTILES[1])) if misses else 1.0
+            intervals[name] = low, high
+    return intervals
 
 
 def grid_counts(

@@ -110,6 +110,8 @@ class HeldOut(Part):
     """Number of pairs; None on the validation side."""
     metrics: Mapping[str, float]
     """Every grid metric, by its name in `raylab.arc.grid_metrics`, and `loss`."""
+    intervals: Mapping[str, tuple[float, float]] = Field(default={})
+    """95 % intervals of grid metrics for the choice of tasks; empty on the validation side."""
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the tasks."""
     rules: RuleMetrics
@@ -193,6 +195,8 @@ class PipelineMetrics(Record):
 
     models: Mapping[str, TrainingMetrics]
     """The models trained so far, by name."""
+    tuned: Mapping[str, TrainingMetrics] = Field(default={})
+    """The fine-tuned model by name, once it is trained; without `fine_tuning` none."""
 
 
 class RuleScores(Record):

@@ -1,5 +1,6 @@
 """The configurations of `jobs/pipeline.py`, `report.py` and `benchmark.py`."""
 
+from collections import Counter
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -10,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.arc.config.models import ALL_MODELS, Models
+from raylab.arc.config.models import ALL_MODELS, ModelConfig, Models
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
 from raylab.core.config.base import (
     AS_PUBLISHED,
@@ -20,9 +21,24 @@ from raylab.core.config.base import (
     Keys,
     Location,
     ModelName,
+    Strict,
     Text,
     Trackers,
 )
+
+
+class FineTuningConfig(Strict):
+    """The further training of one model of a pipeline, tested before and after."""
+
+    model: Text
+    """Its name in the pipeline: `champion`, or `champion-1` of several."""
+    path: Location | None = None
+    """Archive of other pairs, in the format of `data.source`; null takes those of `data`."""
+    tasks: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Ids of the tasks; their pairs are split."""
+    pairs_per_task: PositiveInt | None = None
+    """Most pairs of each task."""
+    training: TrainingConfig = TrainingConfig()
 
 
 class PipelineConfig(JobConfig):
@@ -40,7 +56,8 @@ class PipelineConfig(JobConfig):
     )
 
     models: Models = ALL_MODELS
-    """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
+    """Models to train in turn: an architecture or `{architecture: ..., key: value}` each. The same
+    model again is trained with the next seed."""
     take: tuple[ModelName, ...] = ()
     """Trained models to add, as in `jobs/evaluate.py`."""
     data: DataConfig = DataConfig()
@@ -49,6 +66,8 @@ class PipelineConfig(JobConfig):
     """Generations of `data` that every model is scored on."""
     prior: DataConfig | None = None
     """An earlier benchmark that all models are scored on too, for novelty to compare with."""
+    fine_tuning: FineTuningConfig | None = None
+    """A further training of one of the models on some tasks; null for none."""
     scoring: ScoringConfig = ScoringConfig()
     pictures: NonNegativeInt = 4
     """Number of tasks in the report with predictions drawn beside the target."""
@@ -63,6 +82,43 @@ class PipelineConfig(JobConfig):
                 "of the pipeline with it"
             )
         return self
+
+    @model_validator(mode="after")
+    def _tunes_a_model(self) -> "PipelineConfig":
+        if self.fine_tuning and self.fine_tuning.model not in (names := self.trainings):
+            raise ValueError(
+                f"fine_tuning.model={self.fine_tuning.model} is none of {', '.join(names)}"
+            )
+        return self
+
+    @property
+    def trainings(self) -> dict[str, tuple[ModelConfig, TrainingConfig]]:
+        """The models by architecture, numbered if there are several of one, and their trainings."""
+        total = Counter(model.architecture for model in self.models)
+        seen, trainings = list[ModelConfig](), dict[str, tuple[ModelConfig, TrainingConfig]]()
+        for model in self.models:
+            alike = [other for other in seen if other.architecture == model.architecture]
+            number = f"-{len(alike) + 1}" if total[model.architecture] > 1 else ""
+            seed = self.training.seed + alike.count(model)
+            training = self.training.model_copy(update={"seed": seed})
+            trainings[f"{model.architecture}{number}"] = model, training
+            seen.append(model)
+        return trainings
+
+    @property
+    def tuning(self) -> tuple[str, DataConfig, TrainingConfig] | None:
+        """The model of the fine-tuning, its pairs and its training."""
+        if (own := self.fine_tuning) is None:
+            return None
+        data = DataConfig(
+            source=self.data.source,
+            path=own.path or self.data.path,
+            subset=self.data.subset,
+            tasks=own.tasks,
+            pairs_per_task=own.pairs_per_task,
+            split_by="pair",
+        )
+        return own.model, data, own.training
 
 
 class ReportConfig(JobConfig):

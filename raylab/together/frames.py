@@ -37,16 +37,55 @@ def epochs(run: str) -> pd.DataFrame:
         RunError: The run has no epochs, or its files cannot be used.
         DataError: A file cannot be read.
     """
+    trainings = _read_trainings(run)
+    rows = [{"model": name, **row} for name, training in trainings.items() for row in training.rows]
+    return pd.DataFrame(rows)
+
+
+def tests(run: str) -> pd.DataFrame:
+    """Returns the test of a training, or of all trainings of a pipeline, a row each.
+
+    Columns: `model`, `tasks`, `pairs`, `epoch` (the chosen one), `parameters`, every metric of
+    `raylab.arc.grid_metrics` and `loss`, and the ends of the 95 % intervals for the choice of tasks
+    as `<metric>_low` and `<metric>_high`. A fine-tuned model has a row for the model before, and
+    each rule that learns nothing has one, `rule:<name>`.
+
+    Raises:
+        RunError: The run has no tested model, or its files cannot be used.
+        DataError: A file cannot be read.
+    """
+    rows, rules = list[dict[str, Any]](), dict[str, dict[str, Any]]()
+    for name, training in _read_trainings(run).items():
+        about = {"epoch": training.best.epoch, "parameters": training.parameters}
+        for suffix, held_out in {"": training.test, " before": training.before}.items():
+            if held_out is None:
+                continue
+            counts = {"tasks": held_out.tasks, "pairs": held_out.pairs}
+            ends = {
+                f"{metric}_{side}": end
+                for metric, interval in held_out.intervals.items()
+                for side, end in zip(("low", "high"), interval, strict=True)
+            }
+            own = {} if suffix else about
+            rows.append({"model": f"{name}{suffix}", **counts, **own, **held_out.metrics, **ends})
+            for rule, metrics in held_out.rules.items():
+                rules.setdefault(f"{rule}{counts}", {"model": f"rule:{rule}", **counts, **metrics})
+    if not rows:
+        raise RunError(f"{run} has no tested model yet: resume it until its training has ended")
+    return pd.DataFrame([*rows, *rules.values()])
+
+
+def _read_trainings(run: str) -> dict[str, TrainingMetrics]:
+    """Returns the metrics of a training, or of those of a pipeline, by the name of the model."""
     place, trainings = Run.at(run), dict[str, TrainingMetrics]()
     job = place.record.job
     if job == PipelineConfig.job and (pipeline := place.read_record(PipelineMetrics)):
-        trainings |= pipeline.models
+        trainings |= {**pipeline.models, **pipeline.tuned}
     if job == TrainConfig.job and (training := place.read_record(TrainingMetrics)):
         trainings[place.name] = training
-    rows = [{"model": name, **row} for name, training in trainings.items() for row in training.rows]
-    if not rows:
+    if not trainings:
         raise RunError(f"{run} has no epochs: give a training or a pipeline that finished one")
-    return pd.DataFrame(rows)
+    return trainings
 
 
 def trials(sweep: str) -> pd.DataFrame:

@@ -3,13 +3,11 @@
 Every stage keeps its finished work, so that a second run does only the rest.
 """
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.config.models import ModelConfig
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation.scores import score_plan
@@ -58,10 +56,10 @@ CANDIDATES = 8
 R = TypeVar("R", bound=Record)
 
 
-def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
+def run_pipeline(config: PipelineConfig, sides: Sides, tuning_sides: Sides | None) -> None:
     """Trains and scores every model, measures the benchmark and writes `report.html`."""
     taken = find_models(config.take, config.storage)
-    clash = taken.keys() & _name_models(config.models).keys()
+    clash = taken.keys() & config.trainings.keys()
     if clash:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     with Run.open_alone(config) as run:
@@ -74,7 +72,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
             tracking(config.tracking, run, has_trainings=True) as trackers,
             session(config.cluster, run),
         ):
-            trained = _train(config, run, sides)
+            trained = _train(config, run, sides, tuning_sides)
             best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
             models, workers = best | taken, RayWorkers(config.cluster)
             _score(config, run, models, workers)
@@ -94,29 +92,46 @@ def run_pipeline(config: PipelineConfig, sides: Sides) -> None:
         _print_outcome(run)
 
 
-def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
-    """Trains each model in its own run within the pipeline's; returns their metrics."""
-    results: dict[str, TrainingMetrics] = {}
-    workers = session_workers(config.cluster)
+def _train(
+    config: PipelineConfig, run: Run, sides: Sides, tuning_sides: Sides | None
+) -> dict[str, TrainingMetrics]:
+    """Trains each model in its own run within the pipeline's, and fine-tunes one.
+
+    Returns the metrics of the models without the fine-tuned one, which is not scored: the tasks
+    that it was trained on would be left out for all.
+    """
+    workers, results = session_workers(config.cluster), dict[str, TrainingMetrics]()
+    common: dict[str, Any] = {
+        "storage": run.uri,
+        "resume": True,
+        "cluster": config.cluster,
+        "tracking": config.tracking,
+    }
+
+    def fit_and_test(name: str, shared: Any, **own: Any) -> TrainingMetrics:
+        training = TrainConfig(name=name, **common, **own)
+        its_run = Run.open(training)
+        log_line(f"\n{name} -> {its_run.uri}", training=name, training_id=its_run.id)
+        trained = fit(training, its_run, shared, here=training.cluster.is_this_process)
+        tested = with_test(training, its_run, trained, shared, workers)
+        its_run.finish()
+        return tested
+
     shared = workers.put(sides)
-    for name, model in _name_models(config.models).items():
-        training = TrainConfig(
-            storage=run.uri,
-            name=name,
-            resume=True,
-            model=model,
-            data=config.data,
-            training=config.training,
-            cluster=config.cluster,
-            tracking=config.tracking,
-        )
-        own = Run.open(training)
-        log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        here = training.cluster.is_this_process
-        trained = fit(training, own, shared, here=here)
-        results[name] = with_test(training, own, trained, shared, workers)
-        own.finish()
+    for name, (model, training) in config.trainings.items():
+        results[name] = fit_and_test(name, shared, model=model, data=config.data, training=training)
         run.write_record(PipelineMetrics(models=results))
+    if config.tuning is not None:
+        start, data, training = config.tuning
+        tuned = fit_and_test(
+            f"{start}-tuned",
+            workers.put(tuning_sides),
+            model=config.trainings[start][0],
+            data=data,
+            training=training,
+            init_from=str(run / start / results[start].best.checkpoint),
+        )
+        run.write_record(PipelineMetrics(models=results, tuned={f"{start}-tuned": tuned}))
     return results
 
 
@@ -162,6 +177,7 @@ def _picture_examples(
 
 def _page(config: PipelineConfig, run: Run) -> Page:
     quality, tree = _require(run, Quality), f"{config.data.source} tasks"
+    metrics = _require(run, PipelineMetrics)
     scored = {
         tree: run.read_record(RuleScores),
         str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
@@ -170,7 +186,8 @@ def _page(config: PipelineConfig, run: Run) -> Page:
         uri=run.uri,
         record=run.record,
         config=config,
-        models=_require(run, PipelineMetrics).models,
+        models=metrics.models,
+        tuned=metrics.tuned,
         tree=tree,
         quality=quality,
         examples=_require(run, Examples).examples,
@@ -188,23 +205,12 @@ def _require(run: Run, kind: type[R]) -> R:
 
 
 def _print_outcome(run: Run) -> None:
-    quality, models = _require(run, Quality), _require(run, PipelineMetrics).models
+    quality, metrics = _require(run, Quality), _require(run, PipelineMetrics)
+    every = {**metrics.models, **metrics.tuned}
     print_tables(
-        summary_table(models),
-        models={name: m.best.model_dump(mode="json") for name, m in models.items()},
-        reported={name: m.result.model_dump(mode="json") for name, m in models.items()},
+        *(summary_table(models) for models in (metrics.models, metrics.tuned) if models),
+        models={name: m.best.model_dump(mode="json") for name, m in every.items()},
+        reported={name: m.result.model_dump(mode="json") for name, m in every.items()},
     )
     log_quality(quality)
     log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))
-
-
-def _name_models(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:
-    """Returns the models by architecture, numbered if an architecture occurs more than once."""
-    total = Counter(model.architecture for model in models)
-    seen: Counter[str] = Counter()
-    names: dict[str, ModelConfig] = {}
-    for model in models:
-        seen[model.architecture] += 1
-        number = f"-{seen[model.architecture]}" if total[model.architecture] > 1 else ""
-        names[f"{model.architecture}{number}"] = model
-    return names

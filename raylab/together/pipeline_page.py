@@ -8,7 +8,13 @@ from raylab.arc.pages.models import (
     rule_label,
 )
 from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
-from raylab.arc.pages.training import list_caveats, summarize_models, training_sections
+from raylab.arc.pages.training import (
+    list_caveats,
+    summarize_models,
+    summarize_tuning,
+    training_sections,
+    tuning_sections,
+)
 from raylab.arc.records import Example
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.quality import quality_section
@@ -23,6 +29,7 @@ def pipeline_page(
     record: RunRecord,
     config: PipelineConfig,
     models: Models,
+    tuned: Models,
     *,
     tree: str,
     quality: Quality,
@@ -40,9 +47,12 @@ def pipeline_page(
         scored: {rule_label(rule): value for rule, value in values.items()}
         for scored, values in rules.items()
     }
+    scores, *curves_and_groups = training_sections(models, config.training.monitor)
     sections = [
+        scores,
+        *tuning_sections(tuned),
         *_examples(examples, models, metric),
-        *training_sections(models, config.training.monitor),
+        *curves_and_groups,
         quality_section(1, tree, quality, f" Accuracy is {accuracy_phrase(metric)}.", labels),
         *diagnosis,
         provenance(uri, record),
@@ -53,7 +63,11 @@ def pipeline_page(
         if figure.value is not None
     ]
     figures = figures or ["no figure could be computed"]
-    lead = [*summarize_models(models), f"Quality of {tree}: {join_names(figures)}."]
+    lead = [
+        *summarize_models(models),
+        *summarize_tuning(tuned),
+        f"Quality of {tree}: {join_names(figures)}.",
+    ]
     return Page(
         record.job,
         record.name,

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
 from raylab.arc.data.tasks import PAD
+from raylab.arc.grid_metrics import Count
 from raylab.arc.metrics import (
     GridMetrics,
     as_floats,
@@ -12,6 +14,7 @@ from raylab.arc.metrics import (
     compute_dense_grid_objective,
     compute_grid_metrics,
     grid_counts,
+    task_intervals,
 )
 
 Grid = NDArray[np.int64]
@@ -289,3 +292,21 @@ def test_the_formal_gap_is_a_share_of_tasks() -> None:
     assert table["a"].metrics["compositional_gap_rate"] == 0.5
     assert table["b"].metrics["compositional_gap_rate"] == 0.0
     assert (table["a"].grids, table["b"].grids) == (2, 10)
+
+
+def test_intervals_are_for_the_choice_of_tasks() -> None:
+    """Four tasks of ten grids; two are solved whole, and one grid of the third."""
+    counts = torch.zeros(5, len(Count), dtype=torch.int64)
+    counts[:4, Count.GRIDS] = 10
+    counts[:4, Count.SOLVED] = torch.tensor([10, 10, 1, 0])
+    # Tasks weigh the same, so the error is that of the mean of 1, 1, 0.1 and 0.
+    shares = np.array([1, 1, 0.1, 0])
+    draws = 0.525 * 0.475 / (shares.var(ddof=1) / 4)
+    draws *= (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 3)) ** 2
+    low = stats.beta.ppf(0.025, 0.525 * draws, 0.475 * draws + 1)
+    high = stats.beta.ppf(0.975, 0.525 * draws + 1, 0.475 * draws)
+    intervals = task_intervals(counts)
+    assert intervals["solve_rate"] == pytest.approx((low, high), abs=1e-6)
+    # Of four draws, 0.025 = (1 - high)^4.
+    assert intervals["grid_accuracy"] == pytest.approx((0.0, 1 - 0.025**0.25))
+    assert "cell_accuracy" not in intervals and task_intervals(counts[:1]) == {}

@@ -24,6 +24,7 @@ TINY = [
     "cluster.cpus_per_worker=1",
     "training.epochs=1",
     "pictures=2",
+    "fine_tuning={model: champion, tasks: [007bbfb7, 0520fde7], training: {epochs: 1}}",
 ]
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -50,6 +51,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
     assert f"Benchmark difficulty: {quality['figures']['difficulty']['value']:.4f}" in first
     assert quality["models"].keys() == {*ARCHITECTURES}
     page = (run / "report.html").read_text()
+    assert "champion-tuned before → after fine-tuning" in page
     assert (
         f"{quality['figures']['separability']['value']:.3f}" in page
         and "rule: copy the source" in page
@@ -70,7 +72,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
         assert torch.load(checkpoint, weights_only=True)["raylab"]["run_id"] == id_
     finished = [line for line in second if "nothing is left to do" in line["message"]]
     assert [line["training"] for line in finished] == list(trainings)
-    assert len(finished) == 2
+    assert len(finished) == 3
     after = {path: path.stat().st_mtime_ns for path in run.glob("scores/*/*/*.json")}
     assert after.keys() == files.keys()
     assert {path for path in files if after[path] != files[path]} == {lost}

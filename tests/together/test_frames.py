@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from raylab.arc.config.jobs import TuneConfig
+from raylab.arc.records import PipelineMetrics
 from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.core.errors import DataError, RunError
 from raylab.label.protocol.run import archive_location, open_archive
 from raylab.label.statistics.columns import export_columns
 from raylab.together import frames
+from raylab.together.config import PipelineConfig
+from tests.arc.measured import held_out, training_metrics
 from tests.benchmark.logs.test_trees import write
 from tests.label.pages.test_annotation_run import row
 from tests.label.protocol.test_run_archive import annotate, configured
@@ -31,6 +34,28 @@ def test_epochs_of_a_training_and_of_a_pipeline(tmp_path: Path):
         frames.epochs(str(tmp_path / "scored"))
     with pytest.raises(RunError, match="is no run"):
         frames.epochs(str(tmp_path / "absent"))
+
+
+def test_tests_of_a_pipeline_beside_the_rules(tmp_path: Path):
+    first = held_out({"solve_rate": 0.0, "loss": 2.0}, rules={"copy_source": {"solve_rate": 0.25}})
+    after = held_out({"solve_rate": 0.5}, pairs=4, intervals={"solve_rate": (0.125, 0.75)})
+    metrics = PipelineMetrics(
+        models={"champion": training_metrics(test=first)},
+        tuned={"champion-tuned": training_metrics(test=after).model_copy(update={"before": first})},
+    )
+    config = {"storage": str(tmp_path), "name": "piped", "models": ["champion"]}
+    left(PipelineConfig.model_validate(config), metrics)
+    table = frames.tests(str(tmp_path / "piped")).set_index("model")
+    assert table["solve_rate"].to_dict() == {
+        "champion": 0.0, "champion-tuned": 0.5, "champion-tuned before": 0.0,
+        "rule:copy_source": 0.25,
+    }  # fmt: skip
+    assert table["pairs"].tolist() == [6, 4, 6, 6] and table["epoch"].tolist()[:2] == [1, 1]
+    tuned = table.loc["champion-tuned", ["solve_rate_low", "solve_rate_high"]]
+    assert tuned.tolist() == [0.125, 0.75]
+    train(tmp_path, "one", 0.25)
+    with pytest.raises(RunError, match="no tested model"):
+        frames.tests(str(tmp_path / "one"))
 
 
 def test_trials_of_a_sweep(tmp_path: Path):

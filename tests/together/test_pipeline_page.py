@@ -63,6 +63,7 @@ def content(**more: Any) -> content_of.Page:
         ),
         "config": SHORT,
         "models": {"champion": metrics(), "small": metrics(0.02)},
+        "tuned": {},
         "tree": "this run",
         "quality": quality(),
         "rules": {},
@@ -204,7 +205,7 @@ def test_a_fine_tuning_leads_with_before_and_after_and_sorts_tasks_by_their_gain
     before = held_out(validation, by="pair", by_task=had, trained_pairs=1)
     after = held_out(validation, by="pair", by_task=now)
     tuned = metrics().model_copy(update={"before": before, "test": after})
-    page = page_of(models={"champion": tuned})
+    page = page_of(tuned={"champion": tuned})
     same = ["50.00 % → 50.00 %", "25.00 % → 25.00 %"]
     # A mean over tasks: one of four pairs counts as much as one of two.
     start = page.rows.index(["mean of the tasks", "6", "25.00 % → 50.00 %", *same])

@@ -29,6 +29,7 @@ SHORT_LABELS = {
     "grid_accuracy": "grid",
     "grid_tol_0p95": "≥ 95 % right",
     "cell_accuracy": "cell",
+    "change_precision": "precision",
     "transformation_f1": "change F1",
     "copy_rate": "copied",
     "compositional_gap": "gap",
@@ -126,7 +127,7 @@ def _explain_mark(models: Models) -> str:
 def _explain_shares(models: Models) -> str:
     return (
         f"Solved and shape are free-running, all others teacher-forced{_explain_mark(models)}. "
-        "Beside each share, the skill over the best rule, (model - best rule) / (1 - best rule)."
+        "Beside each share, the skill over the best rule, (model - best rule) / (1 - best rule)"
     )
 
 
@@ -158,7 +159,13 @@ def score_table(models: Models) -> Table:
         [
             _label(name, model),
             *(
-                _with_skill(value, model.result.rules, key, BEST if value == top else "")
+                _with_skill(
+                    value,
+                    model.result.rules,
+                    key,
+                    BEST if value == top else "",
+                    interval=model.result.intervals.get(key),
+                )
                 for key in labels
                 for value, top in [(model.result.metrics.get(key), best.get(key, math.nan))]
             ),
@@ -172,11 +179,13 @@ def score_table(models: Models) -> Table:
             named = {f"best rule{name}": _best_values(rules, labels)}
         for label, values in named.items():
             rows.append([label, *(percent(values.get(key)) for key in labels)])
+    tested = any(model.result.intervals for model in models.values())
+    intervals = ", and the 95 % interval for the choice of tasks" if tested else ""
     return Table(
         f"Scores at the best epoch, on the {side_of(models)}",
         ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
         rows,
-        _explain_shares(models),
+        f"{_explain_shares(models)}{intervals}.",
         dense=True,
     )
 
@@ -224,7 +233,7 @@ def group_table(models: Models) -> Table:
         f"By group of tasks, at the best epoch, on the {side_of(models)}",
         ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
         rows,
-        _explain_shares(models),
+        f"{_explain_shares(models)}.",
     )
 
 
@@ -317,8 +326,16 @@ def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]
 
 
 def _with_skill(
-    value: float | None, rules: RuleMetrics, metric: str, look: str = "", shade: float | None = None
+    value: float | None,
+    rules: RuleMetrics,
+    metric: str,
+    look: str = "",
+    shade: float | None = None,
+    interval: tuple[float, float] | None = None,
 ) -> Cell:
-    """Returns a share as a percentage, with its skill over the best rule."""
+    """Returns a share as a percentage, with its skill over the best rule and its interval."""
     over = skill(value, rules, metric)
-    return Cell(percent(value), "" if over is None else f"{over:+.3f}", look, shade)
+    small = [] if over is None else [f"{over:+.3f}"]
+    if interval is not None:
+        small.append("{:.1f} to {:.1f} %".format(*(100 * end for end in interval)))
+    return Cell(percent(value), ", ".join(small), look, shade)

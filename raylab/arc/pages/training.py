@@ -49,21 +49,18 @@ def training_page(uri: str, record: RunRecord, config: TrainConfig, models: Mode
         record.name,
         uri,
         list(summarize_models(models)),
-        [*training_sections(models, config.training.monitor), provenance(uri, record)],
+        [
+            *tuning_sections(models),
+            *training_sections(models, config.training.monitor),
+            provenance(uri, record),
+        ],
         list(list_caveats(config.training, config.data, models)),
     )
 
 
 def summarize_models(models: Models) -> Iterator[str]:
-    tuned = [name for name, model in models.items() if model.before]
-    for name in tuned:
-        before, after = models[name].before, models[name].result
-        assert before is not None
-        had, has = (percent(own.metrics["solve_rate"]) for own in (before, after))
-        yield (
-            f"Fine-tuning took {name} from {had} to {has} of the {after.name} solved on its own "
-            f"(free-running){rule_phrase(models[name], 'solve_rate')}."
-        )
+    tuned = list(summarize_tuning(models))
+    yield from tuned
     if not tuned:
         side = " or ".join(sorted({model.result.side for model in models.values()}))
         name, share, rule = find_leader(models, "solve_rate")
@@ -80,6 +77,16 @@ def summarize_models(models: Models) -> Iterator[str]:
         f"{pluralize(len(models), 'model')} trained for {span} "
         f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {join_names(list(models))}."
     )
+
+
+def summarize_tuning(models: Models) -> Iterator[str]:
+    for name, model in models.items():
+        if (before := model.before) is not None:
+            had, has = (percent(own.metrics["solve_rate"]) for own in (before, model.result))
+            yield (
+                f"Fine-tuning took {name} from {had} to {has} of the {model.result.name} solved on "
+                f"its own (free-running){rule_phrase(model, 'solve_rate')}."
+            )
 
 
 def list_caveats(training: TrainingConfig, data: DataConfig, models: Models) -> Iterator[str]:
@@ -100,9 +107,12 @@ def list_caveats(training: TrainingConfig, data: DataConfig, models: Models) -> 
         )
 
 
-def training_sections(models: Models, monitor: str) -> Iterator[Section]:
+def tuning_sections(models: Models) -> Iterator[Section]:
     if tuned := [fine_tuning_table(name, model) for name, model in models.items() if model.before]:
         yield Section("tuning", "Before and after fine-tuning", tuned)
+
+
+def training_sections(models: Models, monitor: str) -> Iterator[Section]:
     tables = [score_table(models), METRICS_TEXT]
     yield Section("metrics", "Scores beside rules that learn nothing", tables)
     histories = {name: model.rows for name, model in models.items()}

@@ -11,7 +11,13 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.device import use_share
 from raylab.arc.grid_metrics import LOSS
 from raylab.arc.loss import MeanLoss
-from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_metrics
+from raylab.arc.metrics import (
+    as_floats,
+    group_metrics,
+    sum_by_task,
+    task_intervals,
+    task_metrics,
+)
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.pages.models import summary_table
 from raylab.arc.pages.training import training_page
@@ -84,6 +90,7 @@ def measure_test(
         tasks=len(sides.tasks_of(sides.test)),
         pairs=len(sides.test),
         metrics=as_floats({**task_metrics(counts, weights), LOSS: losses.compute()}),
+        intervals=task_intervals(counts, weights),
         groups=by_group,
         group_rules={
             group: {rule: own[group].metrics for rule, own in rules_by_group.items()}

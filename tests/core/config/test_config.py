@@ -47,6 +47,7 @@ ROLES = ("annotators.0", "annotators.1", "evaluator", "adjudicator")
 OPTIONS = {
     "arc_json": ["data.path=tasks"],
     "re_arc": ["data.path=tasks.zip"],
+    "published": ["data.path=tasks.zip"],
     "custom": ["model.target=package.module:Class"],
     "openai": [f"llm.{role}.model=m" for role in ROLES],
 }
@@ -109,6 +110,16 @@ def test_no_shipped_yaml_is_unreachable() -> None:
     assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
     assert PipelineConfig().models == ALL_MODELS
     assert load(PipelineConfig, "scale=demo").prior is None
+
+
+def test_an_equal_model_is_trained_with_the_next_seed() -> None:
+    models = "models=[champion,{architecture: champion, d_model: 64},champion,recursive]"
+    trainings = load(PipelineConfig, models, "training.seed=5").trainings
+    assert {name: training.seed for name, (_, training) in trainings.items()} == {
+        "champion-1": 5, "champion-2": 5, "champion-3": 6, "recursive": 5,
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="=champion is none of champion-1, "):
+        load(PipelineConfig, models, "fine_tuning={model: champion, tasks: [a]}")
 
 
 def test_overrides_mean_what_hydra_users_know_and_reach_keys_that_no_yaml_names() -> None:
