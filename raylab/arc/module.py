@@ -15,7 +15,13 @@ from torch.optim import Optimizer
 from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import Precision
-from raylab.arc.data.batching import Batch
+from raylab.arc.data.batching import (
+    Batch,
+    Draw,
+    build_batch,
+    demonstration_table,
+    swap_demonstrations,
+)
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.grid_metrics import DEMONSTRATION_GAIN, LOSS
@@ -42,9 +48,8 @@ class ArcModule(pl.LightningModule):
       `val_shapes_by_rule` are free-running. The others are teacher-forced, as published, for models
       that write cell by cell, and free-running for all other models;
     - `val_loss`, as `MeanLoss`;
-    - `val_demonstration_gain` if the model reads demonstrations: the loss with the demonstrations
-      of other queries of the batch less the loss with a query's own. It alone depends on which
-      queries are batched together.
+    - `val_demonstration_gain` if the model reads demonstrations and there are several tasks: the
+      loss with the demonstrations of another task, of like size, less the loss with a query's own.
     """
 
     def __init__(
@@ -74,8 +79,12 @@ class ArcModule(pl.LightningModule):
         weights, group_of_task = training.objective.model_dump(), torch.tensor(sides.group_of_task)
         self.metrics = GridMetrics(sides.groups, group_of_task, weights)
         self.losses = MeanLoss(training.shape_loss_weight)
+        self.swapped = swap_demonstrations(sides.store, sides.val)
+        several = len(sides.tasks_of(sides.val)) > 1
+        self.swapped_pairs = config.model.context_pairs if several else 0
+        """Demonstrations of other tasks that a validation shows with each query."""
         self.misled_losses = MeanLoss(training.shape_loss_weight)
-        """The losses with the demonstrations of other queries."""
+        """The losses with the demonstrations of other tasks."""
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self._unchecked: list[tuple[Tensor, Callable[[float], str]]] = []
@@ -133,9 +142,11 @@ class ArcModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
         self.metrics.update(count_batch(self.model, batch, self.losses), batch.tasks)
-        if self.origin.model.context_pairs:
-            others = batch.demo_index.roll(len(batch.pairs) // 2, dims=0)
-            logits = self.model(batch._replace(demo_index=others))
+        if self.swapped_pairs:
+            pairs = batch.pairs.cpu().numpy()
+            others = demonstration_table(self.swapped, pairs, self.swapped_pairs, None)
+            batch = build_batch(self.swapped, Draw(pairs, others)).to(self.device)
+            logits = self.model(batch)
             self.misled_losses.update(logits, batch.target.cells, batch.target.sizes)
 
     def on_validation_epoch_end(self) -> None:
@@ -148,7 +159,7 @@ class ArcModule(pl.LightningModule):
                 ": lower training.lr or training.gradient_clip, or set "
                 "training.precision=32-true; the epochs before it and their checkpoints stay"
             )
-        if self.origin.model.context_pairs:
+        if self.swapped_pairs:
             values[DEMONSTRATION_GAIN] = self.misled_losses.compute() - values[LOSS]
         self.group_table = self.metrics.by_group()
         for measured in (self.metrics, self.losses, self.misled_losses):

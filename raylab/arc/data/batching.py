@@ -5,6 +5,7 @@ task; a pair with the same input grid as the query is never its demonstration.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,6 +203,22 @@ def demonstration_table(
     return table
 
 
+def swap_demonstrations(store: PairStore, pairs: Indices) -> PairStore:
+    """Returns a store where each task of these pairs has the demonstrations of another of them.
+
+    The two have demonstrations of like size.
+    """
+    tasks = np.unique(store.task_of[pairs])
+    cells = [store.lengths[store.demonstrations[task]].sum() for task in tasks]
+    tasks = tasks[np.argsort(cells, kind="stable")]
+    # Up in steps of two and down again, so that the smallest does not get those of the largest.
+    givers = np.concatenate((tasks[::2], tasks[1::2][::-1]))
+    shown = list(store.demonstrations)
+    for task, giver in zip(givers, np.roll(givers, 1), strict=True):
+        shown[task] = store.demonstrations[giver]
+    return replace(store, demonstrations=tuple(shown))
+
+
 def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     """Cuts (N, 2) sorted `lengths` into runs whose padded tokens stay within the budget.
 
@@ -246,21 +263,13 @@ def even_out(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
 
 
 def plan_runs(
-    store: PairStore, pairs: Indices, size: float, multiple: int, workers: int
+    store: PairStore, pairs: Indices, size: float, multiple: int
 ) -> tuple[Indices, Indices, list[slice]]:
     """Cuts pairs into runs of similar length, a multiple of `multiple`, of about `size` pairs each.
 
     Returns:
         The pairs by length, their (N, 2) lengths in steps of `LENGTH_QUANTUM`, and the runs.
-
-    Raises:
-        ConfigError: There are fewer pairs than workers.
     """
-    if len(pairs) < workers:
-        raise ConfigError(
-            f"{len(pairs)} pairs cannot be shared by cluster.workers={workers}: "
-            "use fewer workers or more tasks"
-        )
     # An output that is missing counts as a cell, which is what padding it takes.
     quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
     order = np.lexsort((quanta[:, 1], quanta[:, 0]))
@@ -287,9 +296,18 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`."""
+        """Plans `pairs` for worker `rank` of `world`.
+
+        Raises:
+            ConfigError: There are fewer pairs than workers.
+        """
+        if len(pairs) < world:
+            raise ConfigError(
+                f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
+                "use fewer workers or more tasks"
+            )
         self.store, self.demonstrations = store, demonstrations
-        self.pairs, _, runs = plan_runs(store, pairs, batch_size, world, world)
+        self.pairs, _, runs = plan_runs(store, pairs, batch_size, world)
         self.runs = runs[rank::world]
 
     def __len__(self) -> int:

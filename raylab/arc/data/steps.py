@@ -7,6 +7,7 @@ mean number of target cells of a step. With a mean over each step instead, cells
 cells would weigh more.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -100,11 +101,10 @@ def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[
 class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
     """The training steps of one worker; over all workers, every pair once per epoch.
 
-    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) and on
-    `most_workers`. Two workers train exactly the steps of one, as long as each has a run of about
-    `RUN_PAIRS` in every step; with more workers, runs are smaller. All workers have equally many
-    runs in a step, or, with fewer than `most_workers`, some have one more than others. As a sampler
-    the plan yields the draws of each step, and as a dataset it turns them into the step.
+    A step has about `batch_size` pairs over all workers. It depends on (seed, epoch), not on the
+    workers: its runs are cut, into `pieces` each, and dealt out. As a sampler the plan yields the
+    draws of each step, none if there are fewer pieces than workers, and as a dataset it turns them
+    into the step.
     """
 
     def __init__(
@@ -118,23 +118,20 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
-        most_workers: int | None = None,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`, which may grow to `most_workers`."""
-        most_workers = most_workers or world
+        """Plans `pairs` for worker `rank` of `world`."""
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
         self.augmentation = augmentation
         self.rank, self.world, self.epoch = rank, world, 0
         gpu = torch.cuda.is_available()
         self.batch_tokens = GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS
         self.batch_cost = GPU_BATCH_COST if gpu else CPU_BATCH_COST
-        own = min(-(-batch_size // (most_workers * RUN_PAIRS)), len(pairs) // most_workers)
-        self.step_runs = own * most_workers
+        self.step_runs = min(-(-batch_size // RUN_PAIRS), len(pairs))
         """Runs of a step over all workers."""
-        size = batch_size / max(self.step_runs, 1)
-        self.pairs, self.quanta, self.runs = plan_runs(
-            store, pairs, size, self.step_runs, most_workers
-        )
+        self.pieces = world // math.gcd(world, self.step_runs)
+        """Pieces of a run, with which all workers get equally many."""
+        size = batch_size / self.step_runs
+        self.pairs, self.quanta, self.runs = plan_runs(store, pairs, size, self.step_runs)
         steps = len(self) * world
         self.mean_cells = float(store.lengths[self.pairs, 1].sum()) / steps
         """Target cells of a worker in a step, mean over steps and workers."""
@@ -158,25 +155,38 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
             self.store, pairs, self.demonstrations, None if drawn == "first" else rng
         )
         steps = rng.permutation(len(self.runs)).reshape(-1, self.step_runs)
-        # Workers take neighbours in length, which balances their load.
-        for step, runs in enumerate(np.sort(steps, axis=1)[:, self.rank :: self.world].tolist()):
-            queries = np.concatenate([pairs[self.runs[run]] for run in runs])
-            shown = np.concatenate([self._show(run, pairs, table) for run in runs])
+        for step, runs in enumerate(np.sort(steps, axis=1).tolist()):
+            # Workers take neighbours in length, and in turn the longer pieces: loads are balanced.
+            pieces = [
+                (query, demonstrations)
+                for turn, run in enumerate(runs)
+                for query, demonstrations in self._cut(run, pairs, table)[:: 1 - 2 * (turn % 2)]
+            ]
+            queries, shown = map(np.concatenate, zip(*pieces[self.rank :: self.world], strict=True))
+            if not len(queries):
+                yield ()
+                continue
             cuts = cheapest_cuts(self.store.lengths[queries], self.batch_tokens, self.batch_cost)
             drawn = self._colours(step), self._symmetries(step)
             yield tuple(Draw(queries[cut], shown[cut], *drawn) for cut in cuts)
 
     def __getitem__(self, draws: tuple[Draw, ...]) -> TrainingStep:
-        """Returns the step of `draws`."""
-        batches = tuple(build_batch(self.store, draw) for draw in draws)
-        return TrainingStep(batches, self.mean_cells, self.mean_grids)
+        """Returns the step of `draws`; without any, one pair that weighs nothing."""
+        cells, grids = self.mean_cells, self.mean_grids
+        if not draws:
+            shown = demonstration_table(self.store, self.pairs[:1], self.demonstrations, None)
+            draws, cells, grids = (Draw(self.pairs[:1], shown),), math.inf, math.inf
+        return TrainingStep([build_batch(self.store, draw) for draw in draws], cells, grids)
 
-    def _show(self, run: int, pairs: Indices, table: Indices) -> Indices:
-        """Returns the demonstrations of a run, which are the same whichever worker draws them."""
-        if self.augmentation.demonstrations != "batch":
-            return table[self.runs[run]]
-        queries, rng = pairs[self.runs[run]], self._generator(run, 2)
-        return demonstration_table(self.store, queries, self.demonstrations, rng)
+    def _cut(self, run: int, pairs: Indices, table: Indices) -> list[tuple[Indices, Indices]]:
+        """Returns the pieces of a run: their pairs, and the demonstrations of each."""
+        queries, shown = pairs[self.runs[run]], table[self.runs[run]]
+        if self.augmentation.demonstrations == "batch":
+            rng = self._generator(run, 2)
+            shown = demonstration_table(self.store, queries, self.demonstrations, rng)
+        return [
+            *zip(*(np.array_split(each, self.pieces) for each in (queries, shown)), strict=True)
+        ]
 
     def _symmetries(self, step: int) -> Indices | None:
         """Returns the (tasks,) symmetries of a step of the epoch."""

@@ -45,7 +45,6 @@ class PlannedData(pl.LightningDataModule):
             sides.train,
             augmentation=Augmentation.of(training, relabelled=model.colour_relabelling),
             seed=training.seed,
-            most_workers=max(world, config.cluster.most_workers),
             **batches,
         )
         self.val = BatchPlan(sides.store, sides.val, **batches)

@@ -100,23 +100,40 @@ def test_every_pair_once_an_epoch_over_all_workers(
 
 @pytest.mark.parametrize("pairs", range(3, 8))
 @pytest.mark.parametrize("batch_size", [2, 32])
-@pytest.mark.parametrize("world", [2, 3])
-def test_no_worker_gets_an_empty_step(pairs: int, batch_size: int, world: int) -> None:
+@pytest.mark.parametrize("world", [2, 8])
+def test_few_pairs_are_shared_by_many_workers(pairs: int, batch_size: int, world: int) -> None:
     store = store_pairs([Task("a", tuple(line(colour) for colour in range(pairs)))])
     steps = [list(plan) for plan in workers(store, world, batch_size=batch_size)]
     assert len({len(own) for own in steps}) == 1
-    assert min(len(draw.pairs) for own in steps for draws in own for draw in draws) > 0
     assert sorted(pair for own in steps for pair in pairs_in(own)) == list(range(pairs))
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
-def test_fewer_workers_than_the_most_train_the_steps_of_all(store: PairStore, world: int) -> None:
-    def taken(world: int) -> list[Any]:
-        plans = workers(store, world, most_workers=5, augmentation=RELABELLED)
-        steps = [[draw for draws in step for draw in draws] for step in zip(*plans, strict=True)]
-        return samples(store, steps)
-
-    assert taken(world) == taken(5)
+@pytest.mark.parametrize("demonstrations", ["epoch", "batch"])
+@pytest.mark.parametrize("batch_size", [7, 16, 32])
+@pytest.mark.parametrize("world", [2, 3, 4, 8])
+def test_any_number_of_workers_trains_the_steps_of_one(
+    store: PairStore, world: int, batch_size: int, demonstrations: Any
+) -> None:
+    options = {"augmentation": Augmentation("all", True, demonstrations), "batch_size": batch_size}
+    alone, plans = plan_of(store, **options), workers(store, world, **options)
+    steps = [*zip(*plans, strict=True)]
+    together = [[draw for draws in step for draw in draws] for step in steps]
+    assert samples(store, together) == samples(store, alone)
+    # The mean over workers of their losses is the sum over the cells, and the grids, of a step,
+    # each over the mean number of them in a step.
+    cell, grid = len(steps) / store.lengths[:, 1].sum(), len(steps) / len(store.pairs)
+    for step in steps:
+        weights = dict[int, tuple[float, float]]()
+        for plan, draws in zip(plans, step, strict=True):
+            own = plan[draws]
+            assert own.batches
+            if not draws:
+                assert own.cells == own.grids == np.inf
+                continue
+            pairs = [pair for batch in own.batches for pair in batch.pairs.tolist()]
+            weights |= dict.fromkeys(pairs, (1 / world / own.cells, 1 / world / own.grids))
+        assert sorted(weights) == sorted(pairs_in(step))
+        assert np.allclose([*weights.values()], (cell, grid))
 
 
 def test_batches_hold_few_tokens_and_change_no_step(

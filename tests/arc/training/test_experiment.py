@@ -18,6 +18,7 @@ from raylab.arc.config.models import (
     ModelConfig,
 )
 from raylab.arc.config.sections import DataConfig, Precision, TrainingConfig
+from raylab.arc.data.batching import Draw, build_batch
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
@@ -245,18 +246,24 @@ def test_an_epoch_reports_every_figure_and_measures_every_group(epoch: Fit) -> N
     assert {group: found.grids for group, found in table.items()} == {"a": 20, "b": 5}
 
 
-def test_the_demonstration_gain_is_the_loss_with_those_of_other_queries_less_that_with_own(
+def test_the_demonstration_gain_is_the_loss_with_those_of_other_tasks_less_that_with_own(
     tasks: tuple[Task, ...],
 ) -> None:
     trainer, module = fit(settings(SMALL_MODELS["champion"], epochs=8), tasks)
+    store = store_pairs(tasks)
+    cells = [int(store.lengths[shown].sum()) for shown in store.demonstrations]
+    by_size = sorted(range(len(tasks)), key=cells.__getitem__)
+    # From one to the next but one in size and back: 0, 2, 4, 3, 1.
+    givers = {0: 1, 1: 3, 2: 0, 3: 4, 4: 2}
     own, other = MeanLoss(0.1), MeanLoss(0.1)
-    batches: Any = trainer.val_dataloaders
-    for batch in batches:
-        size, target = len(batch.pairs), batch.target
-        swapped = batch.demo_index[[(query - size // 2) % size for query in range(size)]]
-        for loss, shown in ((own, batch), (other, batch._replace(demo_index=swapped))):
+    for pair, task in enumerate(store.task_of.tolist()):
+        giver = by_size[givers[by_size.index(task)]]
+        swapped = Draw(np.array([pair]), store.demonstrations[giver][None, :2])
+        batches = (own, batch_of(store, [pair], 2)), (other, build_batch(store, swapped))
+        for loss, batch in batches:
             with torch.no_grad():
-                loss.update(module.model.eval()(shown), target.cells, target.sizes)
+                logits = module.model.eval()(batch)
+            loss.update(logits, batch.target.cells, batch.target.sizes)
     gain = values_of(trainer)["val_demonstration_gain"]
     assert gain == pytest.approx(float(other.compute() - own.compute()), abs=1e-5)
     assert abs(gain) > 1e-4
