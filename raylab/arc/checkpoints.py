@@ -1,10 +1,12 @@
 """Checkpoints: what raylab adds to Lightning's files, and how they are read."""
 
+import hashlib
 import io
 import pickle
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -24,6 +26,8 @@ CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 CHECKPOINT_BYTES = 1 << 32
 MAX_REASON = 300
+DIGEST = "digest"
+"""Entry of a checkpoint with the `digest` of all others."""
 
 T = TypeVar("T")
 
@@ -52,6 +56,8 @@ class Checkpoint:
 class ModelOrigin(BaseModel):
     """The entry that raylab adds to a checkpoint: the model, and its origin."""
 
+    schema_version: Literal[1]
+    """Version of what raylab adds to a checkpoint and reads of it."""
     model: ModelConfig
     seen: Seen
     run_id: str | None = None
@@ -76,7 +82,7 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
 
     Raises:
         CheckpointError: The file is missing, truncated or corrupt, holds more than tensors and
-            plain values, or was not written by raylab.
+            plain values, or NaN, or was not written by raylab.
     """
     file = Place.at(location)
     content = _validate(CONTENT, str(file), load_content(file))
@@ -85,7 +91,61 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
         for name, tensor in content.state_dict.items()
         if name.startswith(PREFIX)
     }
+    for name, tensor in weights.items():
+        if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+            raise CheckpointError(
+                f"{file} holds no plain numbers in {name}: take another checkpoint"
+            )
+        if bool(tensor.isnan().any()):
+            raise CheckpointError(
+                f"{file} holds weights that are not numbers, NaN, in {name}: take another "
+                "checkpoint of the run, one from before its loss became NaN"
+            )
     return Checkpoint(str(file), content.raylab.model, weights, content.raylab.seen)
+
+
+def load_training(file: Place) -> dict[str, Any]:
+    """Reads a whole checkpoint of a run, to continue its training; nothing in it is executed.
+
+    Raises:
+        CheckpointError: The file cannot be read, or its content is not what the run wrote.
+    """
+    content = load_content(file)
+    _validate(CONTENT, str(file), content)
+    written = content.pop(DIGEST, None)
+    try:
+        is_whole = written == digest(content)
+    # Not all tensors have values that can be hashed.
+    except RuntimeError:
+        is_whole = False
+    if not is_whole:
+        raise CheckpointError(
+            f"{file} is not as the run wrote it: put the file back, or start another run with "
+            "init_from= a checkpoint"
+        )
+    return content
+
+
+def digest(value: object) -> str:
+    """Returns a hash of plain values and tensors, whatever objects hold them."""
+    hashed = hashlib.sha256()
+
+    def add(value: object) -> None:
+        if isinstance(value, Tensor):
+            hashed.update(f"{value.dtype}{[*value.shape]}".encode())
+            hashed.update(value.detach().cpu().flatten().view(torch.uint8).numpy())
+        elif isinstance(value, Mapping):
+            add([*cast("Mapping[object, object]", value).items()])
+        elif isinstance(value, list | tuple):
+            values = cast("list[object]", value)
+            hashed.update(f"{len(values)}:".encode())
+            for each in values:
+                add(each)
+        else:
+            hashed.update(f"{value!r};".encode())
+
+    add(value)
+    return hashed.hexdigest()
 
 
 def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
@@ -125,8 +185,8 @@ def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise CheckpointError(
-            f"{uri} was not written by this version of raylab: {place[:60]}: "
-            f"{first['msg'][:MAX_REASON]}"
+            f"{uri} is no checkpoint that this version of raylab writes: {place[:60]}: "
+            f"{first['msg'][:MAX_REASON]}: use one that it wrote"
         ) from error
 
 
@@ -173,10 +233,21 @@ def restore_model(checkpoint: Checkpoint) -> GridModel:
 
 
 def _copy_weights(model: GridModel, checkpoint: Checkpoint, *, assign: bool = False) -> None:
-    try:
-        model.load_state_dict(checkpoint.weights, assign=assign)
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[2].strip().partition("\n")[0]
+    if reason := misfit(model.state_dict(), checkpoint.weights):
         raise CheckpointError(
             f"{checkpoint.uri} does not hold the weights of the model it names: {reason}"
-        ) from error
+        )
+    model.load_state_dict(checkpoint.weights, assign=assign)
+
+
+def misfit(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str | None:
+    """Returns the first difference in names, shapes and types of weights; None without any."""
+    forms = [
+        {name: f"{[*weight.shape]} {weight.dtype}" for name, weight in weights.items()}
+        for weights in (theirs, ours)
+    ]
+    for name in forms[1] | forms[0]:
+        saved, built = (form.get(name, "missing") for form in forms)
+        if saved != built:
+            return f"{name} is {saved} there, {built} in the model"
+    return None

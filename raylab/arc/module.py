@@ -12,7 +12,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from raylab.arc.checkpoints import Checkpoint, ModelOrigin, load_weights
+from raylab.arc.checkpoints import (
+    Checkpoint,
+    ModelOrigin,
+    checkpoint_path,
+    load_weights,
+    misfit,
+)
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import Precision
 from raylab.arc.data.batching import (
@@ -75,7 +81,7 @@ class ArcModule(pl.LightningModule):
         if start is not None:
             load_weights(self.model, config.model, start)
             seen |= start.seen
-        self.origin = ModelOrigin(model=config.model, seen=seen, run_id=run_id)
+        self.origin = ModelOrigin(schema_version=1, model=config.model, seen=seen, run_id=run_id)
         weights, group_of_task = training.objective.model_dump(), torch.tensor(sides.group_of_task)
         self.metrics = GridMetrics(sides.groups, group_of_task, weights)
         self.losses = MeanLoss(training.shape_loss_weight)
@@ -171,13 +177,22 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = self.origin.model_dump(mode="json")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses the checkpoint of another training, before anything is restored."""
-        saved, own = ModelOrigin.model_validate(checkpoint["raylab"]), self.origin
-        if (saved.run_id, saved.seen.trained_on) != (own.run_id, own.seen.trained_on):
+        """Refuses the checkpoint of another training or epoch, before anything is restored."""
+        saved, own, path = checkpoint["raylab"], self.origin, str(self.trainer.ckpt_path)
+        saved = ModelOrigin.model_validate(saved)
+        if (saved.run_id, saved.seen.trained_on) != (
+            own.run_id,
+            own.seen.trained_on,
+        ) or not path.endswith(checkpoint_path(checkpoint["epoch"] + 1)):
             raise CheckpointError(
-                f"{self.trainer.ckpt_path} is of another run, or of other tasks: put back the "
+                f"{path} is of another run, of other tasks, or of another epoch: put back the "
                 "checkpoint of this run and the data that it began with, or start another run with "
                 "init_from= that file"
+            )
+        if reason := misfit(self.state_dict(), checkpoint["state_dict"]):
+            raise CheckpointError(
+                f"{path} does not fit {own.model.label}, which has changed since: {reason}: put "
+                "the code back, or start another run"
             )
 
     def _check_losses(self) -> None:

@@ -189,7 +189,9 @@ def write_inputs(root: Path) -> None:
         (root / "scores/m" / name).parent.mkdir(parents=True)
         (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
     model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2)
-    origin = ModelOrigin(model=model, seen=Seen(TaskSet())).model_dump(mode="json")
+    origin = ModelOrigin(schema_version=1, model=model, seen=Seen(TaskSet())).model_dump(
+        mode="json"
+    )
     torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": origin}, root / "a.ckpt")
 
 

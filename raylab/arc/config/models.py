@@ -55,6 +55,11 @@ class AnyModelConfig(Strict):
     ratio of it; where they agree on none, or none is shown, in the size that the model predicts."""
 
     @property
+    def label(self) -> str:
+        """The name of the architecture, or of a class of your own."""
+        return getattr(self, "target", getattr(self, "architecture", "")).rpartition(":")[2]
+
+    @property
     def context_pairs(self) -> int:
         """Demonstration pairs that the model reads with each query."""
         return getattr(self, "demonstrations", 0)

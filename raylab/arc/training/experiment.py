@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import Checkpoint, load_content
+from raylab.arc.checkpoints import DIGEST, Checkpoint, digest, load_training
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
@@ -131,11 +131,11 @@ class CheckpointFiles(CheckpointIO):
     ) -> None:
         """Writes a checkpoint."""
         with Place.at(path).writer() as file:
-            torch.save(checkpoint, file)
+            torch.save(checkpoint | {DIGEST: digest(checkpoint)}, file)
 
     def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """Reads a checkpoint; see `load_content`."""
-        return load_content(Place.at(path))
+        """Reads a checkpoint; see `load_training`."""
+        return load_training(Place.at(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         """Removes the directory of a checkpoint."""

@@ -95,7 +95,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     # Without chance in the model, workers train what one process does but for the order of sums.
     certain = dict.fromkeys(("embedding_dropout", "encoder_dropout", "decoder_dropout"), 0.0)
     steady = ChampionConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1, **certain)
-    data = DATA.model_copy(update={"val_fraction": 0.3, "max_side": 12})
+    data = DataConfig(every=20, max_side=12, val_fraction=0.4)
     fields: dict[str, Any] = {"model": steady, "data": data}
     training = {"epochs": EPOCHS, "keep_checkpoints": 1, "batch_size": 7}
     settings = config(tmp_path, "killed", workers=2, training=training, **fields)
