@@ -1,12 +1,14 @@
 """The device, CPU threads and precision of a computation in this process."""
 
 import os
+from functools import cache
 
 import torch
 
 from raylab.arc.config.sections import Precision
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import ConfigError
+from raylab.core.log import log_line
 
 
 def use_share(cluster: ClusterConfig, threads: int | None = None) -> torch.device:
@@ -18,18 +20,35 @@ def use_share(cluster: ClusterConfig, threads: int | None = None) -> torch.devic
     if cluster.use_gpu and not gpu:
         raise ConfigError("cluster.use_gpu=true, but this machine has no GPU: leave it unset")
     torch.set_num_threads(threads or cluster.cpus_per_worker or len(os.sched_getaffinity(0)))
-    return torch.device("cpu" if cluster.use_gpu is False or not gpu else "cuda")
+    if cluster.use_gpu is not False and gpu:
+        return torch.device("cuda")
+    _report_load()
+    return torch.device("cpu")
+
+
+@cache
+def _report_load() -> None:
+    """Tells once if others already use all cores of this machine."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        log_line(
+            f"this machine is busy: its load is {load:.1f} on {cores} cores, which slows this job",
+            load=load,
+            cores=cores,
+        )
 
 
 def hardware_precision(wanted: Precision) -> Precision:
-    """Returns `wanted`; `auto` becomes a GPU's half precision, and float32 on a CPU.
+    """Returns `wanted`; `auto` becomes the fastest precision that trains as well as float32.
 
-    That is bfloat16 on a GPU that computes in it natively, else float16. CPUs are slower in
-    bfloat16, even those with instructions for it.
+    That is bfloat16 on a GPU or CPU that computes in it natively; else float16 on a GPU, and
+    float32 on a CPU.
     """
     if wanted is not Precision.AUTO:
         return wanted
-    if not torch.cuda.is_available():
-        return Precision.FLOAT32
-    native = torch.cuda.is_bf16_supported(including_emulation=False)
-    return Precision.BFLOAT16 if native else Precision.FLOAT16
+    if torch.cuda.is_available():
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Precision.BFLOAT16 if native else Precision.FLOAT16
+    features = torch.cpu.get_capabilities()
+    native = any(features.get(name) for name in ("avx512_bf16", "amx_bf16"))
+    return Precision.BFLOAT16 if native else Precision.FLOAT32

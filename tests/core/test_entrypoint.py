@@ -24,6 +24,7 @@ from tests.job_configs import JOB_CONFIGS
 from tests.log_lines import lines_of
 
 ROOT = Path(__file__).parents[2]
+POLICY = "OMP_WAIT_POLICY"
 HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
 
 
@@ -128,6 +129,24 @@ def test_unknown_flags_are_refused_without_their_values(
     assert ended.value.code == 2
     words = "unrecognized arguments: --api-key=...\nthe flags are --help, --cfg job and --config"
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("users", "policy"), [({}, "PASSIVE"), ({POLICY: "active"}, "ACTIVE")])
+def test_threads_of_a_job_sleep_while_they_wait(users: dict[str, str], policy: str) -> None:
+    script = (
+        "from raylab.arc.config.jobs import TrainConfig\n"
+        "from raylab.core.entrypoint import run_job\n"
+        "run_job(TrainConfig, None, lambda _: __import__('torch'), [])"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != POLICY} | users
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | {"OMP_DISPLAY_ENV": "true"},
+        capture_output=True,
+        text=True,
+    )
+    # The OpenMP library prints its settings when torch loads it.
+    assert re.search(rf"{POLICY} = '{policy}'", done.stderr)
 
 
 ENDS: list[tuple[BaseException, int, str]] = [

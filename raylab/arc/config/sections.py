@@ -126,7 +126,7 @@ class DataConfig(Strict):
 
 
 class Precision(StrEnum):
-    """Precision of training; `auto` is half precision on a GPU, and float32 on a CPU."""
+    """Precision of training; `auto` is half precision where it is fast, and else float32."""
 
     AUTO = "auto"
     FLOAT32 = "32-true"

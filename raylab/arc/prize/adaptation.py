@@ -14,11 +14,17 @@ import torch
 from torch import nn
 
 from raylab.arc.checkpoints import load_tensors
-from raylab.arc.config.sections import TaskTrainingConfig, TrainingConfig, VotesConfig
+from raylab.arc.config.sections import (
+    Precision,
+    TaskTrainingConfig,
+    TrainingConfig,
+    VotesConfig,
+)
 from raylab.arc.data.batching import Draw
 from raylab.arc.data.steps import StepPlan
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import Task
+from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss
 from raylab.arc.models.base import GridModel
 from raylab.arc.prize.votes import draw_views
@@ -62,7 +68,7 @@ def train_on_task(
 
     optimizer = torch.optim.Adam(model.parameters(), lr=training.lr)
     defaults = TrainingConfig()
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    half = hardware_precision(Precision.AUTO) is Precision.BFLOAT16
     total = torch.zeros((), device=device)
     model.train()
     with torch.random.fork_rng():

@@ -1,6 +1,8 @@
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,10 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from raylab.arc import device
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import (
@@ -33,6 +38,7 @@ from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.training.experiment import Experiment, build_experiment, build_trainer
+from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import CheckpointError, NonFiniteLossError
 from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
@@ -355,18 +361,59 @@ def test_weights_of_another_model_are_refused(
     [
         (True, True, Precision.BFLOAT16),
         (True, False, Precision.FLOAT16),
-        (False, True, Precision.FLOAT32),
+        (False, True, Precision.BFLOAT16),
+        (False, False, Precision.FLOAT32),
     ],
 )
-def test_automatic_precision_is_half_on_a_gpu_and_float32_on_a_cpu(
+def test_automatic_precision_is_half_where_it_is_native_and_on_any_gpu(
     monkeypatch: pytest.MonkeyPatch, cuda: bool, native: bool, expected: Precision
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation
     )
+    cpu = {"avx512_f": True, "avx512_bf16": native}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     assert hardware_precision(Precision.AUTO) is expected
     assert hardware_precision(Precision.BFLOAT16) is Precision.BFLOAT16
+
+
+def test_a_cpu_attends_in_float32_and_computes_the_rest_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, tasks: tuple[Task, ...], small_config: ModelConfig
+) -> None:
+    attention, linear = set[torch.dtype](), set[torch.dtype]()
+    attend = F.scaled_dot_product_attention
+
+    def watch(*arguments: Any, **options: Any) -> Tensor:
+        attention.update(each.dtype for each in arguments[:3])
+        return attend(*arguments, **options)
+
+    def note(_layer: nn.Module, _arguments: Any, output: Tensor) -> None:
+        linear.add(output.dtype)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watch)
+    model = build_model(small_config)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(note)
+    batch = batch_of(store_pairs(tasks), [0, 5], small_config.context_pairs)
+    with torch.autocast("cpu", torch.bfloat16):
+        model.training_logits(batch)
+        model.answers(batch)
+    assert (attention, linear) == ({torch.float32}, {torch.bfloat16})
+
+
+@pytest.mark.parametrize(("load", "said"), [(1.5, ""), (4.26, "its load is 4.3 on 2 cores")])
+def test_a_machine_that_others_use_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], load: float, said: str
+) -> None:
+    monkeypatch.setattr(device, "_report_load", cache(device._report_load.__wrapped__))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for _ in range(2):
+        device.use_share(ClusterConfig(use_gpu=False), 1)
+    printed = capsys.readouterr().out
+    assert said in printed and printed.count("\n") == bool(said)
 
 
 def test_every_model_trains_and_validates_in_bfloat16(
