@@ -126,9 +126,12 @@ def parse_json(content: bytes | str, where: str) -> object:
         )
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        is_deep = _is_deep(value)
+    except ValueError as error:
         raise DataError(f"{where}: not valid JSON: {error}") from None
-    if _is_deep(value):
+    except RecursionError:
+        value, is_deep = None, True
+    if is_deep:
         raise over(where, "lists and objects within each other", JSON_DEPTH)
     return value
 

@@ -38,7 +38,6 @@ def test_lines_have_their_numbers_and_a_limit() -> None:
         (b"[1e309]", "1e309 is no number"),
         (b"9" * MANY, "Exceeds the limit"),
         (rb'["\ud800"]', ".*surrogates not allowed"),
-        (b"[" * MANY, "maximum recursion depth"),
     ],
     ids=lambda value: value[:12],
 )
@@ -53,8 +52,9 @@ def test_json_is_nested_at_most_a_hundred_deep(around: str) -> None:
     for _ in range(100):
         deep = around % deep
     assert json.dumps(parse_json(deep, "x")) == deep
-    with pytest.raises(DataError, match="x: more than 100 lists and objects"):
-        parse_json(around % deep, "x")
+    for deeper in (around % deep, "[" * MANY):
+        with pytest.raises(DataError, match="x: more than 100 lists and objects"):
+            parse_json(deeper, "x")
 
 
 def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates() -> None:

@@ -63,6 +63,8 @@ KINDS = {
 """Names for people of the reasons why a case waits."""
 PAGE_ONLY = ("annotators", "confusion", "cost")
 """Sections whose tables the terminal does not print."""
+OPEN = 3
+"""Disagreements that the page does not fold."""
 QUEUES = {"decision": "open cases", "audit": "audited cases"}
 MAX_NAME = 50
 """Most characters shown of the name of a model."""
@@ -370,15 +372,21 @@ def _confusion(report: AnnotationReport) -> Iterator[Block]:
         "without a counterpart, and missing codes. Labels without any case are left out. The shade "
         "is the share of the row."
     )
-    look = hues(report.labels)
-    first, *others = (confusion_table(panel, look) for panel in panels)
+    named = zip(report.annotators, _with_models(report, report.annotators), strict=True)
+    names = {f"annotator {name}": f"annotator {label}" for name, label in named}
+    first, *others = (confusion_table(panel, hues(report.labels), names) for panel in panels)
     yield first
     if others:
         yield block("fold", pluralize(len(others), "further matrix", "further matrices"), others)
 
 
-def confusion_table(panel: ConfusionPanel, look: Mapping[str, str]) -> Table:
-    """Returns a confusion matrix of the labels that count, shaded by the share of the row."""
+def confusion_table(
+    panel: ConfusionPanel, look: Mapping[str, str], names: Mapping[str, str] | None = None
+) -> Table:
+    """Returns a confusion matrix of the labels that count, shaded by the share of the row.
+
+    Its title calls the givers of codes as `names` does.
+    """
     rows, prefix = list[Row](), f"{panel.field}: " if panel.field else ""
     columns = [place for place, counts in enumerate(zip(*panel.sets, strict=True)) if any(counts)]
     for label, counts in zip(panel.labels, panel.sets, strict=True):
@@ -392,7 +400,11 @@ def confusion_table(panel: ConfusionPanel, look: Mapping[str, str]) -> Table:
             cells.append(Cell(text, shade=count / sum(counts)))
         rows.append(cells)
     start = f"{panel.field.capitalize()}. " if panel.field else ""
-    title = f"{start}Rows: {panel.rows}. Columns: {panel.columns}."
+    sides = (
+        " or ".join((names or {}).get(name, name) for name in side.split(" or "))
+        for side in (panel.rows, panel.columns)
+    )
+    title = f"{start}Rows: {next(sides)}. Columns: {next(sides)}."
     head = [panel.field or "label", *(panel.labels[place] for place in columns)]
     return Table(title, head, rows, dense=True)
 
@@ -409,7 +421,11 @@ def _disagreements(report: AnnotationReport, cases: Sequence[FullCase]) -> Itera
         "description, or the codebook, can be read in two ways. A dashed frame marks a label that "
         f"no other annotator named{fields}."
     )
-    yield block("disagreements", zip(shown, cases, strict=True), STATUSES, hues(report.labels))
+    pairs, look = [*zip(shown, cases, strict=True)], hues(report.labels)
+    yield block("disagreements", pairs[:OPEN], STATUSES, look)
+    if others := pairs[OPEN:]:
+        further = block("disagreements", others, STATUSES, look, OPEN)
+        yield block("fold", pluralize(len(others), "further case"), [further])
 
 
 def _cost(report: AnnotationReport) -> Iterator[Block]:
@@ -453,7 +469,13 @@ def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
     ]
     for whose in dict.fromkeys(name for parts in runs for name in parts):
         group = _part_rows(parts.get(whose) for parts in runs)
-        rows += [RULE, *([f"{whose}{row[0]}", *row[1:]] for row in group)]
+        # A figure that no run has, such as kappa of records, says nothing about a change.
+        defined = [
+            [f"{whose}{label}", *cells]
+            for label, *cells in group
+            if any(cell.text not in ("undefined", "-") for cell in cells if isinstance(cell, Cell))
+        ]
+        rows += [RULE, *defined] if defined else []
     return Table("Annotation", ["", *reports], rows, "Small, the 95 % intervals.")
 
 

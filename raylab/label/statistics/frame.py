@@ -202,7 +202,8 @@ def export_run(
                 for table in tables:
                     rows.write_table(table)
             return
-        text = io.TextIOWrapper(file, "utf-8", newline="")
+        # Excel takes a file without the mark for one in a national encoding.
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         writer = csv.writer(text)
         writer.writerow(next(tables).column_names)
         for table in tables:

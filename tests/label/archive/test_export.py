@@ -111,11 +111,11 @@ def test_a_parquet_file_says_what_its_columns_hold(archive: Archive, tmp_path: P
 
 
 def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path: Path):
-    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    mark, formulas = b"\xef\xbb\xbf", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
     archive.run("r").add_cases([accepted(f"{text} {n}", text) for n, text in enumerate(formulas)])
     archive.run("r").add_cases([accepted("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
     export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "AB")
-    with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as file:
+    with (tmp_path / "cases.csv").open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert [row["description"] for row in rows[:6]] == [f"'{text}" for text in formulas]
     assert [row["case"] for row in rows[:6]] == [f"'{t} {n}" for n, t in enumerate(formulas)]
@@ -123,6 +123,8 @@ def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path:
     assert (plain["case"], plain["description"]) == ("plain", 'a "quoted", long\ntext')
     assert (plain["code"], plain["score_a"], plain["gold"]) == ("OPT=Lrn", "90", "")
     assert json.loads(plain["meta"]) == {"é": "\ud800"}
+    # With its mark, Excel reads the é.
+    assert (tmp_path / "cases.csv").read_bytes().startswith(mark)
 
 
 def test_an_export_replaces_a_file_whole_or_not_at_all(

@@ -110,7 +110,7 @@ def test_a_record_is_reported_by_field():
     assert ["topics", "billing", "login", "none"] in page.rows
     assert ["billing", "1", "0", "1"] in page.rows
     assert ["severity", "3", "4", "5"] in page.rows and ["3", "2", "1", "0"] in page.rows
-    assert "Severity. Rows: annotator A. Columns: annotator B." in page.text
+    assert "Severity. Rows: annotator A (m-1). Columns: annotator B." in page.text
     # Labels alone make a code, so that the same labels are the same code.
     assert "same code" in [row[0] for row in page.rows] and "right labels" in page.text
     assert "same labels" not in page.text and "right first label" not in page.text

@@ -282,7 +282,9 @@ def test_three_annotators_are_reported_together_by_pairs_and_each_with_the_rest(
     assert (agreement.rest["A"].cases, agreement.rest["A"].exact.value) == (3, 0.5)
     rows = {line[0] for line in page.rows}
     assert {"A and B", "A and C", "B and C", "A and the rest", "C and the rest"} <= rows
-    assert "Rows: annotator A or annotator B. Columns: annotator B or annotator C." in page.text
+    assert (
+        "Rows: annotator A (m-1) or annotator B. Columns: annotator B or annotator C." in page.text
+    )
     assert {path.name for path in Path(run.path, "scores").iterdir()} == {
         "m@A", "m@B", "m@C"
     }  # fmt: skip
