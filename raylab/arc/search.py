@@ -27,7 +27,7 @@ class Draws:
 
     def __init__(self, config: TuneConfig) -> None:
         self._config, self._space = config, config.space
-        direction = "maximize" if mode_of(config.training.monitor) == "max" else "minimize"
+        direction = "maximize" if mode_of(config.monitor) == "max" else "minimize"
         # TPE learns which keys go with which architecture.
         samplers = optuna.samplers
         kind = samplers.TPESampler if config.search is Search.TPE else samplers.RandomSampler
@@ -130,7 +130,9 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "resume": True,
             "model": nest(_below(drawn, architecture)) | {ARCHITECTURE: architecture},
             "data": config.data,
-            "training": config.training.model_dump() | _below(drawn, "training"),
+            "training": config.training.model_dump()
+            | {"monitor": config.monitor}
+            | _below(drawn, "training"),
             "cluster": config.cluster,
             "tracking": config.tracking,
         }

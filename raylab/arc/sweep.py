@@ -9,8 +9,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
-from raylab.arc.config.search import SearchSpace
-from raylab.arc.grid_metrics import VALIDATION, RuleMetrics, merit
+from raylab.arc.config.search import CLASS, SearchSpace
+from raylab.arc.grid_metrics import LOSS, VALIDATION, RuleMetrics, merit
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.core.config.base import Scalar
 from raylab.core.config.schema import flatten
@@ -27,10 +27,11 @@ Drawn = dict[str, Scalar]
 
 
 def describe(drawn: Drawn) -> str:
-    """Returns a draw on one line: the architecture, then its keys."""
-    keys = [key for key in drawn if key != ARCHITECTURE]
+    """Returns a draw on one line: the architecture or your own class, then its keys."""
+    keys = [key for key in drawn if key not in (ARCHITECTURE, CLASS)]
     values = [f"{key.rpartition('.')[2]}={show_value(drawn[key])}" for key in keys]
-    return " ".join([str(drawn[ARCHITECTURE]), *values])
+    model = str(drawn.get(CLASS, drawn[ARCHITECTURE])).rpartition(":")[2]
+    return " ".join([model, *values])
 
 
 def show_value(value: Scalar) -> str:
@@ -69,10 +70,14 @@ class Trained(Part):
     """The best value of the monitored metric."""
     epoch: int
     """The epoch with that value."""
-    cell_accuracy: float
-    """Cell accuracy at the same epoch."""
+    loss: float
+    """Validation loss at the same epoch, the lowest of which is first among equal scores."""
+    grids: int
+    """Validation grids that the score is measured on."""
     solve_rate: float
     """Free-running solve rate at the same epoch."""
+    teacher_forced: bool
+    """As in `TrainingMetrics`."""
     epochs: int
     """Epochs trained."""
     parameters: int
@@ -108,7 +113,7 @@ class SweepMetrics(Record):
 
     file: ClassVar[str] = METRICS
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
@@ -116,6 +121,11 @@ class SweepMetrics(Record):
     """Metrics of the rules that learn nothing on the validation tasks."""
     test: HeldOut | None = None
     """Figures of the best trial on the test tasks."""
+
+    def rank(self, place: int) -> int:
+        """Returns the rank, from 1, of a trained trial by its place; equal scores share one."""
+        scores = [trial.trained.score for trial in self.trials if trial.trained]
+        return 1 + scores.index(scores[place])
 
 
 def trial_runs(run: Run) -> list[Run]:
@@ -129,9 +139,9 @@ def rank_trials(
 ) -> tuple[SweepMetrics, dict[str, TrainingMetrics]]:
     """Returns the trials by rank, failed ones last, and the metrics of those that were trained.
 
-    Cell accuracy breaks ties, which are common in short sweeps.
+    The lowest loss breaks ties, which are common in short sweeps.
     """
-    monitor, wanted = config.training.monitor, set(ids)
+    monitor, wanted = config.monitor, set(ids)
     trials: list[Trial] = []
     trained: dict[str, TrainingMetrics] = {}
     for own in trial_runs(run):
@@ -145,8 +155,10 @@ def rank_trials(
             result = Trained(
                 score=best.validation[monitor.removeprefix(VALIDATION)],
                 epoch=best.epoch,
-                cell_accuracy=best.validation["cell_accuracy"],
+                loss=best.validation[LOSS],
+                grids=sum(group.grids for group in best.groups.values()),
                 solve_rate=best.validation["solve_rate"],
+                teacher_forced=metrics.teacher_forced,
                 epochs=metrics.last.epoch,
                 parameters=metrics.parameters,
                 checkpoint=str(own / best.checkpoint),
@@ -162,7 +174,7 @@ def rank_trials(
 
     def rank(trial: Trial) -> tuple[float, ...]:
         best = trial.trained
-        return (-merit(monitor, best.score), -best.cell_accuracy) if best else (math.inf,)
+        return (-merit(monitor, best.score), best.loss) if best else (math.inf,)
 
     # All trials validate on the same tasks.
     rules = next((metrics.rules for metrics in trained.values()), {})

@@ -24,6 +24,7 @@ SPACE = {
         "restart_epochs": {"integer": [2, 9]},
     },
 }
+OBJECTIVE = "val_dense_grid_objective"
 TRAINING = {"training.lr", "training.batch_size", "training.restart_epochs"}
 
 
@@ -163,6 +164,29 @@ def test_a_trial_trains_what_was_drawn_and_the_rest_as_configured():
         trial_config(config, {**DRAWN, "training.lr": -1.0}, storage="/runs", name="t")
 
 
+@pytest.mark.parametrize(
+    ("model", "monitor", "ranked_by"),
+    [
+        (("champion", "encoder_decoder"), OBJECTIVE, OBJECTIVE),
+        (("recursive",), OBJECTIVE, OBJECTIVE),
+        (("champion", "recursive"), OBJECTIVE, "val_solve_rate"),
+        (("encoder_decoder", "custom"), "val_grid_accuracy", "val_solve_rate"),
+        (("champion", "recursive"), "val_shape_accuracy", "val_shape_accuracy"),
+        (("champion", "recursive"), "val_loss", "val_loss"),
+    ],
+)
+def test_models_of_both_kinds_are_ranked_by_what_all_measure_free_running(
+    model: tuple[str, ...], monitor: str, ranked_by: str
+):
+    own = {"custom": {"target": {"choice": ["mymodels:TwoLayers"]}}}
+    space = {"model": {name: own.get(name, {}) for name in model}}
+    config = sweep(space=space, training={"monitor": monitor}, search="random")
+    assert config.monitor == ranked_by
+    for number, drawn in enumerate(draws(config)):
+        trial = trial_config(config, drawn, storage="/runs", name=f"t{number}")
+        assert trial.training.monitor == ranked_by
+
+
 def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_path: Path):
     domains = {
         "target": {"choice": ["mymodels:TwoLayers"]},
@@ -176,14 +200,14 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         name = name_trial(f"t{number}", drawn, config.space)
         trial = trial_config(config, drawn, storage=f"{run}/trials", name=name)
         width, shown = drawn["custom.options.width"], drawn["custom.demonstrations"]
-        assert name == f"t{number}-custom-width-{width}-demonstrations-{shown}"
+        assert name == f"t{number}-TwoLayers-width-{width}-demonstrations-{shown}"
         target = "mymodels:TwoLayers"
         model = {"target": target, "options": {"width": width}, "demonstrations": shown}
         assert trial.model == CustomConfig.model_validate(model)
         own = Run.locate(trial)
         own.write_record(RunRecord.start(trial, own.name))
         scores[name] = number % 3 / 4
-        metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 1 - number / 8}
+        metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 0.5, "loss": 1 + number}
         own.write_record(training_metrics(epoch(1, {**metrics, "solve_rate": 0.0})))
     failed = max(scores)
     Run.at(run / f"trials/{failed}").write_record(TrialFailure(message="no pair"))
@@ -191,8 +215,9 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
     metrics, trained = rank_trials(config, run, [name.partition("-")[0] for name in scores])
     ranked = metrics.trials
     assert trained.keys() == scores.keys() - {failed}
-    # Of equal scores the greater accuracy, of the earlier trial, is first.
+    # Of equal scores the lower loss, of the earlier trial, is first, and the rank is the same.
     assert [trial.trial for trial in ranked] == sorted(scores, key=lambda name: -scores[name])
     assert ranked[-1].failure == "no pair" and ranked[-1].trained is None
-    # All have the same target, so it was not searched.
-    assert ranked[0].drawn is not None and "custom.target" not in ranked[0].drawn
+    assert [metrics.rank(place) for place in range(len(ranked) - 1)] == [1, 2, 2, 4, 4]
+    # All have the same target, which names the model.
+    assert ranked[0].description.startswith("TwoLayers width=")

@@ -60,8 +60,8 @@ def test_tests_of_a_pipeline_beside_the_rules(tmp_path: Path):
 
 def test_trials_of_a_sweep(tmp_path: Path):
     trained = Trained(
-        score=0.5, epoch=3, cell_accuracy=0.875, solve_rate=0.25, epochs=4, parameters=10,
-        checkpoint="x.ckpt",
+        score=0.5, epoch=3, loss=0.875, grids=4, solve_rate=0.25, epochs=4, parameters=10,
+        teacher_forced=True, checkpoint="x.ckpt",
     )  # fmt: skip
     trials = (
         Trial(trial="t1", drawn={"training.lr": 0.25}, trained=trained, failure=None),

@@ -12,6 +12,7 @@ from pydantic import (
 from raylab.arc.config.models import ChampionConfig, ModelConfig
 from raylab.arc.config.search import Search, SearchSpace
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
+from raylab.arc.grid_metrics import GRID_METRICS, VALIDATION
 from raylab.core.config.base import (
     AS_PUBLISHED,
     ClusterConfig,
@@ -85,6 +86,17 @@ class TuneConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
     tracking: Trackers = ("tensorboard",)
+
+    @property
+    def monitor(self) -> str:
+        """The metric that ranks trials: `training.monitor`, if all trials measure it alike.
+
+        Of teacher-forced models and models that write all cells at once, it is the solve rate.
+        """
+        chosen = self.training.monitor
+        metric = GRID_METRICS.get(chosen.removeprefix(VALIDATION))
+        alike = not self.space.is_mixed or metric is None or metric.free_running
+        return chosen if alike else f"{VALIDATION}solve_rate"
 
     @property
     def trial_count(self) -> int:

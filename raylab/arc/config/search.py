@@ -69,6 +69,8 @@ class Domain(Strict):
 
 
 Domains = dict[str, Domain]
+CLASS = "custom.target"
+"""The key of your own model's class in a draw."""
 
 
 class SearchSpace(Strict):
@@ -98,9 +100,17 @@ class SearchSpace(Strict):
         return None if None in counts else math.prod(count or 0 for count in counts)
 
     def drop_constants(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns a draw without the keys that have a single value."""
+        """Returns a draw without the keys that have a single value, but with a model's class."""
         domains = self.domains(str(drawn["architecture"]))
-        return {k: v for k, v in drawn.items() if k not in domains or domains[k].count != 1}
+        kept = {key for key in drawn if key not in domains or domains[key].count != 1}
+        return {key: value for key, value in drawn.items() if key in kept or key == CLASS}
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if some models may be teacher-forced, and others write all cells at once."""
+        targets = self.model.get("custom", {}).get("target")
+        kinds = len(self.model) + (len(targets.extremes) - 1 if targets else 0)
+        return kinds > 1 and not {"recursive", "custom"}.isdisjoint(self.model)
 
     @property
     def size(self) -> int | None:

@@ -20,7 +20,7 @@ from ray.tune.search import Searcher
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.data.sides import Sides
-from raylab.arc.grid_metrics import label_of, mode_of, worst
+from raylab.arc.grid_metrics import LOSS, VALIDATION, label_of, mode_of, worst
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import epoch_line, summary_table
 from raylab.arc.pages.sweep import sweep_page, sweep_table
@@ -75,6 +75,8 @@ DRAWN = "drawn"
 """Key of the drawn values in Tune's configuration of a trial."""
 SCORE = "score"
 """Key of the best monitored value so far, by which trials are stopped, drawn and ranked."""
+TIE = 1e-6
+"""What a loss of 0 adds to the score of models that are ranked by their solved grids."""
 FAILURE = "failure"
 """Key of the reason, in the result of a failed trial."""
 
@@ -129,7 +131,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
         trainable,
         tune_config=ray.tune.TuneConfig(
             metric=SCORE,
-            mode=mode_of(config.training.monitor),
+            mode=mode_of(config.monitor),
             num_samples=config.trial_count,
             max_concurrent_trials=places,
             search_alg=TuneSearcher(config),
@@ -173,7 +175,7 @@ def _trial(
     except (RaylabError, ValidationError) as error:
         failure = TrialFailure(message=str(error))
         Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
-        score = worst(config.training.monitor)
+        score = worst(config.monitor)
         epochs = config.training.epochs or 0
         ray.tune.report({SCORE: score, "epoch": epochs, FAILURE: str(error)})
 
@@ -193,12 +195,15 @@ def _train_trial(
     def report(figures: Figures, best: float) -> None:
         nonlocal reported
         reported = True
-        ray.tune.report({**figures, SCORE: best})
+        tie = 0.0
+        if config.space.is_mixed and mode_of(config.monitor) == "max":
+            tie = TIE / (1 + figures[f"{VALIDATION}{LOSS}"])
+        ray.tune.report({**figures, SCORE: best + tie})
 
     here = training.cluster.most_workers == 1
     metrics = fit(training, run, sides, report, here=here)
     if not reported:
-        report(metrics.last.row(), metrics.best.row()[config.training.monitor])
+        report(metrics.last.row(), metrics.best.row()[config.monitor])
     run.finish()
 
 
@@ -207,7 +212,7 @@ class _Progress(ray.tune.Callback):
 
     def __init__(self, config: TuneConfig) -> None:
         self.trials, self.space = config.trial_count, config.space
-        self.monitor = config.training.monitor
+        self.monitor = config.monitor
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
@@ -281,7 +286,7 @@ def _conclude(
     metrics = metrics.model_copy(update={"test": tested.test})
     yaml = best_yaml(chosen)
     histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}
-    monitor = config.training.monitor
+    monitor = config.monitor
     (run / BEST).write(yaml.encode())
     run.write_record(metrics)
     for tracker in trackers.values():
@@ -303,7 +308,7 @@ def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -
     trained = Run.at(run / TRIALS / winner.trial).read_record(TrainingMetrics)
     beside = [] if trained is None else [summary_table({winner.description: trained})]
     print_tables(
-        sweep_table(metrics, config.training.monitor),
+        sweep_table(metrics, config.monitor),
         *beside,
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
         rules=metrics.rules,
@@ -320,7 +325,7 @@ class TuneSearcher(Searcher):
     """The draws of a sweep as a searcher of Ray Tune."""
 
     def __init__(self, config: TuneConfig) -> None:
-        super().__init__(SCORE, mode_of(config.training.monitor))
+        super().__init__(SCORE, mode_of(config.monitor))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._draws = Draws(config)
 

@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.config.search import Domain, SearchSpace
-from raylab.arc.grid_metrics import VALIDATION, best_rule, label_of, skill, worst
+from raylab.arc.grid_metrics import VALIDATION, best_rule, label_of, mode_of, skill, worst
 from raylab.arc.pages.curves import curves
+from raylab.arc.pages.models import FREE_MARK
 from raylab.arc.sweep import SweepMetrics, show_value
 from raylab.core.page.charts import History
 from raylab.core.page.page import Block, Page, Section, block, provenance
@@ -31,7 +32,7 @@ def sweep_page(
     space = SearchSpace.model_validate(record.config["space"])
     shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
     # The table of trials has their values.
-    ranked = {f"rank {rank}": histories[trial] for rank, trial in enumerate(shown, 1)}
+    ranked = {f"trial {trial.partition('-')[0]}": histories[trial] for trial in shown}
     sections = [
         Section("search", "What was searched", [_space_table(space, sweep)], page_only=True),
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
@@ -75,18 +76,23 @@ def _best(uri: str, best: str) -> list[Block]:
 
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
-    """Returns the first trials by rank, best first, and the best rule on `monitor`, the score."""
+    """Returns the first trials by rank, and the best rule on `monitor`, the score."""
     label = label_of(monitor)
-    notes = f"Solved (free-running) and {label}, in [0, 1], of each trial at its best epoch."
+    notes = (
+        f"Solved (free-running), {label} and loss of each trial at its best epoch. Equal scores "
+        "share a rank, and the lower loss is first."
+    )
+    if any(each.trained and not each.trained.teacher_forced for each in sweep.trials):
+        notes += f" {FREE_MARK} writes all cells at once, so that all its figures are free-running."
     trial, run = Column("trial", text=True), Column("id", text=True, page_only=True)
-    names = ("solved", label, "skill", "epoch", "epochs", "parameters")
+    names = ("solved", label, "loss", "skill", "epoch", "epochs", "parameters")
     figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
     rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
     if best := best_rule(sweep.rules, monitor):
         notes += " A skill of 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")
         free = percent(None if solved is None else solved[1])
-        rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 5]]
+        rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 6]]
     if len(sweep.trials) > SHOWN_TRIALS:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)} trials."
     return Table(
@@ -101,14 +107,15 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
     trial = sweep.trials[place]
     if (trained := trial.trained) is None:
         reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 4, trial.id]
+        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 5, trial.id]
     over = skill(trained.score, sweep.rules, monitor)
     is_best = place == 0 and _stands_out(sweep, monitor)
     return [
-        str(place + 1),
-        trial.description,
+        str(sweep.rank(place)),
+        trial.description + f" {FREE_MARK}" * (not trained.teacher_forced),
         percent(trained.solve_rate),
         Cell(f"{trained.score:.4f}", look=BEST if is_best else ""),
+        f"{trained.loss:.4f}",
         "-" if over is None else f"{over:+.3f}",
         str(trained.epoch),
         str(trained.epochs),
@@ -118,10 +125,15 @@ def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
 
 
 def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
-    """Returns True if the first trial has learnt anything: it beats 0 and the best rule."""
+    """Returns True if the first trial has learnt anything.
+
+    Its score, a share, is over 0 and the best rule by more than one grid.
+    """
     trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
     assert trained is not None
-    return trained.score != worst(monitor) and (rule is None or trained.score > rule[1])
+    if mode_of(monitor) == "min":
+        return trained.score != worst(monitor)
+    return (trained.score - (rule[1] if rule else 0.0)) * trained.grids > 1
 
 
 def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterator[str]:
@@ -132,12 +144,18 @@ def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterato
     )
     best = sweep.trials[0]
     assert best.trained is not None
-    first = "The best one" if _stands_out(sweep, monitor) else "No trial beats the rules: the first"
+    first, trained = "The best one", best.trained
+    if not _stands_out(sweep, monitor):
+        first = "No trial beats the rules by more than one grid: the first"
+    solved = round(trained.solve_rate * trained.grids)
     yield (
-        f"{first} reached a {label_of(monitor)} of {best.trained.score:.4f} at epoch "
-        f"{best.trained.epoch}: {best.description}. Free-running, it solves "
-        f"{percent(best.trained.solve_rate)} of the grids."
+        f"{first} reached a {label_of(monitor)} of {trained.score:.4f} at epoch {trained.epoch}: "
+        f"{best.description}. Free-running, it solves {solved:,} of "
+        f"{pluralize(trained.grids, 'validation grid')}."
     )
+    equal = [each.trained.score for each in sweep.trials if each.trained].count(trained.score)
+    if equal > 1:
+        yield f"{equal} trials share rank 1, and the lowest loss put it first."
     if rule := best_rule(sweep.rules, monitor):
         yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
     if test := sweep.test:

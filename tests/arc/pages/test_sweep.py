@@ -41,10 +41,11 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "The best one reached a dense grid objective of 0.5000 at epoch 2" in page.text
     assert "1 trial failed, for the reasons in the table." in page.text
     ends = ["2", "3", "1,234,567"]
-    assert ["1", "champion lr=a", "12.50 %", "0.5000", "+0.375", *ends, "a"] in page.rows
-    assert ["2", "champion lr=b", "12.50 %", "0.2500", "+0.062", *ends, "b"] in page.rows
-    assert ["-", "champion lr=c: no memory", "-", "failed", "-", "-", "-", "-", "c"] in page.rows
-    rule = ["-", "best rule: copy the source", "0.00 %", "0.2000", "-", "-", "-", "-", "-"]
+    assert ["1", "champion lr=a", "12.50 %", "0.5000", "0.5000", "+0.375", *ends, "a"] in page.rows
+    assert ["2", "champion lr=b", "12.50 %", "0.2500", "0.5000", "+0.062", *ends, "b"] in page.rows
+    failed = ["-", "champion lr=c: no memory", "-", "failed", "-", "-", "-", "-", "-", "c"]
+    assert failed in page.rows
+    rule = ["-", "best rule: copy the source", "0.00 %", "0.2000", "-", "-", "-", "-", "-", "-"]
     assert rule in page.rows
     assert "The best rule that learns nothing, copy the source, reaches 0.2000." in page.text
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
@@ -55,7 +56,14 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
 
 @pytest.mark.parametrize(
     ("scores", "rules", "green"),
-    [((0.5, 0.25), RULES, True), ((0.2, 0.0), RULES, False), ((0.0, 0.0), {}, False)],
+    [
+        ((0.5, 0.25), RULES, True),
+        ((0.2, 0.0), RULES, False),
+        ((0.0, 0.0), {}, False),
+        # One of the 72 validation grids, and two.
+        ((1 / 72, 0.0), {}, False),
+        ((2 / 72, 0.0), {}, True),
+    ],
 )
 def test_a_trial_that_learnt_nothing_is_no_best_one(
     scores: tuple[float, ...], rules: RuleMetrics, green: bool
@@ -63,7 +71,22 @@ def test_a_trial_that_learnt_nothing_is_no_best_one(
     trials = tuple(trial(f"t{place}", score) for place, score in enumerate(scores))
     html = render(*trials, rules=rules)
     assert ('class="best"' in html) is ("The best one" in html) is green
-    assert ("No trial beats the rules: the first" in html) is not green
+    assert ("No trial beats the rules by more than one grid: the first" in html) is not green
+
+
+def test_equal_trials_share_a_rank_and_kinds_of_models_are_marked():
+    trials = [trial("a", 0.5), trial("b", 0.5), trial("c", 0.25)]
+    free = trials[1].trained
+    assert free is not None
+    model = {"architecture": "custom", "custom.target": "loopy:Looped", "custom.options.width": 64}
+    changes = {"drawn": model, "trained": free.model_copy(update={"teacher_forced": False})}
+    trials[1] = trials[1].model_copy(update=changes)
+    page = Page(render(*trials))
+    rows = [row[:2] for row in page.rows if row[0].isdigit()]
+    assert rows == [["1", "champion lr=a"], ["1", "Looped width=64 ‡"], ["3", "champion lr=c"]]
+    assert "2 trials share rank 1, and the lowest loss put it first." in page.text
+    assert "it solves 9 of 72 validation grids" in page.text
+    assert "‡ writes all cells at once" in page.text
 
 
 def test_the_figures_of_the_best_say_whether_its_tasks_chose_it():
