@@ -43,8 +43,8 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
     them.
 
     Raises:
-        DataError: The file is missing or is not JSON, has a task that is not among `tasks`, or has
-            no list of attempts for a task. The message names file, task and test input.
+        DataError: The file is missing or is not JSON, has a task that is not among `tasks`, has no
+            list of attempts for a task, or no grid. The message names file, task and test input.
     """
     content, posed = read_mapping(file, "{task id: [attempts]}"), {task.id: task for task in tasks}
     if unknown := sorted(content.keys() - posed.keys()):
@@ -52,8 +52,6 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
             f"{file} answers {join_names(unknown)}, not among the {len(posed)} tasks of data=: "
             "name the tasks that the submission is of by data=, data.subset or data.path"
         )
-    if not content:
-        raise DataError(f"{file} answers no task: name the file of a submission")
     answers: dict[str, TaskAnswers] = {}
     wrong: list[str] = []
     for id_, task in posed.items():
@@ -66,12 +64,18 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
         ]
         questions = tuple(QuestionAnswers.of((grid, 0.0, None) for grid in both) for both in own)
         answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
+    attempts = sum(len(KEYS) * len(own.questions) for own in answers.values())
+    if wrong and len(wrong) == attempts:
+        raise DataError(
+            f"{file}: no attempt is a grid of colours 0 to 9: write each as rows, such as "
+            "[[0, 1], [2, 3]]"
+        )
     if wrong:
         logger.warning(
             "%s: %d of %d attempts are missing or no grid of colours 0 to 9, so wrong: %s",
             file,
             len(wrong),
-            sum(2 * len(own.questions) for own in answers.values()),
+            attempts,
             join_names(wrong),
         )
     return answers

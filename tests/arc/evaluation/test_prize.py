@@ -123,14 +123,15 @@ def test_nothing_answered_is_answered_again(
 
 
 def test_where_nothing_is_solved_it_is_said_in_counts(storage: Path, tmp_path: Path):
-    wrong = {task.id: [dict.fromkeys(KEYS)] * len(task.questions) for task in load_tasks(SMALL)}
+    entry = {"attempt_1": [[7]], "attempt_2": None}
+    wrong = {task.id: [entry] * len(task.questions) for task in load_tasks(SMALL)}
     file = tmp_path / "wrong.json"
     file.write_text(json.dumps(wrong))
     run_evaluate(scored(storage, "nothing", models=(), submission=str(file)))
     page = (storage / "nothing/report.html").read_text()
     outputs = sum(map(len, wrong.values()))
     assert f"No model solves a test output of 3 tasks with {outputs} test outputs." in page
-    assert f"{2 * outputs} attempts of wrong are missing or no grid, and count as wrong." in page
+    assert f"{outputs} attempts of wrong are missing or no grid, and count as wrong." in page
     assert "0 of 3" in page and "0.00 % ±" not in page
 
 

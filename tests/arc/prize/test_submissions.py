@@ -13,7 +13,7 @@ from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
-from raylab.arc.prize.submissions import KEYS, read_submission, submission_bytes
+from raylab.arc.prize.submissions import read_submission, submission_bytes
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.core.errors import DataError
 from raylab.core.files import Place
@@ -104,14 +104,13 @@ def solved(second: object = None, **other: object) -> Entries:
 
 
 def cells(change: Callable[[int], object]) -> Entries:
-    """A submission of right attempts, with each cell changed."""
-    return {
-        id_: [
-            {key: [[change(cell) for cell in row] for row in grid] for key in KEYS}
-            for grid in grids
-        ]
-        for id_, grids in OUTPUTS.items()
-    }
+    """A submission of right first attempts, with each cell changed."""
+
+    def changed(grid: list[list[int]]) -> dict[str, object]:
+        rows = [[change(cell) for cell in row] for row in grid]
+        return {"attempt_1": rows, "attempt_2": [[0]]}
+
+    return {id_: [changed(grid) for grid in grids] for id_, grids in OUTPUTS.items()}
 
 
 ONE, TWO = ({"attempt_1": grid, "attempt_2": grid} for grid in OUTPUTS["b"])
@@ -133,7 +132,7 @@ SUBMITTED: dict[str, tuple[object, tuple[float, float, int] | str]] = {
     "cells 3.0": (cells(float), (1, 1, 0)),
     "cells of text": (cells(str), (1, 1, 0)),
     "cells true": (cells(lambda cell: cell == 1 or cell), (1, 1, 0)),
-    "cells 3.5": (cells(lambda cell: cell + 0.5), (0, 0, 6)),
+    "cells 3.5": (cells(lambda cell: cell + 0.5), (0, 0, 3)),
     "tests exchanged": (solved(b=[TWO, ONE]), (0.5, 0.5, 1)),
     "a test missing": (solved(b=[ONE]), (0.75, 0.75, 3)),
     "a test null": (solved(b=[None, TWO]), (0.75, 0.75, 3)),
@@ -147,7 +146,8 @@ SUBMITTED: dict[str, tuple[object, tuple[float, float, int] | str]] = {
         solved(a=[[[[1, 2]]]]),
         "task a: Expected `object | null`, got `array` -",
     ),
-    "empty": ({}, "submission.json answers no task"),
+    "empty": ({}, "submission.json: no attempt is a grid of colours 0 to 9"),
+    "no grid": (solved(a=[{}], b=[{"attempt_1": {"output": [[3]]}}]), "no attempt is a grid of"),
     "a list": ([], "expected {task id: [attempts]}"),
     "cut off": ('{"a": [{"attempt_1": [[1, 2', "submission.json: not valid JSON: Expecting"),
     "a cell NaN": (cells(lambda cell: math.nan), "submission.json: not valid JSON: NaN is no"),
