@@ -183,6 +183,10 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
     [
         ({}, []),
         ({"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
+        (
+            {"training": {"monitor": "val_solve_rate"}},
+            [f"Epoch 2 of champion was chosen by about 0 of {2 * GROUP.grids} validation grids."],
+        ),
         ({"data": {"source": "re_arc", "path": "re_arc.zip", "every": 10}}, ["data.every"]),
     ],
 )

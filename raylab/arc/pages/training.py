@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
+from raylab.arc.grid_metrics import VALIDATION, mode_of
 from raylab.arc.pages.curves import curves
 from raylab.arc.pages.models import (
     FREE_MARK,
@@ -21,6 +22,8 @@ from raylab.core.page.table import percent
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
+FEW_GRIDS = 10
+"""Validation grids below which the choice of an epoch is told to be by so few."""
 PUBLISHED_EPOCHS = 100
 """Epochs of the published recipe; its logged runs ended before."""
 
@@ -100,6 +103,14 @@ def list_caveats(training: TrainingConfig, data: DataConfig, models: Models) -> 
     unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
     if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
+    for name, model in models.items():
+        best, grids = model.best, sum(group.grids for group in model.best.groups.values())
+        score = best.validation.get(training.monitor.removeprefix(VALIDATION))
+        if score is not None and mode_of(training.monitor) == "max" and score * grids < FEW_GRIDS:
+            yield (
+                f"Epoch {best.epoch} of {name} was chosen by about {score * grids:.0f} of "
+                f"{pluralize(grids, 'validation grid')}."
+            )
     if any(model.result.chosen_on for model in models.values()):
         yield (
             f"Figures are on the {side_of(models)}: the best of that many epochs, and too good "
