@@ -1,8 +1,9 @@
-"""Measure the speed of training, annotation or reading score trees against a plain baseline.
+"""Measure the speed of training, annotation, reading score trees, or solving ARC tasks.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py data=re_arc data.path=re_arc.zip data.every=4
+    python jobs/benchmark.py speedrun=arc stages.0.data.path=re_arc.zip
     python jobs/benchmark.py part=annotate
     python jobs/benchmark.py part=quality
 """
@@ -24,6 +25,10 @@ def run(config: BenchmarkConfig) -> None:
             from raylab.together.speed.train import benchmark_train
 
             benchmark_train(config, tasks)
+        case "arc":
+            from raylab.together.speed.arc import benchmark_arc
+
+            benchmark_arc(config)
         case "annotate":
             from raylab.together.speed.annotate import benchmark_annotate
 

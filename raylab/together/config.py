@@ -12,7 +12,12 @@ from pydantic import (
 )
 
 from raylab.arc.config.models import ALL_MODELS, ModelConfig, Models
-from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
+from raylab.arc.config.sections import (
+    DataConfig,
+    ScoringConfig,
+    TrainingConfig,
+    VotesConfig,
+)
 from raylab.core.config.base import (
     AS_PUBLISHED,
     ClusterConfig,
@@ -143,6 +148,14 @@ class ReportConfig(JobConfig):
         return self
 
 
+class StageConfig(Strict):
+    """A training of `part=arc`."""
+
+    model: ModelConfig
+    data: DataConfig
+    training: TrainingConfig
+
+
 class BenchmarkConfig(JobConfig):
     """`jobs/benchmark.py`."""
 
@@ -157,9 +170,14 @@ class BenchmarkConfig(JobConfig):
         "concurrency",
     )
 
-    part: Literal["train", "annotate", "quality"] = "train"
+    part: Literal["train", "arc", "annotate", "quality"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
+    """The pairs to train on, or with `part=arc` the tasks to solve."""
+    stages: tuple[StageConfig, ...] = ()
+    """Trainings of `part=arc`, each from the weights of the one before."""
+    votes: VotesConfig = VotesConfig()
+    """The views that `part=arc` answers."""
     models: Models = ALL_MODELS
     """The architectures to measure, as in the pipeline."""
     batch_size: PositiveInt = 32
@@ -174,3 +192,9 @@ class BenchmarkConfig(JobConfig):
     """Calls in flight, of raylab and of the bare loop."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server takes to answer."""
+
+    @model_validator(mode="after")
+    def _has_stages(self) -> "BenchmarkConfig":
+        if (self.part == "arc") != bool(self.stages):
+            raise ValueError("part=arc and stages go together: choose speedrun=arc")
+        return self

@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from jobs.benchmark import run
+from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import PAD
 from raylab.core.runs.run import Run
-from raylab.together.config import BenchmarkConfig
+from raylab.together.config import BenchmarkConfig, StageConfig
+from raylab.together.speed import arc
 from raylab.together.speed.figures import BenchmarkRates
 from raylab.together.speed.quality import plain_means, write_tree
 from raylab.together.speed.train import random_steps, training_steps
@@ -41,6 +44,51 @@ def test_training_is_timed_against_the_baseline(
     assert f"{config.threads} threads" in record.conditions and "batch size 2" in record.conditions
     told = " ".join(capsys.readouterr().out.split())
     assert told.count(" round 2/2: ") == 2 and "minimum / median / maximum" in told
+
+
+def test_a_speedrun_answers_the_tasks_at_moments_of_its_last_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arc, "MOMENT_SECONDS", 0.0)
+    data = BenchmarkConfig().data.model_copy(update={"every": 100})
+    stage = {"model": SMALL_MODELS["recursive"], "data": data.model_copy(update={"every": 40})}
+    trainings = [TrainingConfig(epochs=epochs, batch_size=8) for epochs in (1, 3)]
+    config = BenchmarkConfig(
+        storage=str(tmp_path),
+        name="b",
+        part="arc",
+        data=data,
+        stages=tuple(StageConfig.model_validate(stage | {"training": own}) for own in trainings),
+        threads=1,
+    )
+    run(config)
+    made = Run.at(tmp_path / "b")
+    record = made.read_record(arc.Speedrun)
+    assert made.is_finished and record is not None and record.tasks == 4
+    # After each epoch, and with the chosen one at the end.
+    assert len(record.moments) == 4
+    assert all(0 <= own.first_attempt <= own.two_attempts <= 4 for own in record.moments)
+    last = Run.at(made / "stage-2")
+    assert last.record.config["init_from"].startswith(f"{made}/stage-1/checkpoints/epoch-0001/")
+    told = " ".join(capsys.readouterr().out.split())
+    assert last.is_finished and "Seconds to solved tasks, of 4" in told
+
+
+def test_seconds_to_solved_tasks_are_those_of_the_first_moment_with_them() -> None:
+    moments = [(60.0, 3.0), (120.5, 10.5), (180.0, 9.0), (240.0, 15.0)]
+    record = arc.Speedrun(
+        tasks=78,
+        moments=tuple(
+            arc.Moment(seconds=seconds, first_attempt=0.0, two_attempts=solved)
+            for seconds, solved in moments
+        ),
+    )
+    assert [record.seconds_to(goal) for goal in arc.GOALS] == [120.5, 240.0, None]
+
+
+def test_stages_go_with_the_part_that_trains_them() -> None:
+    with pytest.raises(ValidationError, match="choose speedrun=arc"):
+        BenchmarkConfig(part="arc")
 
 
 @pytest.mark.parametrize("name", ["champion", "decoder_only"])
