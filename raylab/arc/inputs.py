@@ -55,13 +55,13 @@ def read_sides(config: JobConfig, data: DataConfig) -> Sides:
 
 
 def check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> None:
-    """Builds a model of each custom class, and its optimiser."""
+    """Tries a model of each custom class, and builds its optimiser."""
     for model in models:
         if isinstance(model, CustomConfig):
-            from raylab.arc.models.custom import build_custom
+            from raylab.arc.models.custom import try_custom
             from raylab.arc.optimisation import build_optimiser
 
-            build_optimiser(build_custom(model), training, fused=False)
+            build_optimiser(try_custom(model), training, fused=False)
 
 
 def _start_from(config: TrainConfig, model: str) -> TrainConfig:

@@ -196,7 +196,7 @@ def _status(
             if config.log == "auto":
                 output.enter_context(bars())
             require_trackers(getattr(config, "tracking", ()))
-            with _extras_named(kind):
+            with _extras_named(kind), _exits_fail():
                 run(config)
         sys.stdout.flush()
     except RaylabError as error:
@@ -215,6 +215,26 @@ def _status(
             raise
         return _log_failure(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
     return 0
+
+
+@contextmanager
+def _exits_fail() -> Generator[None]:
+    """Makes a failure of `os._exit(0)`, with which code of a user's own would end the job."""
+    end, job = os._exit, os.getpid()
+
+    def fail(status: int) -> NoReturn:
+        # Processes that the job forks end so.
+        if os.getpid() == job:
+            message = f"error: code that the job runs called os._exit({status})"
+            status = _log_failure(message, status or 1)
+            sys.stdout.flush()
+        end(status)
+
+    os._exit = fail
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 def _log_failure(message: str, status: int, **fields: str) -> int:

@@ -98,15 +98,15 @@ class PipelineConfig(JobConfig):
 
     @property
     def trainings(self) -> dict[str, tuple[ModelConfig, TrainingConfig]]:
-        """The models by architecture, numbered if there are several of one, and their trainings."""
-        total = Counter(model.architecture for model in self.models)
+        """The models by label, numbered if there are several of one, and their trainings."""
+        total = Counter(model.label for model in self.models)
         seen, trainings = list[ModelConfig](), dict[str, tuple[ModelConfig, TrainingConfig]]()
         for model in self.models:
-            alike = [other for other in seen if other.architecture == model.architecture]
-            number = f"-{len(alike) + 1}" if total[model.architecture] > 1 else ""
+            alike = [other for other in seen if other.label == model.label]
+            number = f"-{len(alike) + 1}" if total[model.label] > 1 else ""
             seed = self.training.seed + alike.count(model)
             training = self.training.model_copy(update={"seed": seed})
-            trainings[f"{model.architecture}{number}"] = model, training
+            trainings[f"{model.label}{number}"] = model, training
             seen.append(model)
         return trainings
 

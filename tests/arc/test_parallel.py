@@ -20,11 +20,11 @@ from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.store import PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
-from raylab.arc.inputs import read_inputs
+from raylab.arc.inputs import check_classes, read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import ParallelModel, exact_matches
-from raylab.arc.models.custom import model_class
+from raylab.arc.models.custom import model_class, try_custom
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.scoring.batch import predict
 from raylab.arc.search import Draws, trial_config
@@ -220,6 +220,60 @@ def test_a_class_that_is_none_is_told_before_anything_starts(
     with pytest.raises(ConfigError, match=message):
         read_inputs(config)
     assert not runs.exists() or not list(runs.iterdir())
+
+
+WRONG = """
+import mymodels, torch
+
+
+class Nine(mymodels.TwoLayers):
+    def paint(self, batch, blank, encoded):
+        return [logits[..., :9] for logits in super().paint(batch, blank, encoded)]
+
+
+class NoList(mymodels.TwoLayers):
+    def paint(self, batch, blank, encoded):
+        return super().paint(batch, blank, encoded)[0]
+
+
+class Sizes(mymodels.TwoLayers):
+    def read(self, batch):
+        sizes, encoded = super().read(batch)
+        return sizes.flatten(1), encoded
+
+
+class Answer(mymodels.TwoLayers):
+    def paint(self, batch, blank, encoded):
+        cells = batch.target.cells.clamp(max=9)
+        logits = super().paint(batch, blank, encoded)[0]
+        return [logits + torch.nn.functional.one_hot(cells, 10)]
+
+
+class Raises(mymodels.TwoLayers):
+    def read(self, batch):
+        return super().read(batch.nothing)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nine", r"paint \(.*wrong.py:6\) returns a tensor of shape \[2, 4, 9\], where .*10\]"),
+        ("NoList", r"paint \(.*wrong.py:11\) returns a Tensor, where a list of at least one"),
+        ("Sizes", r"read \(.*wrong.py:16\) returns a tensor of shape \[2, 60\], where .*30\]"),
+        ("Answer", r"paint \(.*wrong.py:22\) returns other logits where batch.target has other"),
+        ("Raises", r"fails with a small batch at .*wrong.py:30: AttributeError: .*nothing"),
+    ],
+)
+def test_a_class_that_goes_wrong_is_told_with_its_line_before_anything_starts(
+    tmp_path: Path, mymodels: CustomConfig, name: str, message: str
+) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    assert isinstance(try_custom(mymodels), ParallelModel)
+    sys.modules.pop("wrong", None)
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_classes([mymodels.model_copy(update={"target": f"wrong:{name}"})], TrainingConfig())
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_options_that_the_class_does_not_take_are_named(mymodels: CustomConfig) -> None:

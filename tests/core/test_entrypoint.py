@@ -187,6 +187,27 @@ def test_an_error_of_the_run_is_its_message_and_a_fault_of_raylab_has_a_tracebac
     assert not prints_json()
 
 
+ENDING = """
+import os
+from raylab.arc.config.jobs import TrainConfig
+from raylab.core.entrypoint import run_job
+
+def run(config):
+    if not (child := os.fork()):
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    os._exit(0)
+
+run_job(TrainConfig, None, run, [])
+"""
+
+
+def test_a_job_that_its_code_ends_has_failed_but_processes_that_it_forks_end_as_they_like() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: code that the job runs called os._exit(0)\n"
+
+
 MISSING: list[tuple[type[JobConfig], str, str, str]] = [
     (TrainConfig, "torch", "torch", "arc"),
     (TuneConfig, "ray.tune", "ray", "arc,ray"),

@@ -39,7 +39,7 @@ def train_epochs(
     if trainer.global_rank == 0:
         parameters, pairs = store.parameters, len(data.train.pairs)
         reporter.line(
-            f"{module.origin.model.architecture}: {parameters:,} parameters, "
+            f"{module.origin.model.label}: {parameters:,} parameters, "
             f"{pairs:,} training pairs in {len(data.train):,} steps, "
             f"{len(data.val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
             f"{trainer.strategy.root_device.type}, {trainer.precision}",

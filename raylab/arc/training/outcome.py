@@ -109,13 +109,13 @@ def measure_test(
 
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
     """Writes the page of a tested training, finishes its run, and prints its figures."""
-    best, models = metrics.best, {config.model.architecture: metrics}
+    best, models = metrics.best, {config.model.label: metrics}
     record = run.record.finish()
     write_page(run, training_page(run.uri, record, config, models))
     run.write_record(record)
     print_tables(
         summary_table(models),
-        models={config.model.architecture: best.model_dump(mode="json")},
+        models={config.model.label: best.model_dump(mode="json")},
         reported=metrics.result.model_dump(mode="json"),
         before=None if metrics.before is None else metrics.before.model_dump(mode="json"),
     )
