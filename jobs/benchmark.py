@@ -3,7 +3,7 @@
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py data=re_arc data.path=re_arc.zip data.every=4
-    python jobs/benchmark.py speedrun=arc stages.0.data.path=re_arc.zip
+    python jobs/benchmark.py speedrun=hour stages.0.data.path=re_arc.zip
     python jobs/benchmark.py part=annotate
     python jobs/benchmark.py part=quality
 """

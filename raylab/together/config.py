@@ -196,5 +196,5 @@ class BenchmarkConfig(JobConfig):
     @model_validator(mode="after")
     def _has_stages(self) -> "BenchmarkConfig":
         if (self.part == "arc") != bool(self.stages):
-            raise ValueError("part=arc and stages go together: choose speedrun=arc")
+            raise ValueError("part=arc and stages go together: choose speedrun=hour")
         return self

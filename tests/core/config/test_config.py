@@ -48,6 +48,7 @@ OPTIONS = {
     "arc_json": ["data.path=tasks"],
     "re_arc": ["data.path=tasks.zip"],
     "published": ["data.path=tasks.zip"],
+    "hour": ["stages.0.data.path=tasks.zip"],
     "custom": ["model.target=package.module:Class"],
     "openai": [f"llm.{role}.model=m" for role in ROLES],
 }

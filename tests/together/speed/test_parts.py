@@ -87,7 +87,7 @@ def test_seconds_to_solved_tasks_are_those_of_the_first_moment_with_them() -> No
 
 
 def test_stages_go_with_the_part_that_trains_them() -> None:
-    with pytest.raises(ValidationError, match="choose speedrun=arc"):
+    with pytest.raises(ValidationError, match="choose speedrun=hour"):
         BenchmarkConfig(part="arc")
 
 
