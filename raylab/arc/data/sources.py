@@ -205,28 +205,24 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     Test pairs without an output, in the file or in its solutions, are left out and counted in a
     logged warning, unless `unanswered` keeps them.
     """
-    places = [_existing_place(path) for path in config.paths]
+    places, where = [_existing_place(path) for path in config.paths], join_names(config.paths)
     listed = [place for place in places if "solutions" in place.name and len(places) > 1]
     documents: dict[str, _Document] = {}
     answers: dict[str, tuple[object, str]] = {}
-    hint, again = "", 0
+    hint = ""
     for place in (place for place in places if place not in listed):
         solutions, own = listed, {document.id: document for document in _arc_documents(place)}
         if "challenges" in place.name:
             beside = place.parent / place.name.replace("challenges", "solutions")
             solutions = [beside] if beside.exists() else listed
             hint = hint if solutions else f"; {beside} does not exist"
-        again += len(documents.keys() & own.keys())
+        if again := own.keys() & documents.keys():
+            logger.warning("%s: %d ids stand in an earlier file, which counts", place, len(again))
         for file in solutions:
             content = read_mapping(file, "{task id: [output grids]}")
-            ids = (content.keys() & own.keys()) - documents.keys()
+            ids = (content.keys() & own.keys()) - again
             answers |= {id_: (content[id_], str(file)) for id_ in ids}
         documents = own | documents
-    where = join_names(config.paths)
-    if not documents:
-        raise DataError(f"{where}: hold solutions alone: name the files of their tasks too")
-    if again:
-        logger.warning("%s: ids in several files, of which the first counts: %d", where, again)
 
     def read(document: _Document) -> Task:
         with faults_in(document.place, ARC_FORM):
@@ -237,6 +233,8 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
             questions = _add_answers(document, questions, *answers[document.id])
         return Task(document.id, demonstrations, questions)
 
+    if not documents:
+        raise DataError(f"{where}: hold solutions alone: name the files of their tasks too")
     tasks = _read_documents(documents.values(), config, where, read)
     questions = [pair for task in tasks for pair in task.questions]
     unknown = sum(not pair.is_answered for pair in questions)

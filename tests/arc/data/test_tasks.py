@@ -215,7 +215,7 @@ def test_several_files_are_one_set_of_tasks(kaggle: Path, caplog: pytest.LogCapt
     assert [task.id for task in loaded] == ["a", "b", "c", "d"]
     # Task "a" is that of the first file, with the solutions beside it.
     assert [task.questions[0].output[0, 0] for task in loaded] == [5, 6, 3, 8]
-    assert "ids in several files, of which the first counts: 1" in caplog.text
+    assert "c.json: 1 ids stand in an earlier file, which counts" in caplog.text
     assert "hold solutions alone" in message(arc_json([answers, answers]))
     with pytest.raises(ValueError, match="re_arc reads one archive"):
         re_arc([kaggle, kaggle])

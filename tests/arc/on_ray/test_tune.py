@@ -21,7 +21,7 @@ NAME = "aa_01-encoder_decoder-lr-0.001"
 SCORES = (0.25, 0.5, 0.125, 0.375)
 MEASURED = ("dense_grid_objective", "cell_accuracy", "grid_accuracy", "solve_rate")
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
     "training": {"epochs": 4},
 }
@@ -54,15 +54,17 @@ class Session:
         self.trained.append(config)
         epochs: list[Epoch] = []
         for score in SCORES:
-            epochs.append(epoch_of(len(epochs) + 1, {"dense_grid_objective": score}))
+            measured = {"dense_grid_objective": score, "loss": 1 / score}
+            epochs.append(epoch_of(len(epochs) + 1, measured))
             on_epoch(epochs[-1].row(), max(SCORES[: len(epochs)]))
         return training_metrics()
 
-    def run(self, trial: str) -> list[int]:
-        """Run a trial as Tune does; returns the epochs that it reported."""
+    def run(self, trial: str, **models: dict[str, Any]) -> list[int]:
+        """Run a trial as Tune does, beside more models; returns the epochs that it reported."""
         self.trial = trial
         before = len(self.reports)
-        config = TuneConfig.model_validate(SETTINGS)
+        space = {**SETTINGS["space"], "model": SETTINGS["space"]["model"] | models}
+        config = TuneConfig.model_validate({**SETTINGS, "space": space})
         uri = str(self.path / "sweep")
         tune_module._trial({"drawn": DRAWN}, config=config, uri=uri, sides=None)
         return [report["epoch"] for report in self.reports[before:]]
@@ -82,6 +84,19 @@ def test_the_score_of_a_trial_is_its_best_epoch_so_far_as_trials_are_ranked(sess
     assert [report["score"] for report in session.reports] == [0.25, 0.5, 0.5, 0.5]
     last = [report["val_dense_grid_objective"] for report in session.reports]
     assert last == list(SCORES)
+
+
+def test_equal_trials_of_both_kinds_are_told_apart_by_their_loss(session: Session):
+    session.run("aa_01", recursive={})
+    assert [config.training.monitor for config in session.trained] == ["val_solve_rate"]
+    # The lower the loss of 4, 2, 8 and 8/3, the more it adds, but never a grid.
+    scores = [report["score"] for report in session.reports]
+    assert scores == [
+        pytest.approx(best + tie, abs=1e-12)
+        for best, tie in zip(
+            (0.25, 0.5, 0.5, 0.5), (1e-6 / 5, 1e-6 / 3, 1e-6 / 9, 1e-6 / (11 / 3)), strict=True
+        )
+    ]
 
 
 def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):

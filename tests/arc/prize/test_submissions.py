@@ -22,15 +22,12 @@ GRID = np.array([[1, 2]], dtype=np.uint8)
 DEMONSTRATIONS = (Pair(GRID, GRID),)
 
 
-def challenge(id_: str, inputs: int) -> Task:
-    return Task(id_, DEMONSTRATIONS, (Pair(GRID, GRID),) * inputs)
-
-
-ASKED = (challenge("a", 1), challenge("b", 2))
-VALID: dict[str, Any] = {
-    "a": [{"attempt_1": [[0]], "attempt_2": [[1, 2]]}],
-    "b": [{"attempt_1": [[1, 2]], "attempt_2": [[0]]}, {"attempt_1": [[3]], "attempt_2": [[4]]}],
-}
+OUTPUTS = {"a": [[[1, 2]]], "b": [[[3]], [[4, 5]]]}
+ASKED = tuple(
+    Task(id_, DEMONSTRATIONS, tuple(Pair(GRID, np.array(g, np.uint8)) for g in grids))
+    for id_, grids in OUTPUTS.items()
+)
+Entries = dict[str, Any]
 
 
 def read(tmp_path: Path, content: object, tasks: Sequence[Task] = ASKED) -> dict[str, TaskAnswers]:
@@ -85,13 +82,9 @@ def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
     assert 0 < ours.first_attempt < ours.two_attempts < 1
     again = prize_score(read(tmp_path, written.decode(), challenges), solutions, 1)
     assert (again.first_attempt, again.two_attempts) == (ours.first_attempt, ours.two_attempts)
-    answers = read(tmp_path, VALID)
-    assert answers["b"].questions[0].attempts(1) == (((1, 2),), ((0,),))
-    assert json.loads(submission_bytes(answers, 1)) == VALID
-
-
-OUTPUTS = {"a": [[[1, 2]]], "b": [[[3]], [[4, 5]]]}
-Entries = dict[str, Any]
+    answers = read(tmp_path, solved([[0]]))
+    assert answers["b"].questions[1].attempts(1) == (((4, 5),), ((0,),))
+    assert json.loads(submission_bytes(answers, 1)) == solved([[0]])
 
 
 def solved(second: object = None, **other: object) -> Entries:
@@ -162,16 +155,12 @@ def test_a_submission_of_others_has_its_score_over_all_tasks_or_an_error(
     content: object,
     expected: tuple[float, float, int] | str,
 ):
-    tasks = [
-        Task(id_, DEMONSTRATIONS, tuple(Pair(GRID, np.array(g, np.uint8)) for g in grids))
-        for id_, grids in OUTPUTS.items()
-    ]
     if isinstance(expected, str):
         with pytest.raises(DataError, match=r"submission\.json") as error:
-            read(tmp_path, content, tasks)
+            read(tmp_path, content)
         assert expected in str(error.value)
         return
-    score = prize_score(read(tmp_path, content, tasks), solutions_of(tasks), 1)
+    score = prize_score(read(tmp_path, content), solutions_of(ASKED), 1)
     assert (score.first_attempt, score.two_attempts, score.missing) == expected
     assert (score.tasks, score.outputs) == (2, 3)
     counted = f"{expected[2]} of 6 attempts are missing or no grid"
