@@ -315,7 +315,7 @@ def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -
         test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
     )
     log_line(
-        f"best configuration {run / BEST}\nbest checkpoint {best.checkpoint}\nreport {run / PAGE}",
+        f"configuration {run / BEST}\ncheckpoint {best.checkpoint}\nreport {run / PAGE}",
         uri=run.uri,
         checkpoint=best.checkpoint,
     )

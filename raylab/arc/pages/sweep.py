@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.config.search import Domain, SearchSpace
-from raylab.arc.grid_metrics import VALIDATION, best_rule, label_of, mode_of, skill, worst
+from raylab.arc.grid_metrics import LOSS, VALIDATION, best_rule, label_of, mode_of, skill, worst
 from raylab.arc.pages.curves import curves
 from raylab.arc.pages.models import FREE_MARK
 from raylab.arc.sweep import SweepMetrics, show_value
@@ -14,8 +14,10 @@ from raylab.core.page.table import BEST, MISSING, RULE, Cell, Column, Row, Table
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
-PAGE_ONLY = ("skill", "epochs", "parameters")
+PAGE_ONLY = ("skill", "epoch", "epochs", "parameters")
 """Columns that do not fit a terminal of 80 columns."""
+SHOWN_ANYWAY = {f"{VALIDATION}solve_rate": "solved", f"{VALIDATION}{LOSS}": "loss"}
+"""Columns of monitored metrics that every table of trials has."""
 SHOWN_TRIALS = 100
 """Most trials in the table and in the charts, which keeps the page small."""
 
@@ -28,7 +30,7 @@ def sweep_page(
     monitor: str,
     best: str,
 ) -> Page:
-    """Returns the page of a sweep; `best` is the best configuration as YAML."""
+    """Returns the page of a sweep; `best` is the configuration of the first trial as YAML."""
     space = SearchSpace.model_validate(record.config["space"])
     shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
     # The table of trials has their values.
@@ -37,20 +39,20 @@ def sweep_page(
         Section("search", "What was searched", [_space_table(space, sweep)], page_only=True),
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
         Section("curves", "Learning curves", [curves(ranked, monitor)]),
-        Section("best", "Best configuration", _best(uri, best)),
+        Section("best", "Configuration of the first trial", _best(uri, best)),
         provenance(uri, record),
     ]
     return Page("sweep", record.name, uri, list(_summarize(space, sweep, monitor)), sections)
 
 
 def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
-    """Returns the searched keys and values, beside those of the best trial."""
+    """Returns the searched keys and values, beside those of the first trial."""
     best = sweep.trials[0].drawn or {}
     values = {"architecture": join_names([*space.model], 12)}
     values |= {key: _describe(domain) for key, domain in _select_domains(space).items()}
     return Table(
-        "Values searched, and those of the best trial",
-        ["key", Column("searched", text=True), Column("best trial", text=True)],
+        "Values searched, and those of the first trial",
+        ["key", Column("searched", text=True), Column("first trial", text=True)],
         [[key, text, show_value(best.get(key, "-"))] for key, text in values.items()],
     )
 
@@ -77,51 +79,62 @@ def _best(uri: str, best: str) -> list[Block]:
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns the first trials by rank, and the best rule on `monitor`, the score."""
-    label = label_of(monitor)
+    label = SHOWN_ANYWAY.get(monitor, label_of(monitor))
     notes = (
-        f"Solved (free-running), {label} and loss of each trial at its best epoch. Equal scores "
-        "share a rank, and the lower loss is first."
+        "The figures of each trial at its best epoch; solved is free-running. Equal scores share a "
+        "rank, and the lower loss is first."
     )
     if any(each.trained and not each.trained.teacher_forced for each in sweep.trials):
         notes += f" {FREE_MARK} writes all cells at once, so that all its figures are free-running."
-    trial, run = Column("trial", text=True), Column("id", text=True, page_only=True)
-    names = ("solved", label, "loss", "skill", "epoch", "epochs", "parameters")
-    figures = [Column(name, page_only=name in PAGE_ONLY) for name in names]
-    rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:SHOWN_TRIALS]))]
+    names = [*dict.fromkeys(("solved", label, "loss", *PAGE_ONLY))]
+    shown = [_trial_cells(place, sweep, monitor) for place in range(len(sweep.trials))]
+    rows: list[Row] = [
+        [cells["rank"], cells["trial"], *(cells.get(name, "-") for name in names), trial.id]
+        for cells, trial in zip(shown[:SHOWN_TRIALS], sweep.trials, strict=False)
+    ]
     if best := best_rule(sweep.rules, monitor):
         notes += " A skill of 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")
-        free = percent(None if solved is None else solved[1])
-        rows += [RULE, ["-", f"best rule: {best[0]}", free, f"{best[1]:.4f}", *["-"] * 6]]
+        figures = {"solved": percent(solved and solved[1])} | {label: _score(best[1], monitor)}
+        rows += [RULE, ["-", f"best rule: {best[0]}", *(figures.get(n, "-") for n in names), "-"]]
     if len(sweep.trials) > SHOWN_TRIALS:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)} trials."
     return Table(
-        f"Trials by {label} at their best epoch, on the validation tasks",
-        ["rank", trial, *figures, run],
+        f"Trials by {label_of(monitor)} at their best epoch, on the validation tasks",
+        [
+            "rank",
+            Column("trial", text=True),
+            *(Column(name, page_only=name in PAGE_ONLY) for name in names),
+            Column("id", text=True, page_only=True),
+        ],
         rows,
         notes,
     )
 
 
-def _trial_row(place: int, sweep: SweepMetrics, monitor: str) -> Row:
-    trial = sweep.trials[place]
+def _trial_cells(place: int, sweep: SweepMetrics, monitor: str) -> dict[str, str | Cell]:
+    """Returns the cells of a trial by the names of their columns."""
+    trial, label = sweep.trials[place], SHOWN_ANYWAY.get(monitor, label_of(monitor))
     if (trained := trial.trained) is None:
         reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-        return ["-", reason, "-", Cell("failed", look=MISSING), *["-"] * 5, trial.id]
+        return {"rank": "-", "trial": reason, label: Cell("failed", look=MISSING)}
     over = skill(trained.score, sweep.rules, monitor)
     is_best = place == 0 and _stands_out(sweep, monitor)
-    return [
-        str(sweep.rank(place)),
-        trial.description + f" {FREE_MARK}" * (not trained.teacher_forced),
-        percent(trained.solve_rate),
-        Cell(f"{trained.score:.4f}", look=BEST if is_best else ""),
-        f"{trained.loss:.4f}",
-        "-" if over is None else f"{over:+.3f}",
-        str(trained.epoch),
-        str(trained.epochs),
-        f"{trained.parameters:,}",
-        trial.id,
-    ]
+    return {
+        "rank": str(sweep.rank(place)),
+        "trial": trial.description + f" {FREE_MARK}" * (not trained.teacher_forced),
+        "solved": percent(trained.solve_rate),
+        "loss": f"{trained.loss:.4f}",
+        label: Cell(_score(trained.score, monitor), look=BEST if is_best else ""),
+        "skill": "-" if over is None else f"{over:+.3f}",
+        "epoch": str(trained.epoch),
+        "epochs": str(trained.epochs),
+        "parameters": f"{trained.parameters:,}",
+    }
+
+
+def _score(score: float, monitor: str) -> str:
+    return percent(score) if SHOWN_ANYWAY.get(monitor) == "solved" else f"{score:.4f}"
 
 
 def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
