@@ -57,6 +57,8 @@ SUMMARY = {
 """Labels of the metrics in the terminal."""
 MAX_NAME = 17
 """Most characters of a model's name in the terminal."""
+SKILL = "the skill over the best rule, (model - best rule) / (1 - best rule)"
+INTERVAL = "the 95 % interval for the choice of tasks"
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
 Models = Mapping[str, TrainingMetrics]
@@ -125,10 +127,7 @@ def _explain_mark(models: Models) -> str:
 
 
 def _explain_shares(models: Models) -> str:
-    return (
-        f"Solved and shape are free-running, all others teacher-forced{_explain_mark(models)}. "
-        "Beside each share, the skill over the best rule, (model - best rule) / (1 - best rule)"
-    )
+    return f"Solved and shape are free-running, all others teacher-forced{_explain_mark(models)}."
 
 
 def _short_label(metric: str) -> str:
@@ -180,12 +179,12 @@ def score_table(models: Models) -> Table:
         for label, values in named.items():
             rows.append([label, *(percent(values.get(key)) for key in labels)])
     tested = any(model.result.intervals for model in models.values())
-    intervals = ", and the 95 % interval for the choice of tasks" if tested else ""
+    beside = INTERVAL if tested else SKILL
     return Table(
         f"Scores at the best epoch, on the {side_of(models)}",
         ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
         rows,
-        f"{_explain_shares(models)}{intervals}.",
+        f"{_explain_shares(models)} Beside each share, {beside}.",
         dense=True,
     )
 
@@ -233,7 +232,7 @@ def group_table(models: Models) -> Table:
         f"By group of tasks, at the best epoch, on the {side_of(models)}",
         ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
         rows,
-        f"{_explain_shares(models)}.",
+        f"{_explain_shares(models)} Beside each share, {SKILL}.",
     )
 
 
@@ -333,9 +332,9 @@ def _with_skill(
     shade: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> Cell:
-    """Returns a share as a percentage, with its skill over the best rule and its interval."""
+    """Returns a share as a percentage, with its interval, or its skill over the best rule."""
     over = skill(value, rules, metric)
-    small = [] if over is None else [f"{over:+.3f}"]
+    small = "" if over is None else f"{over:+.3f}"
     if interval is not None:
-        small.append("{:.1f} to {:.1f} %".format(*(100 * end for end in interval)))
-    return Cell(percent(value), ", ".join(small), look, shade)
+        small = "{:.1f} to {:.1f}".format(*(100 * end for end in interval))
+    return Cell(percent(value), small, look, shade)

@@ -67,7 +67,10 @@ def summarize_models(models: Models) -> Iterator[str]:
     if not tuned:
         side = " or ".join(sorted({model.result.side for model in models.values()}))
         name, share, rule = find_leader(models, "solve_rate")
-        yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
+        solves = f"{name} solves {share} of the {side} grids{rule}"
+        if not any(model.result.metrics["solve_rate"] for model in models.values()):
+            solves = f"no model solves any of the {side} grids"
+        yield f"On its own (free-running), {solves}."
     if forced := {name: model for name, model in models.items() if model.teacher_forced}:
         name, share, rule = find_leader(forced, "grid_accuracy")
         yield (
