@@ -120,7 +120,7 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
         case _:
             tasks = _load_packaged(config)
     if config.max_side is not None:
-        tasks = _limit_sides(tasks, config.max_side)
+        tasks = [task for task in tasks if task.longest_visible_side <= config.max_side]
         if not tasks:
             raise DataError(f"data.max_side={config.max_side} leaves no task: raise it")
     if (limit := config.pairs_per_task) is not None:
@@ -130,17 +130,6 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
             shown = task.demonstrations[:limit]
             tasks[at] = replace(task, demonstrations=shown, questions=answered)
     return tuple(tasks) if config.generation is None else redraw(tasks, config.generation)
-
-
-def _limit_sides(tasks: Iterable[Task], longest: int) -> list[Task]:
-    """Returns the tasks whose visible grids have no side over `longest`."""
-
-    def fits(task: Task) -> bool:
-        inputs = (pair.input for pair in task.pairs)
-        outputs = (pair.output for pair in task.demonstrations)
-        return all(max(grid.shape) <= longest for grid in (*inputs, *outputs))
-
-    return [*filter(fits, tasks)]
 
 
 def _load_packaged(config: DataConfig) -> list[Task]:

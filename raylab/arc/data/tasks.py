@@ -50,6 +50,12 @@ class Task:
         return self.demonstrations + self.questions
 
     @property
+    def longest_visible_side(self) -> int:
+        """The longest side of its grids, other than the outputs of questions."""
+        grids = [pair.input for pair in self.pairs] + [own.output for own in self.demonstrations]
+        return max(max(grid.shape) for grid in grids)
+
+    @property
     def without_outputs(self) -> "Task":
         """The task as a solver may see it: without the outputs of its questions."""
         return replace(

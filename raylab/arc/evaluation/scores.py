@@ -79,18 +79,11 @@ def run_calls(
     keep: Keep,
     size: int | None = None,
 ) -> None:
-    """Calls a function for missing units, and keeps each result as it arrives.
+    """Calls a function for missing units or tasks, and keeps each result as it arrives.
 
-    Args:
-        planned: The plan and its run.
-        workers: Where the function is called.
-        missing: Units or tasks without a file.
-        function: Takes `common`, a pair of model and generation, its units or tasks, the checkpoint
-            and the share of the machine.
-        common: An argument of all calls.
-        keep: Writes the files of a result.
-        size: Most tasks of a call, which then counts tasks. None gives a call all units of a pair,
-            and counts pairs.
+    The function takes `common`, a pair of model and generation, its units or tasks, the checkpoint
+    and the share of the machine. With a `size`, a call has at most so many tasks, and they are
+    counted; otherwise it has all units of a pair, and pairs are counted.
     """
     total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
     left = sum(map(len, missing.values())) if size else len(missing)
