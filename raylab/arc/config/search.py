@@ -106,11 +106,16 @@ class SearchSpace(Strict):
         return {key: value for key, value in drawn.items() if key in kept or key == CLASS}
 
     @property
+    def labels(self) -> list[str]:
+        """The architectures, and your own classes by their names."""
+        own = self.model.get("custom", {}).get("target")
+        classes = [str(target).rpartition(":")[2] for target in own.extremes] if own else []
+        return [*(name for name in self.model if name != "custom"), *classes]
+
+    @property
     def is_mixed(self) -> bool:
         """True if some models may be teacher-forced, and others write all cells at once."""
-        targets = self.model.get("custom", {}).get("target")
-        kinds = len(self.model) + (len(targets.extremes) - 1 if targets else 0)
-        return kinds > 1 and not {"recursive", "custom"}.isdisjoint(self.model)
+        return len(self.labels) > 1 and not {"recursive", "custom"}.isdisjoint(self.model)
 
     @property
     def size(self) -> int | None:

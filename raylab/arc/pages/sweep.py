@@ -152,7 +152,7 @@ def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
 def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterator[str]:
     keys = [*dict.fromkeys(key.partition(".")[2] for key in _select_domains(space))]
     yield (
-        f"{pluralize(len(sweep.trials), 'trial')} of {join_names([*space.model])} searched "
+        f"{pluralize(len(sweep.trials), 'trial')} of {join_names(space.labels)} searched "
         f"{join_names(keys or ['nothing but the architecture'], 12)}."
     )
     best = sweep.trials[0]

@@ -17,9 +17,13 @@ from raylab.arc.config.sections import (
 )
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import prize
+from raylab.arc.pages.prize import prize_page
 from raylab.arc.prize.submissions import KEYS
+from raylab.arc.records import EvaluationMetrics
 from raylab.core.errors import DataError, RunError
+from raylab.core.page.page import render
 from raylab.core.runs.eval_logs import read_score
+from raylab.core.runs.run import Run
 from tests.arc.evaluation.models import DATA, evaluation
 
 ARC = ScoringConfig(
@@ -68,7 +72,16 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
     submission = content(tree / "submissions/one/published/submission.json")
     assert all(set(entry) == set(KEYS) for entries in submission.values() for entry in entries)
     page = (tree / "report.html").read_text()
-    assert "two attempts" in page and "by the number of views" in page
+    # Nothing is solved, so that the votes have no range to draw.
+    assert "two attempts" in page and 'id="votes"' not in page
+    run = Run.at(tree)
+    record = run.read_record(EvaluationMetrics)
+    assert record is not None
+    measured = record.prize["one"]["published"]
+    curve = [point.model_copy(update={"two_attempts": point.views / 8}) for point in measured.curve]
+    better = {"one": {"published": measured.model_copy(update={"curve": curve})}}
+    drawn = render(prize_page(run, record.model_copy(update={"prize": better}), []))
+    assert 'id="votes"' in drawn and "by the number of views" in drawn
     assert content(tree / "record.json")["finished"]
 
 
