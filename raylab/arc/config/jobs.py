@@ -1,6 +1,7 @@
 """The configurations of `jobs/train.py`, `tune.py` and `evaluate.py`."""
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import (
@@ -48,6 +49,13 @@ class TrainConfig(JobConfig):
     init_from: ModelName | None = None
     """Trained model whose weights and sizes the model starts from: a checkpoint file, or a run by
     its name under `storage` or its directory."""
+
+    def grown(self, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the configuration of a run, with the epochs of this one if they are more."""
+        training, epochs = before["training"], self.training.epochs
+        if not training["epochs"] or training["max_minutes"] or epochs is None:
+            return before
+        return {**before, "training": training | {"epochs": max(epochs, training["epochs"])}}
 
 
 DEFAULT_TRIALS = 20

@@ -77,7 +77,7 @@ def fit(
     `sides` is what `Workers.put` returned, and `on_epoch` is called on another thread. With `here`
     this process trains, on the CPUs that Ray reserved for it; else Ray Train places workers.
     """
-    if metrics := ended_metrics(run):
+    if metrics := ended_metrics(config, run):
         return metrics
     start = read_start(config)
     if here:

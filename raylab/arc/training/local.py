@@ -45,7 +45,7 @@ def fit(
     A run without epochs left is not trained again. A run with checkpoints continues from the latest
     one. The run is not finished yet, because its best checkpoint is not tested.
     """
-    if metrics := ended_metrics(run):
+    if metrics := ended_metrics(config, run):
         return metrics
     device = use_share(config.cluster, threads)
     # Lightning's hints about devices and loaders are not for the user.

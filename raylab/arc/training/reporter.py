@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.pages.models import epoch_figures, epoch_line
 from raylab.arc.records import TrainingMetrics
 from raylab.core.background import Listeners
@@ -15,6 +16,8 @@ from raylab.core.tracking import Figures, Tracker, tracking
 
 HEARTBEAT_SECONDS = 30.0
 """Longest time in seconds between two lines of a training, unless it validates."""
+
+SECOND_DECAY = "its learning rate, which had decayed, rises again and decays at the new end"
 
 EpochListener = Callable[[Figures, float], object]
 """Function that gets what `Reporter.epoch` gets."""
@@ -103,11 +106,25 @@ def reporting(
         reporter.finish()
 
 
-def ended_metrics(run: Run) -> TrainingMetrics | None:
-    """Returns the metrics of a training without epochs left, and says so; otherwise None."""
+def ended_metrics(config: TrainConfig, run: Run) -> TrainingMetrics | None:
+    """Returns the metrics of a training without epochs left, and says so; otherwise None.
+
+    A training to which `config` adds epochs is open again.
+    """
     metrics = run.read_record(TrainingMetrics)
     if metrics is None or not metrics.ended:
         return None
-    state = "finished, nothing is left to do" if run.is_finished else "trained already"
-    log_line(f"run {run.name} is {state}", training=run.name)
-    return metrics
+    last, training = metrics.last, config.training
+    stopped = last.step < last.planned_steps
+    if stopped or training.max_minutes is not None or last.epoch == training.epochs:
+        state = "finished, nothing is left to do" if run.is_finished else "trained already"
+        early = f"; it stopped early, at epoch {last.epoch}" if stopped else ""
+        log_line(f"run {run.name} is {state}{early}", training=run.name)
+        return metrics
+    goes_on = "its cosines go on" if training.schedule == "cosine_restarts" else SECOND_DECAY
+    log_line(
+        f"run {run.name} goes on from epoch {last.epoch} to {training.epochs}: {goes_on}",
+        training=run.name,
+    )
+    run.write_record(metrics.model_copy(update={"ended": False, "test": None, "before": None}))
+    return None

@@ -228,6 +228,10 @@ class JobConfig(Strict):
         """Returns composed values, before validation, with the values that follow from others."""
         return values
 
+    def grown(self, before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the configuration of a run, with what this one adds to its work."""
+        return before
+
     def command(self, job: str, run: str, **more: object) -> str:
         """Returns the command of a job on a run of this storage and archive, with more keys."""
         keys: dict[str, object] = {"name": run}

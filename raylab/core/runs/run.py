@@ -263,6 +263,7 @@ class Run(Place):
             raise RunError(
                 f"run {self} is of job {record.job}, not {config.job}: choose another name="
             )
+        record = record.grown(config)
         if differing := differences(record.identity, identity_of(config)):
             raise RunError(
                 f"run {self} has another configuration:{differing}\n"

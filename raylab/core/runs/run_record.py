@@ -126,6 +126,14 @@ class RunRecord(Record):
         """The configuration without the keys that may change between starts of the run."""
         return _identity(self.config, EXCLUDED_PATHS)
 
+    def grown(self, config: JobConfig) -> Self:
+        """Returns the record, unfinished, with what `config` adds to the work of the run."""
+        grown = config.grown(self.config)
+        if grown == self.config:
+            return self
+        update = {"config": grown, "config_hash": config_hash(config), "finished": None}
+        return self.model_copy(update=update)
+
     def resume(self) -> Self:
         """Returns the record with another start, at the present time."""
         again = Resumption(time=_now(), argv=tuple(sys.argv))

@@ -276,7 +276,9 @@ def test_a_run_killed_before_its_record_repeats_the_epoch(
     assert checkpoints(run) == checkpoints(unbroken[0])
 
 
-def test_a_run_killed_where_it_stops_early_trains_no_further(tmp_path: Path, sides: Sides) -> None:
+def test_a_run_that_stopped_early_trains_no_further(
+    tmp_path: Path, sides: Sides, capsys: pytest.CaptureFixture[str]
+) -> None:
     # Nothing learns at this rate, so the patience is used up soon.
     options = {"patience": 1, "epochs": 40, "lr": 1e-9}
     _, expected = trained(config(tmp_path, "whole", **options), sides)
@@ -285,6 +287,34 @@ def test_a_run_killed_where_it_stops_early_trains_no_further(tmp_path: Path, sid
     with pytest.raises(Killed):
         trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=last))
     assert figures(trained(config(tmp_path, **options), sides)[1]) == figures(expected)
+    more = config(tmp_path, **options | {"epochs": 50})
+    assert figures(trained(more, sides)[1]) == figures(expected)
+    assert f"trained already; it stopped early, at epoch {last}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schedule", ["cosine_restarts", "wsd"])
+def test_a_finished_run_is_prolonged(
+    tmp_path: Path, schedule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(name: str, **training: Any) -> TrainingMetrics:
+        train(read_inputs(config(tmp_path, name, schedule=schedule, **training)))
+        metrics = Run.at(tmp_path / name).read_record(TrainingMetrics)
+        assert metrics is not None and metrics.ended and Run.at(tmp_path / name).is_finished
+        return metrics
+
+    short, whole = done("run", epochs=2), done("whole")
+    with pytest.raises(RunError, match=r"training\.epochs: the run has 2, now 1"):
+        read_inputs(config(tmp_path, epochs=1, schedule=schedule))
+    longer = done("run")
+    assert "run run goes on from epoch 2 to 4: its " in capsys.readouterr().out
+    assert longer.history[:2] == short.history and longer.last.epoch == EPOCHS
+    if schedule == "cosine_restarts":
+        assert figures(longer) == figures(whole)
+        assert longer.test == whole.test
+    else:
+        # The rate had come to its end, at which the first epoch still begins.
+        assert longer.history[2].learning_rate < 1e-4 < longer.history[3].learning_rate * 10
+    assert Run.at(tmp_path / "run").record.config["training"]["epochs"] == EPOCHS
 
 
 def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
