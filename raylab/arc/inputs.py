@@ -41,11 +41,12 @@ def read_inputs(config: TrainConfig) -> Inputs:
         RunError: The run of `config` cannot be started or resumed.
         ConfigError: A model class of `config` cannot be used.
     """
+    start = None
     if config.init_from is not None:
-        config = _start_from(config, config.init_from)
+        config, start = _start_from(config, config.init_from)
     Run.check(config)
     check_classes([config.model], config.training)
-    return Inputs(config, load_sides(config.data), read_start(config))
+    return Inputs(config, load_sides(config.data), start)
 
 
 def read_sides(config: JobConfig, data: DataConfig) -> Sides:
@@ -64,31 +65,22 @@ def check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> No
             build_optimiser(try_custom(model), training, fused=False)
 
 
-def _start_from(config: TrainConfig, model: str) -> TrainConfig:
-    """Returns the configuration with the checkpoint file and the sizes of a trained model.
+def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoint]":
+    """Returns the configuration with the file and the sizes of a trained model, and the model.
 
-    Sizes that the configuration itself sets stay; loading the weights fails if they differ.
+    Sizes that the configuration itself sets stay; it is an error if they differ.
     """
-    from raylab.arc.checkpoints import read_checkpoint
+    from raylab.arc.checkpoints import load_weights, read_checkpoint
+    from raylab.arc.models import build_model
     from raylab.arc.trained_models import find_models
 
     uris = list(find_models([model], config.storage).values())
     if len(uris) > 1:
         raise RunError(f"init_from={model} has {len(uris)} models: name the run of one of them")
-    trained, own = read_checkpoint(uris[0]).model, config.model
-    if trained.architecture == own.architecture:
-        sizes = {k: v for k, v in trained.sizes().items() if k not in own.model_fields_set}
+    checkpoint, own = read_checkpoint(uris[0]), config.model
+    if checkpoint.model.architecture == own.architecture:
+        sizes = checkpoint.model.sizes().items()
+        sizes = {key: value for key, value in sizes if key not in own.model_fields_set}
         own = type(own).model_validate({**own.model_dump(), **sizes})
-    return config.model_copy(update={"model": own, "init_from": uris[0]})
-
-
-def read_start(config: TrainConfig) -> "Checkpoint | None":
-    """Reads the checkpoint file that a training starts from and checks that it fits the model."""
-    if config.init_from is None:
-        return None
-    from raylab.arc.checkpoints import load_weights, read_checkpoint
-    from raylab.arc.models import build_model
-
-    checkpoint = read_checkpoint(config.init_from)
-    load_weights(build_model(config.model), config.model, checkpoint)
-    return checkpoint
+    load_weights(build_model(own), own, checkpoint)
+    return config.model_copy(update={"model": own, "init_from": uris[0]}), checkpoint

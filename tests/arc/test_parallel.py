@@ -261,7 +261,7 @@ class Raises(mymodels.TwoLayers):
         ("Nine", r"paint \(.*wrong.py:6\) returns a tensor of shape \[2, 4, 9\], where .*10\]"),
         ("NoList", r"paint \(.*wrong.py:11\) returns a Tensor, where a list of at least one"),
         ("Sizes", r"read \(.*wrong.py:16\) returns a tensor of shape \[2, 60\], where .*30\]"),
-        ("Answer", r"paint \(.*wrong.py:22\) returns other logits where batch.target has other"),
+        ("Answer", r"paint \(.*wrong.py:22\) returns logits that depend on batch.target"),
         ("Raises", r"fails with a small batch at .*wrong.py:30: AttributeError: .*nothing"),
     ],
 )

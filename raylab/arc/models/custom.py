@@ -14,7 +14,7 @@ from raylab.arc.config.models import CustomConfig
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.store import store_pairs
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, Pair, Task
-from raylab.arc.models.base import Answers, GridModel, Logits, ParallelModel
+from raylab.arc.models.base import GridModel, Logits, ParallelModel
 from raylab.core.errors import ConfigError
 
 
@@ -37,105 +37,92 @@ def try_custom(config: CustomConfig) -> GridModel:
         ConfigError: The class fails, returns something else than its base class says, or looks at
             the answer; the message names the line.
     """
-    kind, batch = model_class(config.target), _small_batch(config.demonstrations)
-    hidden = batch.target._replace(cells=torch.where(batch.target.cells == PAD, PAD, 0))
-
-    def logits(batch: Batch) -> list[Tensor]:
-        torch.manual_seed(0)
-        outputs = _logits(model, batch)
-        return [tensor for output in outputs for tensor in output]
-
+    kind = model_class(config.target)
     try:
         with torch.random.fork_rng(devices=[]):
             model = build_custom(config)
-            torch.stack([tensor.float().sum() for tensor in logits(batch)]).sum().backward()
-            model.eval()
-            with torch.no_grad():
-                seen, unseen = logits(batch), logits(batch._replace(target=hidden))
-                if isinstance(model, ParallelModel) and not all(map(torch.equal, seen, unseen)):
-                    raise _FormError(
-                        "paint", "other logits where batch.target has other cells", "the same"
-                    )
-                _require_answers(model.answers(batch.without_outputs), batch)
-    except _FormError as error:
-        method, found, due = error.args
-        code = inspect.unwrap(getattr(kind, method)).__code__
-        raise ConfigError(
-            f"model.target={config.target}: {method} ({code.co_filename}:{code.co_firstlineno}) "
-            f"returns {found}, where {due} is due"
-        ) from None
+            _try(model, _small_batch(config.demonstrations))
+    except ConfigError:
+        raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, ConfigError):
-            raise
-        file = inspect.getfile(kind)
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if frame.filename == file] or [frames[-1]]
-        reason = f"{error}".strip().partition("\n")[0]
+        own = [frame for frame in frames if frame.filename == inspect.getfile(kind)]
+        line = [*frames, *own][-1]
         raise ConfigError(
-            f"model.target={config.target} fails with a small batch at {own[-1].filename}:"
-            f"{own[-1].lineno}: {type(error).__name__}: {reason}"
+            f"model.target={config.target} fails with a small batch at {line.filename}:"
+            f"{line.lineno}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         ) from error
     return model
 
 
-class _FormError(Exception):
-    """An output of another form: the method, what it returns, and what is due."""
-
-
 def _small_batch(demonstrations: int) -> Batch:
     """Returns two queries, of unlike sizes, from tasks of three demonstrations."""
-    sides = ((2, 3), (3, 1)), ((1, 4), (2, 2))
     tasks = [
-        Task(
-            f"{index}",
-            tuple(Pair(*(np.full(side, c, np.uint8) for side in own)) for c in (1, 5, 9)),
-        )
-        for index, own in enumerate(sides)
+        Task(name, tuple(Pair(*(np.full(side, c, np.uint8) for side in sides)) for c in (1, 5, 9)))
+        for name, sides in (("a", ((2, 3), (3, 1))), ("b", ((1, 4), (2, 2))))
     ]
     store, queries = store_pairs(tasks), np.array([0, 3])
     shown = demonstration_table(store, queries, demonstrations, None)
     return build_batch(store, Draw(queries, shown))
 
 
-def _logits(model: GridModel, batch: Batch) -> list[Logits]:
-    """Returns the logits of a training step; checks their form."""
+def _try(model: GridModel, batch: Batch) -> None:
+    """Does with a batch what training and scoring do, and checks the form of the outputs."""
+    torch.stack([logits.float().sum() for logits in _logits(model, batch)]).sum().backward()
+    model.eval()
+    with torch.no_grad():
+        cells = torch.where(batch.target.cells == PAD, PAD, 0)
+        hidden = batch._replace(target=batch.target._replace(cells=cells))
+        pairs = zip(_logits(model, batch), _logits(model, hidden), strict=True)
+        if isinstance(model, ParallelModel) and not all(torch.equal(*pair) for pair in pairs):
+            raise _wrong(model, "paint", "logits that depend on batch.target", "the same for any")
+        answers = model.answers(batch.without_outputs)
+        queries, length = len(batch.pairs), int(answers.grids.sizes.prod(dim=1).max())
+        for output, *shape in (
+            (answers.grids.cells[:, :length], queries, length),
+            (answers.grids.sizes, queries, 2),
+            (answers.log_likelihoods, queries),
+            (answers.by_rule, queries),
+        ):
+            _require(model, "answers", output, shape)
+
+
+def _logits(model: GridModel, batch: Batch) -> list[Tensor]:
+    """Returns all logits of a training step."""
+    torch.manual_seed(0)
     queries, cells = batch.target.cells.shape
-    shapes = Logits([queries, cells, COLOURS], [queries, 2, MAX_SIDE])
+    method = "paint" if isinstance(model, ParallelModel) else "training_logits"
     if isinstance(model, ParallelModel):
         sizes, encoded = model.read(batch)
-        _require("read", sizes, shapes.sizes)
+        _require(model, "read", sizes, [queries, 2, MAX_SIDE])
         blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))
-        outputs = _require_list("paint", model.paint(batch, blank, encoded))
-        for output in outputs:
-            _require("paint", output, shapes.cells)
-        return [Logits(output, sizes) for output in outputs]
-    outputs = _require_list("training_logits", model.training_logits(batch))
-    for output in [*outputs, model(batch)]:
-        _require("forward", output.cells, shapes.cells)
-        _require("forward", output.sizes, shapes.sizes)
-    return outputs
+        outputs: Any = model.paint(batch, blank, encoded)
+    else:
+        outputs = model.training_logits(batch)
+    if not isinstance(outputs, list | tuple) or not outputs:
+        raise _wrong(model, method, f"a {type(outputs).__name__}", "a list of at least one")
+    if isinstance(model, ParallelModel):
+        outputs = [Logits(output, sizes) for output in outputs]
+    for output in outputs:
+        _require(model, method, output.cells, [queries, cells, COLOURS])
+        _require(model, method, output.sizes, [queries, 2, MAX_SIDE])
+    return [logits for output in outputs for logits in output]
 
 
-def _require_answers(answers: Answers, batch: Batch) -> None:
-    queries = len(batch.pairs)
-    length = int(answers.grids.sizes.prod(dim=1).max())
-    _require("answers", answers.grids.cells[:, :length], [queries, length])
-    _require("answers", answers.grids.sizes, [queries, 2])
-    _require("answers", answers.log_likelihoods, [queries])
-    _require("answers", answers.by_rule, [queries])
+def _require(model: GridModel, method: str, output: Any, shape: list[int]) -> None:
+    is_tensor = isinstance(output, Tensor)
+    if not is_tensor or [*output.shape] != shape:
+        form = f"a tensor of shape {[*output.shape]}" if is_tensor else f"a {type(output).__name__}"
+        raise _wrong(model, method, form, f"a tensor of shape {shape}")
 
 
-def _require(method: str, found: Any, shape: list[int]) -> None:
-    is_tensor = isinstance(found, Tensor)
-    if not is_tensor or [*found.shape] != shape:
-        form = f"a tensor of shape {[*found.shape]}" if is_tensor else f"a {type(found).__name__}"
-        raise _FormError(method, form, f"a tensor of shape {shape}")
-
-
-def _require_list(method: str, found: Any) -> list[Any]:
-    if not isinstance(found, list | tuple) or not found:
-        raise _FormError(method, f"a {type(found).__name__}", "a list of at least one")
-    return [*found]
+def _wrong(model: GridModel, method: str, output: str, due: str) -> ConfigError:
+    kind = type(model)
+    code = inspect.unwrap(getattr(kind, method)).__code__
+    return ConfigError(
+        f"model.target={kind.__module__}:{kind.__name__}: {method} ({code.co_filename}:"
+        f"{code.co_firstlineno}) returns {output}, where {due} is due"
+    )
 
 
 def import_model_classes(targets: Iterable[str]) -> None:

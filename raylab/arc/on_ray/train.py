@@ -11,9 +11,9 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
 
-from raylab.arc.checkpoints import CHECKPOINTS
+from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.inputs import Inputs, read_start
+from raylab.arc.inputs import Inputs
 from raylab.arc.on_ray.train_worker import (
     SETTINGS,
     ForwardFailures,
@@ -57,7 +57,7 @@ def train(inputs: Inputs) -> None:
     with Run.open_alone(config) as run:
         with session(config.cluster, run):
             sides = ray.put(inputs.sides)
-            metrics = fit(config, run, sides)
+            metrics = fit(config, run, sides, start=inputs.start)
             metrics = with_test(config, run, metrics, sides, RayWorkers(config.cluster))
         report_training(config, run, metrics)
 
@@ -68,6 +68,7 @@ def fit(
     sides: Any,
     on_epoch: EpochListener | None = None,
     *,
+    start: Checkpoint | None = None,
     here: bool = False,
 ) -> TrainingMetrics:
     """Trains in the current Ray session; writes and returns the metrics of the run.
@@ -79,7 +80,6 @@ def fit(
     """
     if metrics := ended_metrics(config, run):
         return metrics
-    start = read_start(config)
     if here:
         # Lightning takes seconds to import, and only processes that train need it.
         from raylab.arc.training import local
