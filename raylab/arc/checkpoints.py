@@ -133,7 +133,7 @@ def digest(value: object) -> str:
     def add(value: object) -> None:
         if isinstance(value, Tensor):
             hashed.update(f"{value.dtype}{[*value.shape]}".encode())
-            hashed.update(value.detach().cpu().flatten().view(torch.uint8).numpy())
+            hashed.update(value.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         elif isinstance(value, Mapping):
             add([*cast("Mapping[object, object]", value).items()])
         elif isinstance(value, list | tuple):
@@ -183,10 +183,11 @@ def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
         return kind.validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"]))[:60]
+        reason = "missing" if first["type"] == "missing" else first["msg"][:MAX_REASON]
         raise CheckpointError(
-            f"{uri} is no checkpoint that this version of raylab writes: {place[:60]}: "
-            f"{first['msg'][:MAX_REASON]}: use one that it wrote"
+            f"{uri} is no checkpoint as this version of raylab writes it: {place}: {reason}: use "
+            "one that it wrote"
         ) from error
 
 

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -97,16 +97,16 @@ def _logits(model: GridModel, batch: Batch) -> list[Tensor]:
         _require(model, "read", sizes, [queries, 2, MAX_SIDE])
         blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))
         outputs: Any = model.paint(batch, blank, encoded)
+        if isinstance(outputs, list | tuple):
+            outputs = [Logits(output, sizes) for output in cast("list[Tensor]", outputs)]
     else:
         outputs = model.training_logits(batch)
     if not isinstance(outputs, list | tuple) or not outputs:
         raise _wrong(model, method, f"a {type(outputs).__name__}", "a list of at least one")
-    if isinstance(model, ParallelModel):
-        outputs = [Logits(output, sizes) for output in outputs]
-    for output in outputs:
+    for output in cast("list[Logits]", outputs):
         _require(model, method, output.cells, [queries, cells, COLOURS])
         _require(model, method, output.sizes, [queries, 2, MAX_SIDE])
-    return [logits for output in outputs for logits in output]
+    return [logits for output in cast("list[Logits]", outputs) for logits in output]
 
 
 def _require(model: GridModel, method: str, output: Any, shape: list[int]) -> None:
