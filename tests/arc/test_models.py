@@ -12,7 +12,7 @@ from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.loss import loss_sums
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel, Logits
-from raylab.arc.models.layers import Dropout, Layer, Rotary
+from raylab.arc.models.layers import AxialRotary, Dropout, Layer, Rotary
 from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
 
 TOLERANCE = 1e-5
@@ -298,3 +298,27 @@ def test_rotary_positions_turn_pairs_of_dimensions() -> None:
     turns = torch.polar(torch.ones(6, 2), positions[:, None] * rates)
     turned = torch.complex(x[..., :2], x[..., 2:4]) * turns
     assert close(ours, torch.cat((turned.real, turned.imag, x[..., 4:]), dim=-1))
+
+
+@pytest.mark.parametrize(("d_head", "angles"), [(17, (3, 3, 2)), (6, (1, 1, 1)), (2, (0, 0, 1))])
+def test_axial_rotary_positions_turn_parts_of_a_head_by_row_column_and_role(
+    d_head: int, angles: tuple[int, int, int]
+) -> None:
+    by_row, by_col, by_role = angles
+    store = store_pairs(make_tasks(2))
+    source, target, *_ = batch_of(store, [0, 6], 0)
+    rotary = AxialRotary(d_head)
+    length = source.cells.shape[1] + target.cells.shape[1]
+    x = torch.randn(2, 3, length, d_head, dtype=torch.float64)
+    ours = rotary(x, rotary.places((source, target)))
+    row, col = (torch.cat((source[at], target[at]), dim=1).double() for at in (1, 2))
+    role = (torch.arange(length) >= source.cells.shape[1]).double().expand(2, -1)
+    turns = [row * 100 ** (-n / by_row) for n in range(by_row)]
+    turns += [col * 100 ** (-n / by_col) for n in range(by_col)]
+    turns += [role * (1.5 - 1.125 * n / max(by_role - 1, 1)) for n in range(by_role)]
+    pairs = len(turns)
+    first, second = x[..., :pairs], x[..., pairs : 2 * pairs]
+    angle = torch.stack(turns, dim=-1)[:, None]
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
+    expected = torch.cat((turned.real, turned.imag, x[..., 2 * pairs :]), dim=-1)
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)

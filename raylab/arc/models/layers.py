@@ -7,7 +7,7 @@ kernels.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -18,6 +18,8 @@ from raylab.arc.data.batching import Grids
 from raylab.arc.data.tasks import MAX_SIDE, PAD
 
 MAX_CELLS = MAX_SIDE * MAX_SIDE
+AXIAL_THETA = 100.0
+"""Rows and columns turn by 1 down to nearly 1 / `AXIAL_THETA` radians a cell."""
 CACHE_GROWTH = 64
 """Tokens by which a full cache of keys and values grows."""
 
@@ -116,11 +118,61 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotates (B, H, L, D) `x` to its positions, (L,) or (B, L)."""
         cos, sin = self.cos[positions].to(x.dtype), self.sin[positions].to(x.dtype)
-        if positions.dim() == 2:
-            cos, sin = cos[:, None], sin[:, None]
-        half = cos.shape[-1]
-        a, b, odd = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-        return torch.cat((a * cos - b * sin, a * sin + b * cos, odd), dim=-1)
+        return turn(x, cos, sin) if positions.dim() == 1 else turn(x, cos[:, None], sin[:, None])
+
+
+class AxialRotary(nn.Module):
+    """Rotary embedding of rows, columns and roles of cells, by parts of a head.
+
+    Attention then sees how far apart two cells are in each direction, also from a cell of the
+    source to one of the output.
+    """
+
+    rates: Tensor
+    role_rates: Tensor
+
+    def __init__(self, d_head: int) -> None:
+        """Turns pairs of `d_head` dimensions: a quarter by role, and half the rest by row."""
+        super().__init__()
+        pairs = d_head // 2
+        by_side = (pairs - pairs // 4) // 2
+        rates = AXIAL_THETA ** (-torch.arange(by_side) / max(by_side, 1))
+        role_rates = torch.linspace(1.5, 0.375, pairs - 2 * by_side)
+        self.register_buffer("rates", rates, persistent=False)
+        self.register_buffer("role_rates", role_rates, persistent=False)
+
+    def places(self, grids: Sequence[Grids]) -> Tensor:
+        """Returns the places of grids that are read one after the other, each in its own role.
+
+        They are (2, B, 1, L, D / 2) cosines and sines.
+        """
+        angles = torch.cat(
+            [
+                torch.cat(
+                    (
+                        own.rows[..., None] * self.rates,
+                        own.cols[..., None] * self.rates,
+                        (role * self.role_rates).expand(*own.rows.shape, -1),
+                    ),
+                    dim=-1,
+                )
+                for role, own in enumerate(grids)
+            ],
+            dim=1,
+        )
+        return torch.stack((angles.cos(), angles.sin()))[:, :, None]
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotates (B, H, L, D) `x` to `places`."""
+        cos, sin = positions.to(x.dtype)
+        return turn(x, cos, sin)
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates pairs of the dimensions of (B, H, L, D) `x`; those without an angle stay."""
+    half = cos.shape[-1]
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), dim=-1)
 
 
 class KeyValueCache:
@@ -181,7 +233,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how
 class SelfAttention(nn.Module):
     """Multi-head self-attention with one packed projection."""
 
-    def __init__(self, d_model: int, heads: int, rotary: Rotary | None = None) -> None:
+    def __init__(
+        self, d_model: int, heads: int, rotary: Rotary | AxialRotary | None = None
+    ) -> None:
         """Attends with `heads` heads of d_model / heads dimensions."""
         super().__init__()
         self.heads, self.rotary = heads, rotary
@@ -199,8 +253,8 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Returns (B, L, D) output for (B, L, D) `x`.
 
-        A (B, 1, 1, keys) `mask` is True where a key may be seen; `positions` are (L,) or (B, L);
-        `cache` holds the tokens before `x`, and then `x` as well.
+        A (B, 1, 1, keys) `mask` is True where a key may be seen; `positions` are those of the
+        rotary embedding; `cache` holds the tokens before `x`, and then `x` as well.
         """
         query, key, value = _heads(self.qkv(x), 3, self.heads)
         if self.rotary is not None and positions is not None:

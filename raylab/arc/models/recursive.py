@@ -11,7 +11,13 @@ from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import ParallelModel, SizeCode, SizeHead, inside
 from raylab.arc.models.context import D_CONTEXT, ContextEncoder
-from raylab.arc.models.layers import Dropout, EdgePositions, SelfAttention, masked_mean
+from raylab.arc.models.layers import (
+    AxialRotary,
+    Dropout,
+    EdgePositions,
+    SelfAttention,
+    masked_mean,
+)
 
 
 class SwiGLU(nn.Module):
@@ -31,16 +37,16 @@ class SwiGLU(nn.Module):
 class PreNormLayer(nn.Module):
     """Pre-norm transformer layer: self-attention, then feed-forward."""
 
-    def __init__(self, config: RecursiveConfig) -> None:
+    def __init__(self, config: RecursiveConfig, rotary: AxialRotary) -> None:
         super().__init__()
-        self.attention = SelfAttention(config.d_model, config.heads)
+        self.attention = SelfAttention(config.d_model, config.heads, rotary)
         self.feed_forward = SwiGLU(config.d_model, config.d_ff)
         self.attention_norm = nn.RMSNorm(config.d_model)
         self.ff_norm = nn.RMSNorm(config.d_model)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
-        x = x + self.attention(self.attention_norm(x), mask=mask)
+    def forward(self, x: Tensor, **attention: Tensor | None) -> Tensor:
+        """Maps (B, L, D) to (B, L, D); `attention` holds the arguments of `SelfAttention`."""
+        x = x + self.attention(self.attention_norm(x), **attention)
         return x + self.feed_forward(self.ff_norm(x))
 
 
@@ -62,7 +68,8 @@ class Recursive(ParallelModel):
         self.size_code = SizeCode(width)
         self.dropout = Dropout(config.embedding_dropout)
         self.embedding_norm = nn.RMSNorm(width)
-        self.block = nn.ModuleList(PreNormLayer(config) for _ in range(config.layers))
+        self.rotary = AxialRotary(width // config.heads)
+        self.block = nn.ModuleList(PreNormLayer(config, self.rotary) for _ in range(config.layers))
         self.block_norm = nn.RMSNorm(width)
         self.latent = nn.Parameter(torch.randn(width))
         self.answer = nn.Parameter(torch.randn(width))
@@ -74,30 +81,36 @@ class Recursive(ParallelModel):
     def read(self, batch: Batch) -> tuple[Tensor, Tensor]:
         context = self.widen(self.context(batch, self.colours))
         source = self._embed(batch.source, 0, context)
-        mask = inside(batch.source)[:, None, None] if batch.source.padded else None
-        summary = masked_mean(self._block(source, mask), batch.source.cells)
+        summary = masked_mean(
+            self._block(source, *self._attention(batch.source)), batch.source.cells
+        )
         return self.size_head(summary, batch.source.sizes), context
 
     def paint(self, batch: Batch, blank: Grids, encoded: Tensor) -> Sequence[Tensor]:
         """Returns the logits after each refinement."""
         source, canvas = self._embed(batch.source, 0, encoded), self._embed(blank, 1, encoded)
         base, first = torch.cat((source, canvas), dim=1), source.shape[1]
-        mask, room = None, (0, 0, first, 0)
-        if batch.source.padded or blank.padded:
-            mask = torch.cat((inside(batch.source), inside(blank)), dim=1)[:, None, None]
+        attention, room = self._attention(batch.source, blank), (0, 0, first, 0)
         z, y = self.latent.expand_as(base), self.answer.expand_as(canvas)
         logits: list[Tensor] = []
         for _ in range(self.config.steps):
             for _ in range(self.config.latent_steps):
-                z = self._block(z + base + F.pad(y, room), mask)
-            y = self._block(z + F.pad(y, room), mask)[:, first:]
+                z = self._block(z + base + F.pad(y, room), *attention)
+            y = self._block(z + F.pad(y, room), *attention)[:, first:]
             logits.append(self.output(y))
             z, y = z.detach(), y.detach()
         return logits
 
-    def _block(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _attention(self, *grids: Grids) -> tuple[Tensor, Tensor | None]:
+        """Returns the places of the cells of grids, and their mask."""
+        mask = None
+        if any(own.padded for own in grids):
+            mask = torch.cat([inside(own) for own in grids], dim=1)[:, None, None]
+        return self.rotary.places(grids), mask
+
+    def _block(self, x: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         for layer in self.block:
-            x = layer(x, mask)
+            x = layer(x, positions=positions, mask=mask)
         return self.block_norm(x)
 
     def _embed(self, grids: Grids, role: int, context: Tensor) -> Tensor:
