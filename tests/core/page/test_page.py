@@ -77,6 +77,7 @@ def pipeline(_: Path) -> content_of.Page:
         record(),
         PipelineConfig(),
         {HOSTILE: model},
+        {},
         tree=HOSTILE,
         quality=tree,
         examples=[shown],
