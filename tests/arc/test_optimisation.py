@@ -20,6 +20,7 @@ from raylab.arc.optimisation import (
     build_callbacks,
     build_optimiser,
     hidden_matrices,
+    orthogonalise,
     wsd_factor,
 )
 from raylab.core.errors import ConfigError
@@ -116,8 +117,24 @@ def test_two_optimisers_in_one_do_what_they_do_apart_even_after_a_checkpoint() -
             group["lr"] = 0.01 / (step + 1)
         update(plain, step, *apart)
         update(joined, step, optimiser)
-    for ours, theirs in zip(joined.parameters(), plain.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    start = network()
+    for ours, theirs, first in zip(
+        joined.parameters(), plain.parameters(), start.parameters(), strict=True
+    ):
+        # torch computes Muon's updates in bfloat16, with 8 bits of precision.
+        assert (ours - theirs).norm() < 0.02 * (theirs - first).norm()
+
+
+@pytest.mark.parametrize("shape", [(12, 30), (30, 12)])
+def test_an_orthogonalised_matrix_keeps_its_directions_and_has_like_singular_values(
+    shape: tuple[int, int],
+) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(shape)
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    values = u.T @ orthogonalise(matrix) @ v.T
+    assert values.diagonal().min() > 0.6 and values.diagonal().max() < 1.3
+    assert (values - values.diagonal().diag()).abs().max() < 1e-4
 
 
 # Averaged weights
