@@ -161,7 +161,7 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
         case "tune":
             best = _read(run, SweepMetrics, "its trials are not ranked yet").trials[0].trial
             own = Run.at(run / TRIALS / best)
-            _read_results(comparison, f"{label} (best trial)", own, "train")
+            _read_results(comparison, f"{label} (rank 1)", own, "train")
         case "pipeline":
             quality = run.read_record(Quality)
             if quality is None or (run / PipelineMetrics.file).exists():
