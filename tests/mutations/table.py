@@ -222,7 +222,7 @@ MUTATIONS = (
       "if size > most", "if size < 0",
       "core/test_bounded.py::test_a_large_member_is_refused_within_little_memory"),
     M("nesting has a limit", "core/bounded.py",
-      "if _is_deep(value)", "if value is None",
+      "is_deep = _is_deep(value)", "is_deep = False",
       "core/test_bounded.py::test_json_is_nested_at_most_a_hundred_deep"),
     M("a failed write changes nothing", "core/files.py",
       "temporary.unlink(missing_ok=True)", "temporary.exists() and move(temporary, final)",
