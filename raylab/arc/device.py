@@ -38,15 +38,15 @@ def _report_load() -> None:
         )
 
 
-def hardware_precision(wanted: Precision) -> Precision:
+def hardware_precision(wanted: Precision, device: str | None = None) -> Precision:
     """Returns `wanted`; `auto` becomes the fastest precision that trains as well as float32.
 
     That is bfloat16 on a GPU or CPU that computes in it natively; else float16 on a GPU, and
-    float32 on a CPU.
+    float32 on a CPU. `device` is `cuda` or `cpu`; by default, the GPU if there is one.
     """
     if wanted is not Precision.AUTO:
         return wanted
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and device != "cpu":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return Precision.BFLOAT16 if native else Precision.FLOAT16
     features = torch.cpu.get_capabilities()

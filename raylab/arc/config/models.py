@@ -57,7 +57,7 @@ class AnyModelConfig(Strict):
     @property
     def label(self) -> str:
         """The name of the architecture, or of a class of your own."""
-        return getattr(self, "target", getattr(self, "architecture", "")).rpartition(":")[2]
+        return str(getattr(self, "architecture", ""))
 
     @property
     def context_pairs(self) -> int:
@@ -185,6 +185,10 @@ class CustomConfig(AnyModelConfig):
     demonstrations: Annotated[NonNegativeInt, Field(le=MAX_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in a batch for each query."""
     colour_relabelling: ColourRelabelling = False
+
+    @property
+    def label(self) -> str:
+        return self.target.rpartition(":")[2]
 
 
 ModelConfig = Annotated[

@@ -68,7 +68,7 @@ def train_on_task(
 
     optimizer = torch.optim.Adam(model.parameters(), lr=training.lr)
     defaults = TrainingConfig()
-    half = hardware_precision(Precision.AUTO) is Precision.BFLOAT16
+    half = hardware_precision(Precision.AUTO, device.type) is Precision.BFLOAT16
     total = torch.zeros((), device=device)
     model.train()
     with torch.random.fork_rng():
