@@ -41,14 +41,13 @@ def _report_load() -> None:
 def hardware_precision(wanted: Precision, device: str | None = None) -> Precision:
     """Returns `wanted`; `auto` becomes the fastest precision that trains as well as float32.
 
-    That is bfloat16 on a GPU or CPU that computes in it natively; else float16 on a GPU, and
-    float32 on a CPU. `device` is `cuda` or `cpu`; by default, the GPU if there is one.
+    That is bfloat16 on a GPU that computes in it natively, float16 on another GPU, and float32 on a
+    CPU. `device` is `cuda` or `cpu`; by default, the GPU if there is one.
     """
     if wanted is not Precision.AUTO:
         return wanted
-    if torch.cuda.is_available() and device != "cpu":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-        return Precision.BFLOAT16 if native else Precision.FLOAT16
-    features = torch.cpu.get_capabilities()
-    native = any(features.get(name) for name in ("avx512_bf16", "amx_bf16"))
-    return Precision.BFLOAT16 if native else Precision.FLOAT32
+    if device == "cpu" or not torch.cuda.is_available():
+        # bfloat16 needs a kernel for each shape of a batch, and batches have many.
+        return Precision.FLOAT32
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return Precision.BFLOAT16 if native else Precision.FLOAT16

@@ -215,18 +215,8 @@ def _heads(packed: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any) -> Tensor:
-    """Returns (B, L, D) attention of (B, H, L, D / H) queries, its heads joined.
-
-    A CPU attends in float32 even where autocast computes in half precision: its fused attention is
-    slower in bfloat16, although its linear layers take half the time.
-    """
-    if query.is_cpu and torch.is_autocast_enabled("cpu"):
-        # Autocast would cast the arguments back.
-        with torch.autocast("cpu", enabled=False):
-            own = query.float(), key.float(), value.float()
-            attended = F.scaled_dot_product_attention(*own, mask, **how)
-    else:
-        attended = F.scaled_dot_product_attention(query, key, value, mask, **how)
+    """Returns (B, L, D) attention of (B, H, L, D / H) queries, its heads joined."""
+    attended = F.scaled_dot_product_attention(query, key, value, mask, **how)
     return attended.transpose(1, 2).flatten(2)
 
 

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from raylab.arc import device
 from raylab.arc.checkpoints import load_weights, read_checkpoint
@@ -361,46 +359,19 @@ def test_weights_of_another_model_are_refused(
     [
         (True, True, Precision.BFLOAT16),
         (True, False, Precision.FLOAT16),
-        (False, True, Precision.BFLOAT16),
-        (False, False, Precision.FLOAT32),
+        (False, True, Precision.FLOAT32),
     ],
 )
-def test_automatic_precision_is_half_where_it_is_native_and_on_any_gpu(
+def test_automatic_precision_is_half_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch, cuda: bool, native: bool, expected: Precision
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: native or including_emulation
     )
-    cpu = {"avx512_f": True, "avx512_bf16": native}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     assert hardware_precision(Precision.AUTO) is expected
+    assert hardware_precision(Precision.AUTO, "cpu") is Precision.FLOAT32
     assert hardware_precision(Precision.BFLOAT16) is Precision.BFLOAT16
-
-
-def test_a_cpu_attends_in_float32_and_computes_the_rest_in_bfloat16(
-    monkeypatch: pytest.MonkeyPatch, tasks: tuple[Task, ...], small_config: ModelConfig
-) -> None:
-    attention, linear = set[torch.dtype](), set[torch.dtype]()
-    attend = F.scaled_dot_product_attention
-
-    def watch(*arguments: Any, **options: Any) -> Tensor:
-        attention.update(each.dtype for each in arguments[:3])
-        return attend(*arguments, **options)
-
-    def note(_layer: nn.Module, _arguments: Any, output: Tensor) -> None:
-        linear.add(output.dtype)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", watch)
-    model = build_model(small_config)
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(note)
-    batch = batch_of(store_pairs(tasks), [0, 5], small_config.context_pairs)
-    with torch.autocast("cpu", torch.bfloat16):
-        model.training_logits(batch)
-        model.answers(batch)
-    assert (attention, linear) == ({torch.float32}, {torch.bfloat16})
 
 
 @pytest.mark.parametrize(("load", "said"), [(1.5, ""), (4.26, "its load is 4.3 on 2 cores")])
