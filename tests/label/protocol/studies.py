@@ -40,7 +40,7 @@ def study(
     """
     llm = {**LLM, "prompt": "maximal", "annotators": more.pop("models", MODELS)}
     if url := more.pop("url", None):
-        limits = {"timeout": 1.0, "concurrency": 4}
+        limits = {"timeout": 60.0, "concurrency": 4}
         llm |= {"endpoints": {"default": {"base_url": url, "limits": limits}}}
     values = {"storage": str(root), "name": name, "llm": llm, "codebook": codebook}
     return AnnotateConfig.model_validate({**values, "cases": cases, "resume": True, **more})
