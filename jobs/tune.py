@@ -14,8 +14,9 @@ from raylab.core.entrypoint import run_job
 
 
 def run(config: TuneConfig) -> None:
-    from raylab.arc.inputs import read_sides
+    from raylab.arc.inputs import check_classes, read_sides
 
+    check_classes(config.space.classes, config.training)
     sides = read_sides(config, config.data)
     from raylab.arc.on_ray.tune import tune
 

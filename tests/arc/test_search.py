@@ -194,6 +194,9 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         "demonstrations": {"integer": [0, 2]},
     }
     config = sweep(space={"model": {"custom": domains}}, trials=6, storage=str(tmp_path), name="s")
+    first = {"target": "mymodels:TwoLayers", "options": {"width": 64}, "demonstrations": 0}
+    assert config.space.classes == [CustomConfig.model_validate(first)]
+    assert config.space.labels == ["TwoLayers"]
     run = Run.locate(config)
     scores: dict[str, float] = {}
     for number, drawn in enumerate(draws(config)):

@@ -106,11 +106,18 @@ class SearchSpace(Strict):
         return {key: value for key, value in drawn.items() if key in kept or key == CLASS}
 
     @property
+    def classes(self) -> list[CustomConfig]:
+        """Your own classes, each with the first values of its other keys."""
+        domains = self.model.get("custom", {})
+        first = {key: domain.extremes[0] for key, domain in domains.items()}
+        targets = domains["target"].extremes if domains else ()
+        return [CustomConfig.model_validate(nest(first | {"target": own})) for own in targets]
+
+    @property
     def labels(self) -> list[str]:
         """The architectures, and your own classes by their names."""
-        own = self.model.get("custom", {}).get("target")
-        classes = [str(target).rpartition(":")[2] for target in own.extremes] if own else []
-        return [*(name for name in self.model if name != "custom"), *classes]
+        architectures = [name for name in self.model if name != "custom"]
+        return [*architectures, *(own.label for own in self.classes)]
 
     @property
     def is_mixed(self) -> bool:
