@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raylab.core.entrypoint import start
     from raylab.core.errors import ConfigError, RaylabError
     from raylab.core.runs.run import read_run
+    from raylab.label.pages.conclusions import conclude
     from raylab.together import frames
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ParallelModel",
     "RaylabError",
     "compute_grid_metrics",
+    "conclude",
     "frames",
     "read_run",
     "start",
@@ -38,6 +40,7 @@ _MODULES = {
     "ParallelModel": "raylab.arc.models.base",
     "RaylabError": "raylab.core.errors",
     "compute_grid_metrics": "raylab.arc.metrics",
+    "conclude": "raylab.label.pages.conclusions",
     "frames": "raylab.together.frames",
     "read_run": "raylab.core.runs.run",
     "start": "raylab.core.entrypoint",

@@ -3,7 +3,7 @@
 from raylab.arc.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
 from raylab.benchmark.config import QualityConfig
 from raylab.core.config.base import JobConfig
-from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.label.config.jobs import AnnotateConfig, ConcludeConfig, ReviewConfig
 from raylab.together.config import BenchmarkConfig, PipelineConfig, ReportConfig
 
 JOB_CONFIGS: list[type[JobConfig]] = [
@@ -12,6 +12,7 @@ JOB_CONFIGS: list[type[JobConfig]] = [
     EvaluateConfig,
     AnnotateConfig,
     ReviewConfig,
+    ConcludeConfig,
     QualityConfig,
     PipelineConfig,
     ReportConfig,

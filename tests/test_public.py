@@ -24,6 +24,7 @@ def test_the_public_names_are_these_and_each_is_there_and_explained() -> None:
         "ParallelModel",
         "RaylabError",
         "compute_grid_metrics",
+        "conclude",
         "frames",
         "read_run",
         "start",

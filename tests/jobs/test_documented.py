@@ -32,6 +32,7 @@ ELSEWHERE = {
     "accelerator_type=A100": "tests/cluster/test_session.py places by it",
     "label_selector": "tests/cluster/test_session.py places by it",
     "postgresql:": "tests/jobs/test_annotate.py annotates into PostgreSQL",
+    "conclude run=": "tests/label/conclusions has people label a run and draws conclusions from it",
     "cluster.workers=[2,8]": "tests/faults adds and removes the nodes of such a training",
 }
 """Commands that need more than this machine, and what covers them."""

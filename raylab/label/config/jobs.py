@@ -1,4 +1,4 @@
-"""The configurations of `jobs/annotate.py` and `review.py`."""
+"""The configurations of `jobs/annotate.py`, `review.py` and `conclude.py`."""
 
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -7,11 +7,13 @@ from pydantic import ConfigDict, Field, IPvAnyNetwork, PositiveInt, model_valida
 
 from raylab.core.config.base import (
     ClusterConfig,
+    Fraction,
     JobConfig,
     Keys,
     LocalPath,
     Location,
     RunName,
+    Seed,
     Text,
     Trackers,
 )
@@ -130,4 +132,40 @@ class ReviewConfig(JobConfig):
             raise ValueError("takes export= or import=, not both")
         if self.reviewer is not None and self.import_ is None:
             raise ValueError("reviewer= goes with import=; the page asks for a name itself")
+        return self
+
+
+class ConcludeConfig(JobConfig):
+    """`jobs/conclude.py`."""
+
+    job: ClassVar[str] = "conclude"
+    main: ClassVar[Keys] = ("run", "field", "labels", "by", "covariates", "outcome", "cluster")
+
+    run: Text | None = None
+    """The annotation run: a name under `storage`, a directory or a URI."""
+    field: Text | None = None
+    """The field of an answer that is a record; null takes the first."""
+    labels: tuple[Text, ...] | None = None
+    """The labels to count; null takes all that occur."""
+    by: Text | None = None
+    """Column of the cases with their groups, whose shares or means are compared."""
+    covariates: tuple[Text, ...] = ()
+    """Columns of the cases, numbers or words, on which the label is regressed."""
+    outcome: Text | None = None
+    """Column of the cases, numbers, which is regressed on the label and `covariates`."""
+    cluster: Text | None = None
+    """Column of the cases that names what several cases come from, such as their author."""
+    within: Fraction = 0.03
+    """Half of the width of an interval, of a share, for which the labels needed are estimated."""
+    archive: Location | None = None
+    """Present location of the archive, like `archive` of the annotation; null if unchanged."""
+    seed: Seed = 307
+    """Seed of the parts in which labels are predicted."""
+
+    @model_validator(mode="after")
+    def _asks_one_question(self) -> "ConcludeConfig":
+        if self.run is None:
+            raise ValueError("needs run=, the annotation run whose labels are counted")
+        if self.by is not None and (self.covariates or self.outcome):
+            raise ValueError("by= compares groups, and covariates= and outcome= regress: give one")
         return self

@@ -1,6 +1,5 @@
 """The work of reviewers on a run: the turns of cases, and what people see and decide on one."""
 
-import hashlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from raylab.core.errors import DataError, LabelError, LeaseError
 from raylab.label.archive.records import CaseRow, Lease
 from raylab.label.archive.run import RunArchive
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, clean
-from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, standing
+from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, is_drawn, standing
 from raylab.label.protocol.decisions import ReadDecision, decision_row, read_row
 from raylab.label.protocol.outcome import Choice, HumanDecision, Outcome, read_outcome
 from raylab.label.review.queue import Queue
@@ -425,15 +424,9 @@ class Reviews:
 
 
 def draw_audit(run: RunArchive, share: float, seed: int) -> int:
-    """Draws a share of the cases that the protocol decided; returns the number of new ones.
-
-    Seed and id alone draw a case, so a larger share draws the same cases and more.
-    """
-    drawn: list[str] = []
-    for case in (row.case.case for row in run.cases() if row.case.status in DECIDED):
-        digest = hashlib.sha256(f"{seed}:audit/{case}".encode()).digest()
-        if int.from_bytes(digest[:8]) < share * 2**64:
-            drawn.append(case)
+    """Draws a share of the cases that the protocol decided; returns the number of new ones."""
+    decided = (row.case.case for row in run.cases() if row.case.status in DECIDED)
+    drawn = [case for case in decided if is_drawn(case, share, seed)]
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
 
 

@@ -1,0 +1,1 @@
+"""Conclusions from labels: shares, differences and regressions, corrected by labels of people."""

@@ -1,0 +1,135 @@
+"""Means and regressions on cases of which people have labelled some, with known chances.
+
+Every estimate is a weighted regression on rows. A case counts once with the label that is
+predicted for it, with weight 1 - w, and if people labelled it once more with their label, with
+weight w, which is 1 / chance. The equations then hold in the mean whatever the predictions are, and
+better ones only narrow the intervals (augmented inverse probability weighting: Robins, Rotnitzky
+and Zhao 1994, J. Am. Stat. Assoc. 89:846; for labels of models Egami et al. 2023, arXiv 2306.04746,
+and Angelopoulos et al. 2023, arXiv 2311.01453).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, stdtrit
+
+from raylab.core.runs.records import Figure
+from raylab.core.stats import QUANTILES, Array, Interval, Z, wilson
+
+MAX_STEPS = 50
+"""Most Newton steps of a logistic regression."""
+TOLERANCE = 1e-10
+MAX_CONDITION = 1e12
+"""Condition of the equations above which they have no single solution."""
+
+
+class NoEstimateError(Exception):
+    """The equations have no single solution; the message says why."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Coefficients with their covariance.
+
+    Attributes:
+        coefficients: (K,)
+        covariance: (K, K)
+    """
+
+    coefficients: Array
+    covariance: Array
+
+    def contrast(self, weights: Array) -> tuple[float, float]:
+        """Returns a weighted sum of the coefficients and its standard error."""
+        variance = float(weights @ self.covariance @ weights)
+        return float(weights @ self.coefficients), math.sqrt(max(variance, 0.0))
+
+
+def fit(
+    design: Array,
+    outcome: Array,
+    weights: Array,
+    clusters: NDArray[np.int64],
+    *,
+    logistic: bool = False,
+) -> Fit:
+    """Fits a linear or logistic regression to weighted rows.
+
+    The covariance is that of independent clusters (Liang and Zeger 1986, Biometrika 73:13), times
+    G / (G - 1) for G clusters. Rows of one case have the same cluster.
+
+    Args:
+        design: (N, K)
+        outcome: (N,); of a logistic regression 0 or 1, or numbers with these means.
+        weights: (N,), of any sign.
+        clusters: (N,) numbers of the clusters from 0, each of which has a row.
+
+    Raises:
+        NoEstimateError: The equations have no single solution.
+    """
+    weighted, beta = design * weights[:, None], np.zeros(design.shape[1])
+    for _ in range(MAX_STEPS):
+        mean, slope = design @ beta, np.ones(len(design))
+        if logistic:
+            mean = expit(mean)
+            slope = mean * (1 - mean)
+        bread = weighted.T @ (design * slope[:, None])
+        scores = weighted * (outcome - mean)[:, None]
+        if not np.isfinite(bread).all() or np.linalg.cond(bread) > MAX_CONDITION:
+            break
+        step = np.linalg.solve(bread, scores.sum(0))
+        if np.abs(step).max() < TOLERANCE * (1 + np.abs(beta).max()):
+            sums = np.zeros((int(clusters.max()) + 1, len(beta)))
+            np.add.at(sums, clusters, scores)
+            inverse, size = np.linalg.inv(bread), len(sums)
+            covariance = inverse @ (sums.T @ sums) @ inverse.T * (size / max(size - 1, 1))
+            return Fit(beta, covariance)
+        beta = beta + step
+    raise NoEstimateError("a covariate is the same in all of these cases, or separates the labels")
+
+
+def quantile(freedom: float) -> float:
+    """Returns the 97.5 % quantile of Student's distribution."""
+    return float(stdtrit(max(freedom, 1.0), QUANTILES[1]))
+
+
+def interval(value: float, error: float, freedom: float) -> Interval:
+    """Returns Student's 95 % interval."""
+    half = quantile(freedom) * error
+    return value - half, value + half
+
+
+def share_interval(share: float, error: float, freedom: float, labels: int) -> Interval:
+    """Returns Wilson's interval of a share with the number of cases that its error is worth.
+
+    The number is that of Korn and Graubard (1998, Survey Methodology 24:193).
+
+    Args:
+        labels: Labels of people, which are the number where the error is 0.
+    """
+    size = float(labels)
+    if 0 < share < 1 and error > 0:
+        size = share * (1 - share) / error**2 * (Z / quantile(freedom)) ** 2
+    return wilson(share, size)
+
+
+def difference_interval(first: Figure, second: Figure, correlation: float) -> Interval:
+    """Returns the interval of first - second from theirs (Zou and Donner 2008, Stat. Med. 27:1693).
+
+    Args:
+        correlation: That of the two estimates.
+    """
+    assert first.value is not None and first.interval is not None
+    assert second.value is not None and second.interval is not None
+    (below, above), (under, over) = (
+        (own - low, high - own)
+        for own, (low, high) in ((first.value, first.interval), (second.value, second.interval))
+    )
+
+    def half(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+
+    difference = first.value - second.value
+    return difference - half(below, over), difference + half(above, under)

@@ -1,0 +1,465 @@
+"""The conclusions from the labels of a run: naive, from people alone, and corrected."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from raylab.core.errors import DataError
+from raylab.core.printable import join_names, pluralize
+from raylab.core.runs.records import Figure, Part, Record
+from raylab.core.runs.run import METRICS
+from raylab.core.stats import Array, Z
+from raylab.label.codebooks.codebook import Codebook, Label
+from raylab.label.conclusions.estimates import (
+    Fit,
+    NoEstimateError,
+    difference_interval,
+    fit,
+    interval,
+    share_interval,
+)
+from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.prediction import predict
+from raylab.label.config.jobs import ConcludeConfig
+
+MIN_LABELS = 20
+"""Labels of people below which a share or mean has no interval that holds."""
+MIN_EVENTS = 5
+"""Cases with and without a label, of those that people labelled, below which a share has none."""
+MIN_REGRESSION_EVENTS = 10
+"""The same for a coefficient."""
+MAX_GROUPS = 20
+"""Most groups, and values of a covariate in words."""
+
+Way = Literal["naive", "people", "corrected"]
+WAYS: tuple[Way, ...] = ("naive", "people", "corrected")
+Kind = Literal["share", "mean", "difference of shares", "difference of means", "slope", "log odds"]
+
+
+class Conclusion(Part):
+    """A share, mean, difference or coefficient, as three ways of counting have it."""
+
+    label: str
+    """The label, or the field that has numbers."""
+    kind: Kind
+    term: str
+    """The group, two groups as `A - B`, or the covariate; empty for all cases."""
+    naive: Figure
+    """As if the labels of models were right."""
+    people: Figure
+    """From the labels of people alone."""
+    corrected: Figure
+    """From all cases, corrected by the labels of people."""
+    worth: float | None = None
+    """Labels of people that would give an interval as narrow without any model."""
+    needed: int | None = None
+    """Labels of people for an interval of ± `within`; None if no number of labels of these cases
+    is enough, or if it is no share or difference of shares."""
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the correction moves the figure, or what its interval says of zero.
+
+        The corrected interval then does not hold the naive value; or of a difference or coefficient
+        one of the two intervals holds zero, and the other does not.
+        """
+        naive, corrected, value = self.naive.interval, self.corrected.interval, self.naive.value
+        if naive is None or corrected is None or value is None:
+            return False
+        hold = [low <= 0 <= high for low, high in (naive, corrected)]
+        moved = not corrected[0] <= value <= corrected[1]
+        return moved or (self.kind not in ("share", "mean") and hold[0] != hold[1])
+
+
+class Conclusions(Record):
+    """The conclusions from a run: the `metrics.json` of `jobs/conclude.py`."""
+
+    file: ClassVar[str] = METRICS
+
+    run: str
+    """The annotation run."""
+    cases: int
+    """Cases with a label that the conclusions are about."""
+    judged: int
+    """Those of them that models decided and people labelled for the audit."""
+    settled: int
+    """Those of them that models left to people, who settled them."""
+    drawn: int
+    """Cases drawn for the audit."""
+    undrawn: int
+    """Cases that were decided after the draw, and that it would have taken."""
+    left_out: Mapping[str, int]
+    """Numbers of the other cases, by what they lack."""
+    clusters: int | None
+    """Number of clusters; None if cases are independent."""
+    within: float
+    """Half of the width that `needed` is for."""
+    conclusions: Annotated[tuple[Conclusion, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is counted: the cases with a label, or the mean of a number."""
+
+    name: str
+    value: Callable[[Label], float]
+    is_share: bool
+
+
+@dataclass(frozen=True)
+class LabelSample:
+    """The cases of a question as arrays, (N,) each, in the same order.
+
+    Attributes:
+        weights: 1 / chance of each label of people, 0 without one.
+        certain: True where people label every such case.
+        labels: Labels of the models, or of people where models left the case to them.
+        people: Means of the labels of people; 0 without one.
+        predicted: The labels that people are expected to give.
+    """
+
+    target: Target
+    weights: Array
+    certain: NDArray[np.bool_]
+    clusters: NDArray[np.int64]
+    labels: Array
+    people: Array
+    predicted: Array
+
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """Where a label of people is part of a sample; everywhere if people labelled all cases."""
+        drawn = (self.weights > 0) & ~self.certain
+        return drawn if drawn.any() else self.certain
+
+    def fit(
+        self, way: Way, build: Callable[[Array], tuple[Array, Array]], logistic: bool = False
+    ) -> Fit:
+        """Fits what `build` makes of labels: (N, K) covariates and (N,) outcomes."""
+        judged, every = self.weights > 0, np.ones(len(self.labels), bool)
+        people, weights = (self.people, judged), self.weights[judged]
+        match way:
+            case "naive":
+                parts, weights = [(self.labels, every)], np.ones(len(every))
+            case "people":
+                parts = [people]
+            case "corrected":
+                parts = [(self.predicted, every), people]
+                weights = np.concatenate((1 - self.weights, weights))
+        built = [[part[rows] for part in build(labels)] for labels, rows in parts]
+        design, outcome = (np.concatenate(part) for part in zip(*built, strict=True))
+        clusters = np.concatenate([self.clusters[rows] for _, rows in parts])
+        numbers = np.unique(clusters, return_inverse=True)[1]
+        return fit(design, outcome, weights, numbers, logistic=logistic)
+
+    def count(self, way: Way, rows: NDArray[np.bool_]) -> int:
+        """Returns the number of cases of some rows that an estimate has labels of."""
+        return int((rows if way == "naive" else rows & (self.weights > 0)).sum())
+
+    def freedom(self, way: Way, rows: NDArray[np.bool_], coefficients: int = 1) -> float:
+        """Returns the degrees of freedom of an estimate from some rows: its clusters, less some."""
+        used = rows if way == "naive" else rows & self.drawn
+        return float(len(np.unique(self.clusters[used])) - coefficients)
+
+    def lack(self, rows: NDArray[np.bool_], events: int) -> str:
+        """Returns why the labels of people on some rows are too few; empty if they are not."""
+        labels = self.people[rows & self.drawn]
+        if len(labels) < MIN_LABELS:
+            return f"{pluralize(len(labels), 'label')} of people: {MIN_LABELS} are needed"
+        count = round(float(labels.sum()))
+        if self.target.is_share and min(count, len(labels) - count) < events:
+            return (
+                f"people gave it to {count} of {len(labels)} cases: {events} with it and {events} "
+                "without it are needed"
+            )
+        return ""
+
+
+def conclude_cases(
+    evidence: Evidence, codebook: Codebook, config: ConcludeConfig, review: str
+) -> Conclusions:
+    """Returns the conclusions that the configuration asks for.
+
+    `review` is the command that has people label cases.
+
+    Raises:
+        DataError: A field, label or column is not there or cannot be used, or people labelled
+            nothing.
+    """
+    left_out, kept = _require_columns(evidence, config, review)
+    cases, weights = [evidence.cases[place] for place in kept], evidence.weights[kept]
+    certain = np.array([case.is_certain for case in cases])
+
+    def column(name: str) -> list[Any]:
+        return [case.meta[name] for case in cases]
+
+    clusters = np.arange(len(cases))
+    if config.cluster is not None:
+        clusters = np.unique(list(map(str, column(config.cluster))), return_inverse=True)[1]
+    groups = Counter(map(str, column(config.by))) if config.by else Counter[str]()
+    if len(groups) > MAX_GROUPS:
+        raise DataError(
+            f"by={config.by} has {len(groups)} groups: name a column with at most {MAX_GROUPS}"
+        )
+    covariates = dict[str, Array]()
+    for name in config.covariates:
+        covariates |= _as_covariates(name, column(name))
+    outcome = None
+    if config.outcome is not None and (outcome := _as_numbers(column(config.outcome))) is None:
+        raise DataError(f"outcome={config.outcome} holds words: name a column of numbers")
+    conclusions, scores = list[Conclusion](), np.array([case.score for case in cases])
+    for target in _choose_targets(codebook, config, cases):
+        labels = np.array([target.value(case.label) for case in cases])
+        answers = [[target.value(own or case.label) for own in case.answers] for case in cases]
+        people = [fmean(map(target.value, case.people)) if case.people else 0.0 for case in cases]
+        # What the label goes with in the regression also tells it.
+        beside = [*covariates.values(), *([] if outcome is None else [outcome])]
+        features = np.column_stack((labels, scores, labels * scores, np.array(answers), *beside))
+        seen = np.where((weights > 0) & ~certain, people, np.nan)
+        predicted = predict(features, seen, weights, clusters, config.seed)
+        sample = LabelSample(
+            target, weights, certain, clusters, labels, np.array(people), predicted
+        )
+        if covariates or outcome is not None:
+            conclusions += _coefficients(sample, covariates, outcome)
+        else:
+            names = [str(case.meta[config.by]) for case in cases] if config.by else []
+            conclusions += _means(sample, names, [*dict(groups.most_common())], config.within)
+    return Conclusions(
+        run=config.run or "",
+        cases=len(cases),
+        judged=int(((weights > 0) & ~certain).sum()),
+        settled=int(certain.sum()),
+        drawn=evidence.drawn,
+        undrawn=evidence.undrawn,
+        left_out=left_out,
+        clusters=int(clusters.max()) + 1 if config.cluster else None,
+        within=config.within,
+        conclusions=tuple(conclusions),
+    )
+
+
+def _require_columns(
+    evidence: Evidence, config: ConcludeConfig, review: str
+) -> tuple[dict[str, int], list[int]]:
+    """Returns what is left out, and the places of the cases that have all columns."""
+    if not evidence.judged and not all(case.is_certain for case in evidence.cases):
+        raise DataError(
+            f"{pluralize(evidence.drawn, 'case')} of run {config.run} are drawn for the audit, and "
+            f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
+        )
+    metas = [case.meta for case in evidence.cases]
+    wanted = (config.by, *config.covariates, config.outcome, config.cluster)
+    columns = [*dict.fromkeys(filter(None, wanted))]
+    there = sorted({key for meta in metas for key, value in meta.items() if _is_there(value)})
+    if unknown := [name for name in columns if name not in there]:
+        raise DataError(
+            f"the cases of run {config.run} have no column {join_names(unknown)}: they have "
+            f"{join_names(there or ['none'])}"
+        )
+    left_out, kept = Counter(evidence.left_out), list[int]()
+    for place, meta in enumerate(metas):
+        missing = [name for name in columns if not _is_there(meta.get(name))]
+        left_out.update([f"have no {join_names(missing)}"] if missing else [])
+        kept += [] if missing else [place]
+    return dict(left_out), kept
+
+
+def _is_there(value: object) -> bool:
+    return value is not None and value != "" and value == value
+
+
+def _as_numbers(values: Sequence[Any]) -> Array | None:
+    """Returns a column as numbers; None if it holds words."""
+    try:
+        numbers = np.array([*map(float, values)])
+    except (TypeError, ValueError):
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _as_covariates(name: str, values: Sequence[Any]) -> dict[str, Array]:
+    """Returns a column of numbers, or of words a column for each but the most frequent one."""
+    if (numbers := _as_numbers(values)) is not None:
+        return {name: numbers}
+    words = [str(value) for value in values]
+    counts = Counter(words).most_common()
+    if len(counts) > MAX_GROUPS:
+        raise DataError(
+            f"covariates: {name} has {len(counts)} different words: name a column of numbers, or "
+            f"of at most {MAX_GROUPS} words"
+        )
+    (reference, _), *others = counts
+    return {
+        f"{name}: {word} (not {reference})": np.array([own == word for own in words], float)
+        for word, _ in others
+    }
+
+
+def _choose_targets(
+    codebook: Codebook, config: ConcludeConfig, cases: Sequence[LabelledCase]
+) -> Iterator[Target]:
+    """Yields what is counted of the field: each label that occurs, or a mean."""
+    questions = codebook.questions
+    field = next(iter(questions), "") if config.field is None else config.field
+    if field not in (questions or {"": None}):
+        fields = [name for name in questions if name]
+        there = f"has the fields {join_names(fields)}" if fields else "is one of labels alone"
+        raise DataError(f"field={field}: the codebook {there}")
+    question = questions.get(field)
+    if question is not None and question.labels is None:
+        if question.number is None or question.optional:
+            kind = "a text" if question.number is None else "a number that may be missing"
+            raise DataError(f"field={field} is {kind}, which has no share and no mean")
+        yield Target(field, lambda label: float(label.answers[field][0]), is_share=False)
+        return
+    names = [*(codebook.categories if question is None else question.labels or ())]
+    if unknown := [name for name in config.labels or () if name not in names]:
+        raise DataError(f"labels: there is no {join_names(unknown)}, but {join_names(names)}")
+    used = Counter(value for case in cases for value in case.label.answers.get(field, ()))
+    for name in config.labels or [name for name in names if used[name]]:
+        yield Target(name, partial(_has, field, name), is_share=True)
+    if question is not None and question.distance == "graded" and not question.optional:
+        scale = f"{names[0]} = 1 to {names[-1]} = {len(names)}"
+        yield Target(scale, lambda label: 1.0 + names.index(label.answers[field][0]), False)
+
+
+class Estimate(NamedTuple):
+    """A figure with its standard error."""
+
+    figure: Figure
+    error: float
+
+    @property
+    def value(self) -> float:
+        """The value of the figure."""
+        return self.figure.value or 0.0
+
+
+def _has(field: str, name: str, label: Label) -> float:
+    return float(name in label.answers.get(field, ()))
+
+
+def _means(
+    sample: LabelSample, groups: Sequence[str], names: Sequence[str], within: float
+) -> Iterator[Conclusion]:
+    """Yields the share or mean of all cases, then of each group, and its distance to the first."""
+    yield from _group_means(sample, np.ones((len(sample.labels), 1)), [""], within)
+    if len(names) > 1:
+        dummies = np.array([[own == name for name in names] for own in groups], float)
+        yield from _group_means(sample, dummies, names, within)
+
+
+def _group_means(
+    sample: LabelSample, dummies: Array, names: Sequence[str], within: float
+) -> Iterator[Conclusion]:
+    """Yields the means of groups, a column of (N, G) each, and differences to the first."""
+    is_share, members = sample.target.is_share, dummies.T > 0
+    lacks = [sample.lack(rows, MIN_EVENTS) for rows in members]
+    means = [dict[Way, Estimate]() for _ in names]
+    differences = [dict[Way, Estimate]() for _ in names]
+    for way in WAYS:
+        chosen = [k for k, lack in enumerate(lacks) if way == "naive" or not lack]
+        if not chosen:
+            continue
+        columns = dummies[:, chosen]
+        fitted = sample.fit(way, lambda labels, columns=columns: (columns, labels))
+        for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
+            value, error = fitted.contrast(place)
+            count, freedom = sample.count(way, members[k]), sample.freedom(way, members[k])
+            ends = interval(value, error, freedom)
+            if is_share:
+                value = min(max(value, 0.0), 1.0)
+                ends = share_interval(value, error, freedom, count)
+            means[k][way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+        for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
+            if k == 0 or 0 not in chosen:
+                continue
+            one, other, rows = means[k][way], means[0][way], members[k] | members[0]
+            _, error = fitted.contrast(place - np.eye(len(chosen))[0])
+            value = one.value - other.value
+            ends = interval(value, error, sample.freedom(way, rows, 2))
+            if is_share and one.error * other.error > 0:
+                covariance = (one.error**2 + other.error**2 - error**2) / 2
+                correlation = covariance / (one.error * other.error)
+                ends = difference_interval(one.figure, other.figure, correlation)
+            count = sample.count(way, rows)
+            differences[k][way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+    kinds: tuple[Kind, Kind] = "mean", "difference of means"
+    if is_share:
+        kinds = "share", "difference of shares"
+    for name, lack, own in zip(names, lacks, means, strict=True):
+        yield _conclude(sample, kinds[0], name, own, lack, within)
+    for name, lack, own in [*zip(names, lacks, differences, strict=True)][1:]:
+        reason = lack or lacks[0]
+        yield _conclude(sample, kinds[1], f"{name} - {names[0]}", own, reason, within)
+
+
+def _coefficients(
+    sample: LabelSample, covariates: Mapping[str, Array], outcome: Array | None
+) -> Iterator[Conclusion]:
+    """Yields the coefficients of a regression: of the label, or with it as the first covariate."""
+    every, others = np.ones(len(sample.labels), bool), [*covariates.values()]
+    names = [*covariates] if outcome is None else [sample.target.name, *covariates]
+    logistic = sample.target.is_share if outcome is None else {*outcome.tolist()} <= {0.0, 1.0}
+
+    def build(labels: Array) -> tuple[Array, Array]:
+        own = [] if outcome is None else [labels]
+        design = np.column_stack((every, *own, *others))
+        return design, labels if outcome is None else outcome
+
+    reason = sample.lack(every, MIN_REGRESSION_EVENTS)
+    slopes = [dict[Way, Estimate]() for _ in names]
+    for way in WAYS if not reason else WAYS[:1]:
+        try:
+            fitted = sample.fit(way, build, logistic)
+        except NoEstimateError as error:
+            reason = str(error)
+            continue
+        count, freedom = sample.count(way, every), sample.freedom(way, every, len(names) + 1)
+        for place, own in zip(np.eye(len(names) + 1)[1:], slopes, strict=True):
+            value, error = fitted.contrast(place)
+            ends = interval(value, error, freedom)
+            own[way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+    for name, own in zip(names, slopes, strict=True):
+        yield _conclude(sample, "log odds" if logistic else "slope", name, own, reason)
+
+
+def _conclude(
+    sample: LabelSample,
+    kind: Kind,
+    term: str,
+    estimates: Mapping[Way, Estimate],
+    reason: str,
+    within: float | None = None,
+) -> Conclusion:
+    """Returns a conclusion, with the reason for the ways that are missing."""
+    missing = Estimate(Figure(reason=reason), 0.0)
+    naive, people, corrected = (estimates.get(way, missing) for way in WAYS)
+    worth = needed = None
+    if people.error > 0 and corrected.error > 0:
+        labels = people.figure.count or 0
+        worth = labels * (people.error / corrected.error) ** 2
+        if within is not None and sample.target.is_share:
+            # The error falls to the one that is left where people label all cases.
+            gap = (within / Z) ** 2 - naive.error**2
+            excess = max(corrected.error**2 - naive.error**2, 0.0)
+            needed = math.ceil(labels * excess / gap) if gap > 0 else None
+    return Conclusion(
+        label=sample.target.name,
+        kind=kind,
+        term=term,
+        naive=naive.figure,
+        people=people.figure,
+        corrected=corrected.figure,
+        worth=worth,
+        needed=needed,
+    )

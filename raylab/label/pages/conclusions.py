@@ -1,0 +1,204 @@
+"""The conclusions from the labels of a run: the job, the data frame and the page."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from raylab.core.log import log_line
+from raylab.core.page.page import PAGE, Page, Section, provenance, write_page
+from raylab.core.page.table import BEST, Cell, Column, Row, Table, print_tables, share_cell
+from raylab.core.printable import pluralize
+from raylab.core.runs.records import Figure
+from raylab.core.runs.run import Run, find_named
+from raylab.core.runs.run_record import RunRecord
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.conclusions.evidence import read_evidence
+from raylab.label.conclusions.report import WAYS, Conclusion, Conclusions, conclude_cases
+from raylab.label.config.jobs import ConcludeConfig
+from raylab.label.protocol.outcome import name_annotators
+from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
+
+MAX_CHANGES = 3
+"""Most changed conclusions in the sentences at the top."""
+TITLES = {
+    "share": "Shares",
+    "mean": "Means",
+    "difference of shares": "Differences between groups",
+    "difference of means": "Differences of means between groups",
+    "slope": "Slopes of the regression",
+    "log odds": "Log odds of the logistic regression",
+}
+TERMS = {"slope": "covariate", "log odds": "covariate"}
+LABELS = {"naive": "models alone", "people": "people alone", "corrected": "corrected"}
+EXPLANATION = (
+    "Models alone: every label of the models counts as right. People alone: the labels of people, "
+    "and no model. Corrected: the label that people would give each case, as the answers of the "
+    "models predict it, plus the mean error of the predictions where people labelled. Worth: the "
+    "number of labels of people that would give an interval as narrow without any model."
+)
+
+
+def run_conclude(config: ConcludeConfig) -> None:
+    """Draws the conclusions of `config`; writes and prints them.
+
+    Raises:
+        RunError: There is no such annotation run.
+        ArchiveError: Its archive cannot be opened or read.
+        DataError: A column, field or label cannot be used, or people labelled nothing.
+    """
+    conclusions = _read(config)
+    run = Run.open(config)
+    run.write_record(conclusions)
+    page = conclusions_page(run.uri, run.record, conclusions)
+    write_page(run, page)
+    run.finish()
+    print_tables(*page.tables, **conclusions.model_dump(mode="json", include={"conclusions"}))
+    for sentence in (*page.lead, *page.notes):
+        log_line(sentence)
+    log_line(f"report {run / PAGE}", uri=run.uri)
+
+
+def conclude(run: str, **keys: Any) -> pd.DataFrame:
+    """Returns the conclusions from an annotation run, a row each.
+
+    Columns: `label`, `kind`, `term`, then value, ends of the 95 % interval and number of cases of
+    each way of counting, such as `corrected`, `corrected_low`, `corrected_high`,
+    `corrected_cases`, and `worth`, `needed` and `reason` as in
+    `raylab.label.conclusions.report.Conclusion`.
+
+    Args:
+        run: Directory or URI of the run.
+        keys: Keys of `jobs/conclude.py`, as in `conclude("runs/tickets", by="team")`.
+
+    Raises:
+        pydantic.ValidationError: A key is wrong.
+        ConfigError: The archive is on a server that is not given.
+        RunError: There is no such annotation run.
+        ArchiveError: Its archive cannot be opened or read.
+        DataError: A column, field or label cannot be used, or people labelled nothing.
+    """
+    conclusions = _read(ConcludeConfig.model_validate({**keys, "run": run}))
+    return pd.DataFrame([_as_row(each) for each in conclusions.conclusions])
+
+
+def _as_row(conclusion: Conclusion) -> dict[str, object]:
+    row: dict[str, object] = conclusion.model_dump(include={"label", "kind", "term"})
+    for way in WAYS:
+        figure: Figure = getattr(conclusion, way)
+        low, high = figure.interval or (None, None)
+        row |= {way: figure.value, f"{way}_low": low, f"{way}_high": high}
+        row[f"{way}_cases"] = figure.count
+    row |= conclusion.model_dump(include={"worth", "needed"})
+    return {**row, "reason": conclusion.corrected.reason}
+
+
+def _read(config: ConcludeConfig) -> Conclusions:
+    assert config.run is not None
+    place = find_named(config.run, config.storage)
+    run, made = find_annotation_run(str(place.parent), place.name, config.archive)
+    codebook, annotators = choose_codebook(made), name_annotators(len(made.llm.annotators))
+    with open_archive(run, archive_location(made.storage, made.archive)) as archive:
+        evidence = read_evidence(archive.run(run.name), codebook, annotators)
+    return conclude_cases(evidence, codebook, config, made.command("review", run.name))
+
+
+def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> Page:
+    """Returns the page of a run of `jobs/conclude.py`."""
+    ordered = sorted(conclusions.conclusions, key=lambda each: [*TITLES].index(each.kind))
+    sections = [
+        Section(kind.replace(" ", "-"), TITLES[kind], [_table(kind, [*own], conclusions.within)])
+        for kind, own in groupby(ordered, lambda each: each.kind)
+    ]
+    return Page(
+        "conclusions",
+        record.name,
+        uri,
+        [*_lead(conclusions)],
+        [*sections, provenance(uri, record)],
+        [*_notes(conclusions)],
+    )
+
+
+def _lead(conclusions: Conclusions) -> Iterator[str]:
+    people = f"{pluralize(conclusions.judged, 'label')} of people from a random sample"
+    if conclusions.settled:
+        people += f", and {conclusions.settled:,} of the cases that models left to them,"
+    yield f"{pluralize(conclusions.cases, 'case')} of {conclusions.run}, corrected by {people}."
+    changed = [each for each in conclusions.conclusions if each.is_changed]
+    for each in sorted(changed, key=_change, reverse=True)[:MAX_CHANGES]:
+        subject = f"{each.kind} of {each.label}" + (f" ({each.term})" if each.term else "")
+        before, after = (_cell(each.kind, own) for own in (each.naive, each.corrected))
+        yield (
+            f"The {subject} is {before.text} ({before.small}) by models alone, and {after.text} "
+            f"({after.small}) after correction."
+        )
+    if len(changed) > MAX_CHANGES:
+        yield f"{len(changed)} of {len(conclusions.conclusions)} figures change."
+    elif not changed and any(each.corrected.interval for each in conclusions.conclusions):
+        yield "The correction changes no figure by more than its interval, and no significance."
+
+
+def _change(conclusion: Conclusion) -> float:
+    """Returns the change of a figure in halves of its interval."""
+    low, high = conclusion.corrected.interval or (0.0, 1.0)
+    change = abs((conclusion.naive.value or 0.0) - (conclusion.corrected.value or 0.0))
+    return change / max(high - low, 1e-12)
+
+
+def _notes(conclusions: Conclusions) -> Iterator[str]:
+    for reason, cases in conclusions.left_out.items():
+        yield f"{pluralize(cases, 'case is', 'cases are')} left out: they {reason}."
+    if waiting := conclusions.drawn - conclusions.judged:
+        yield (
+            f"{waiting} of {conclusions.drawn} drawn cases have no label of people yet. They come "
+            "in a random order, so that the labelled ones are a random sample too."
+        )
+    if conclusions.undrawn:
+        yield (
+            f"{pluralize(conclusions.undrawn, 'case')} were decided after the draw, which would "
+            "have taken them: draw again with the same audit= and label them."
+        )
+
+
+def _table(kind: str, conclusions: list[Conclusion], within: float) -> Table:
+    are_terms, are_shares = any(each.term for each in conclusions), "share" in kind
+    last = ("worth", f"needed for ± {100 * within:g} points")[: 1 + are_shares]
+    rows: list[Row] = []
+    for each in conclusions:
+        counts = (each.worth, each.needed)[: 1 + are_shares]
+        cells = [_cell(each.kind, getattr(each, way)) for way in WAYS]
+        if each.is_changed:
+            cells[-1] = replace(cells[-1], look=BEST)
+        rows.append(
+            [
+                each.label,
+                *([each.term or "all cases"] if are_terms else []),
+                *cells,
+                *("-" if count is None else f"{count:,.0f} labels" for count in counts),
+            ]
+        )
+    return Table(
+        TITLES[kind],
+        [
+            "label",
+            *([Column(TERMS.get(kind, "group"), text=True)] if are_terms else []),
+            *(Column(label, page_only=label == LABELS["people"]) for label in LABELS.values()),
+            *(Column(label, page_only=True) for label in last),
+        ],
+        rows,
+        EXPLANATION,
+    )
+
+
+def _cell(kind: str, figure: Figure) -> Cell:
+    """Returns a figure with its interval, or the reason why there is none."""
+    if figure.value is None or figure.interval is None:
+        return Cell("-", figure.reason or "")
+    if kind == "share":
+        return share_cell(figure)
+    numbers = (figure.value, *figure.interval)
+    value, low, high = (f"{100 * own:+.1f}" if "share" in kind else f"{own:.3g}" for own in numbers)
+    return Cell(f"{value} points" if "share" in kind else value, f"{low} to {high}")
