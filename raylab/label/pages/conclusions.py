@@ -37,7 +37,8 @@ EXPLANATION = (
     "Models alone: every label of the models counts as right. People alone: the labels of people, "
     "and no model. Corrected: the label that people would give each case, as the answers of the "
     "models predict it, plus the mean error of the predictions where people labelled. Worth: the "
-    "number of labels of people that would give an interval as narrow without any model."
+    "number of labels of people that would give an interval as narrow without any model. Needed: "
+    "about the number of labels for so narrow an interval; none where all cases are too few."
 )
 
 
@@ -112,6 +113,7 @@ def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> P
         Section(kind.replace(" ", "-"), TITLES[kind], [_table(kind, [*own], conclusions.within)])
         for kind, own in groupby(ordered, lambda each: each.kind)
     ]
+    sections[0] = replace(sections[0], blocks=[EXPLANATION, *sections[0].blocks])
     return Page(
         "conclusions",
         record.name,
@@ -189,7 +191,6 @@ def _table(kind: str, conclusions: list[Conclusion], within: float) -> Table:
             *(Column(label, page_only=True) for label in last),
         ],
         rows,
-        EXPLANATION,
     )
 
 
