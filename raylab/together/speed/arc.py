@@ -26,7 +26,7 @@ from raylab.core.runs.run import METRICS, Run
 from raylab.core.tracking import Figures
 from raylab.together.config import BenchmarkConfig
 
-MOMENT_SECONDS = 60.0
+MOMENT_SECONDS = 120.0
 """Least time between two moments of the last stage."""
 GOALS = (10, 15, 20)
 """Numbers of solved tasks, the time to which is reported."""
