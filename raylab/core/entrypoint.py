@@ -30,7 +30,7 @@ from raylab.core.config.compose import (
     load_config,
 )
 from raylab.core.config.schema import ConfigKey, list_keys
-from raylab.core.environment import READ_BY_RAY_ON_IMPORT, set_variables, waiting
+from raylab.core.environment import PASSIVE_WAITING, READ_BY_RAY_ON_IMPORT, set_variables
 from raylab.core.errors import ConfigError, RaylabError
 from raylab.core.live import bars
 from raylab.core.log import PrintableFormatter, details, json_lines, log_line, prints_json
@@ -63,7 +63,7 @@ def run_job(
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
     argv = sys.argv[1:] if argv is None else argv
-    with set_variables(**READ_BY_RAY_ON_IMPORT, **waiting()), ExitStack() as output:
+    with set_variables(**READ_BY_RAY_ON_IMPORT, **PASSIVE_WAITING), ExitStack() as output:
         # An unusable configuration is never read, but its errors must be JSON as well.
         if LOG_JSON in argv:
             output.enter_context(json_lines(kind.job))
@@ -100,7 +100,7 @@ def start(job: str, *overrides: str) -> None:
     kind, script = _load(job)
     config = load_config(kind, overrides)
     require_trackers(getattr(config, "tracking", ()))
-    with _extras_named(kind), set_variables(**READ_BY_RAY_ON_IMPORT, **waiting()):
+    with _extras_named(kind), set_variables(**READ_BY_RAY_ON_IMPORT, **PASSIVE_WAITING):
         script.run(config)
 
 

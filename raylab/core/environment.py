@@ -15,17 +15,10 @@ READ_BY_RAY_ON_IMPORT = {
     ),
 }
 """Variables for the process of a job, before anything in it imports Ray."""
+PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
+"""Lets torch's waiting threads sleep if it is set before anything imports torch. Else they spin,
+which on a machine that others use too makes training five to ten times as slow."""
 _set = set[str]()
-
-
-def waiting() -> dict[str, str]:
-    """Returns the variable that lets torch's waiting threads sleep if others use this machine too.
-
-    It counts if it is set before anything imports torch. Threads that spin are about 1.3 times as
-    fast where nothing else runs, and five to ten times as slow beside other work.
-    """
-    is_shared = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
-    return {"OMP_WAIT_POLICY": "passive"} if is_shared else {}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.core.config.base import ClusterConfig
-from raylab.core.environment import is_inherited, set_variables, waiting
+from raylab.core.environment import PASSIVE_WAITING, is_inherited, set_variables
 from raylab.core.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.core.files import Place
 from raylab.core.log import prints_details
@@ -34,6 +34,7 @@ SETTINGS = {
     # Ray Train collects reports once per poll. At the default of 2 s, short epochs wait for it, and
     # a checkpoint that is written but not yet collected is lost with its worker.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    **PASSIVE_WAITING,
 }
 """Variables of the processes that Ray starts for a job; the user's own settings win."""
 JOIN_SECONDS = 5.0
@@ -161,7 +162,7 @@ def _start() -> None:
         )
     try:
         # Ray's processes inherit the environment in which Ray starts.
-        with set_variables(**SETTINGS, **waiting()):
+        with set_variables(**SETTINGS):
             # Without an address Ray would join any cluster that it finds on the machine.
             _init("local", _node_ip_address=LOOPBACK)
     # A node that is too slow to start raises a bare Exception.
@@ -187,8 +188,7 @@ def _join(address: str) -> None:
             "have read this one"
         )
     # A variable that is inherited is one of a submitted job, or Ray Train hands it on.
-    every = {**SETTINGS, **waiting()}
-    settings = {name: value for name, value in every.items() if not is_inherited(name)}
+    settings = {name: value for name, value in SETTINGS.items() if not is_inherited(name)}
     url = urlsplit(address if "://" in address else f"//{address}")
     try:
         # If nothing listens there, Ray would take most of a minute to tell.
