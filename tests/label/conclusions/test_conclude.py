@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,11 @@ from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
 from raylab.core.stats import wilson
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.conclusions.report import Conclusions
+from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.report import Conclusions, conclude_cases
 from raylab.label.config.jobs import ConcludeConfig
+from raylab.label.opt.code import parse
+from raylab.label.opt.codebook import opt_codebook
 from raylab.label.pages.conclusions import run_conclude
 from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
 from raylab.label.review.reviews import DecisionForm, Reviews, draw_audit
@@ -177,3 +181,27 @@ def test_too_few_labels_give_no_figure_but_a_reason(world: World, tmp_path: Path
     carry_out(config, [(record("billing", 2),) * 2] * 30)
     with pytest.raises(DataError, match=r"labelled none: .*jobs/review.py name=few.* audit=0.1"):
         raylab.conclude(str(tmp_path / "few"))
+
+
+def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that_models_decided():
+    yes, no = parse("Evo"), parse("Sch")
+    cases = [
+        LabelledCase(yes if n % 4 else no, [yes, None], 0.8, [yes] if n % 5 else [no], False, {})
+        for n in range(50)
+    ]
+    cases += [replace(case, people=()) for case in cases]
+    cases += [
+        LabelledCase(no, [yes, no], 0.2, [no if n % 10 else yes], True, {}) for n in range(40)
+    ]
+    evidence = Evidence(cases, drawn=50, undrawn=0, left_out={})
+    assert evidence.judged == 50
+    assert evidence.weights.tolist() == [2.0] * 50 + [0.0] * 50 + [1.0] * 40
+    config = ConcludeConfig(run="r", labels=("Evo",))
+    (share,) = conclude_cases(evidence, opt_codebook(), config, "review").conclusions
+    assert share.naive.value == pytest.approx(2 * 37 / 140)
+    assert share.people.value == pytest.approx((2 * 40 + 4) / 140)
+    settled = Evidence([replace(case, is_certain=True) for case in cases[100:]], 0, 0, {})
+    (share,) = conclude_cases(settled, opt_codebook(), config, "review").conclusions
+    assert share.corrected.reason == (
+        "people gave it to 4 of 40 cases: 5 with it and 5 without it are needed"
+    )
