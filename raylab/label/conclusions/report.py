@@ -2,45 +2,40 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from raylab.core.errors import DataError
-from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Part, Record
 from raylab.core.runs.run import METRICS
 from raylab.core.stats import Array, Z
-from raylab.label.codebooks.codebook import Codebook, Label
+from raylab.label.codebooks.codebook import Codebook
 from raylab.label.conclusions.estimates import (
-    Fit,
     NoEstimateError,
     difference_interval,
-    fit,
     interval,
     share_interval,
 )
-from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.evidence import Evidence
 from raylab.label.conclusions.prediction import predict
+from raylab.label.conclusions.question import (
+    MAX_GROUPS,
+    as_covariates,
+    as_numbers,
+    choose_targets,
+    require_columns,
+)
+from raylab.label.conclusions.sample import WAYS, LabelSample, Way
 from raylab.label.config.jobs import ConcludeConfig
 
-MIN_LABELS = 20
-"""Labels of people below which a share or mean has no interval that holds."""
 MIN_EVENTS = 5
 """Cases with and without a label, of those that people labelled, below which a share has none."""
 MIN_REGRESSION_EVENTS = 10
 """The same for a coefficient."""
-MAX_GROUPS = 20
-"""Most groups, and values of a covariate in words."""
-
-Way = Literal["naive", "people", "corrected"]
-WAYS: tuple[Way, ...] = ("naive", "people", "corrected")
 Kind = Literal["share", "mean", "difference of shares", "difference of means", "slope", "log odds"]
 
 
@@ -105,84 +100,6 @@ class Conclusions(Record):
     conclusions: Annotated[tuple[Conclusion, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class Target:
-    """What is counted: the cases with a label, or the mean of a number."""
-
-    name: str
-    value: Callable[[Label], float]
-    is_share: bool
-
-
-@dataclass(frozen=True)
-class LabelSample:
-    """The cases of a question as arrays, (N,) each, in the same order.
-
-    Attributes:
-        weights: 1 / chance of each label of people, 0 without one.
-        certain: True where people label every such case.
-        labels: Labels of the models, or of people where models left the case to them.
-        people: Means of the labels of people; 0 without one.
-        predicted: The labels that people are expected to give.
-    """
-
-    target: Target
-    weights: Array
-    certain: NDArray[np.bool_]
-    clusters: NDArray[np.int64]
-    labels: Array
-    people: Array
-    predicted: Array
-
-    @property
-    def drawn(self) -> NDArray[np.bool_]:
-        """Where a label of people is part of a sample; everywhere if people labelled all cases."""
-        drawn = (self.weights > 0) & ~self.certain
-        return drawn if drawn.any() else self.certain
-
-    def fit(
-        self, way: Way, build: Callable[[Array], tuple[Array, Array]], logistic: bool = False
-    ) -> Fit:
-        """Fits what `build` makes of labels: (N, K) covariates and (N,) outcomes."""
-        judged, every = self.weights > 0, np.ones(len(self.labels), bool)
-        people, weights = (self.people, judged), self.weights[judged]
-        match way:
-            case "naive":
-                parts, weights = [(self.labels, every)], np.ones(len(every))
-            case "people":
-                parts = [people]
-            case "corrected":
-                parts = [(self.predicted, every), people]
-                weights = np.concatenate((1 - self.weights, weights))
-        built = [[part[rows] for part in build(labels)] for labels, rows in parts]
-        design, outcome = (np.concatenate(part) for part in zip(*built, strict=True))
-        clusters = np.concatenate([self.clusters[rows] for _, rows in parts])
-        numbers = np.unique(clusters, return_inverse=True)[1]
-        return fit(design, outcome, weights, numbers, logistic=logistic)
-
-    def count(self, way: Way, rows: NDArray[np.bool_]) -> int:
-        """Returns the number of cases of some rows that an estimate has labels of."""
-        return int((rows if way == "naive" else rows & (self.weights > 0)).sum())
-
-    def freedom(self, way: Way, rows: NDArray[np.bool_], coefficients: int = 1) -> float:
-        """Returns the degrees of freedom of an estimate from some rows: its clusters, less some."""
-        used = rows if way == "naive" else rows & self.drawn
-        return float(len(np.unique(self.clusters[used])) - coefficients)
-
-    def lack(self, rows: NDArray[np.bool_], events: int) -> str:
-        """Returns why the labels of people on some rows are too few; empty if they are not."""
-        labels = self.people[rows & self.drawn]
-        if len(labels) < MIN_LABELS:
-            return f"{pluralize(len(labels), 'label')} of people: {MIN_LABELS} are needed"
-        count = round(float(labels.sum()))
-        if self.target.is_share and min(count, len(labels) - count) < events:
-            return (
-                f"people gave it to {count} of {len(labels)} cases: {events} with it and {events} "
-                "without it are needed"
-            )
-        return ""
-
-
 def conclude_cases(
     evidence: Evidence, codebook: Codebook, config: ConcludeConfig, review: str
 ) -> Conclusions:
@@ -194,7 +111,7 @@ def conclude_cases(
         DataError: A field, label or column is not there or cannot be used, or people labelled
             nothing.
     """
-    left_out, kept = _require_columns(evidence, config, review)
+    left_out, kept = require_columns(evidence, config, review)
     cases, weights = [evidence.cases[place] for place in kept], evidence.weights[kept]
     certain = np.array([case.is_certain for case in cases])
 
@@ -211,12 +128,12 @@ def conclude_cases(
         )
     covariates = dict[str, Array]()
     for name in config.covariates:
-        covariates |= _as_covariates(name, column(name))
+        covariates |= as_covariates(name, column(name))
     outcome = None
-    if config.outcome is not None and (outcome := _as_numbers(column(config.outcome))) is None:
+    if config.outcome is not None and (outcome := as_numbers(column(config.outcome))) is None:
         raise DataError(f"outcome={config.outcome} holds words: name a column of numbers")
     conclusions, scores = list[Conclusion](), np.array([case.score for case in cases])
-    for target in _choose_targets(codebook, config, cases):
+    for target in choose_targets(codebook, config, cases):
         labels = np.array([target.value(case.label) for case in cases])
         answers = [[target.value(own or case.label) for own in case.answers] for case in cases]
         people = [fmean(map(target.value, case.people)) if case.people else 0.0 for case in cases]
@@ -247,91 +164,6 @@ def conclude_cases(
     )
 
 
-def _require_columns(
-    evidence: Evidence, config: ConcludeConfig, review: str
-) -> tuple[dict[str, int], list[int]]:
-    """Returns what is left out, and the places of the cases that have all columns."""
-    if not evidence.judged and not all(case.is_certain for case in evidence.cases):
-        raise DataError(
-            f"{pluralize(evidence.drawn, 'case')} of run {config.run} are drawn for the audit, and "
-            f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
-        )
-    metas = [case.meta for case in evidence.cases]
-    wanted = (config.by, *config.covariates, config.outcome, config.cluster)
-    columns = [*dict.fromkeys(filter(None, wanted))]
-    there = sorted({key for meta in metas for key, value in meta.items() if _is_there(value)})
-    if unknown := [name for name in columns if name not in there]:
-        raise DataError(
-            f"the cases of run {config.run} have no column {join_names(unknown)}: they have "
-            f"{join_names(there or ['none'])}"
-        )
-    left_out, kept = Counter(evidence.left_out), list[int]()
-    for place, meta in enumerate(metas):
-        missing = [name for name in columns if not _is_there(meta.get(name))]
-        left_out.update([f"have no {join_names(missing)}"] if missing else [])
-        kept += [] if missing else [place]
-    return dict(left_out), kept
-
-
-def _is_there(value: object) -> bool:
-    return value is not None and value != "" and value == value
-
-
-def _as_numbers(values: Sequence[Any]) -> Array | None:
-    """Returns a column as numbers; None if it holds words."""
-    try:
-        numbers = np.array([*map(float, values)])
-    except (TypeError, ValueError):
-        return None
-    return numbers if np.isfinite(numbers).all() else None
-
-
-def _as_covariates(name: str, values: Sequence[Any]) -> dict[str, Array]:
-    """Returns a column of numbers, or of words a column for each but the most frequent one."""
-    if (numbers := _as_numbers(values)) is not None:
-        return {name: numbers}
-    words = [str(value) for value in values]
-    counts = Counter(words).most_common()
-    if len(counts) > MAX_GROUPS:
-        raise DataError(
-            f"covariates: {name} has {len(counts)} different words: name a column of numbers, or "
-            f"of at most {MAX_GROUPS} words"
-        )
-    (reference, _), *others = counts
-    return {
-        f"{name}: {word} (not {reference})": np.array([own == word for own in words], float)
-        for word, _ in others
-    }
-
-
-def _choose_targets(
-    codebook: Codebook, config: ConcludeConfig, cases: Sequence[LabelledCase]
-) -> Iterator[Target]:
-    """Yields what is counted of the field: each label that occurs, or a mean."""
-    questions = codebook.questions
-    field = next(iter(questions), "") if config.field is None else config.field
-    if field not in (questions or {"": None}):
-        fields = [name for name in questions if name]
-        there = f"has the fields {join_names(fields)}" if fields else "is one of labels alone"
-        raise DataError(f"field={field}: the codebook {there}")
-    question = questions.get(field)
-    if question is not None and question.labels is None:
-        if question.number is None or question.optional:
-            kind = "a text" if question.number is None else "a number that may be missing"
-            raise DataError(f"field={field} is {kind}, which has no share and no mean")
-        yield Target(field, lambda label: float(label.answers[field][0]), is_share=False)
-        return
-    names = [*(codebook.categories if question is None else question.labels or ())]
-    if unknown := [name for name in config.labels or () if name not in names]:
-        raise DataError(f"labels: there is no {join_names(unknown)}, but {join_names(names)}")
-    used = Counter(value for case in cases for value in case.label.answers.get(field, ()))
-    for name in config.labels or [name for name in names if used[name]]:
-        yield Target(name, partial(_has, field, name), is_share=True)
-    if question is not None and question.distance == "graded" and not question.optional:
-        scale = f"{names[0]} = 1 to {names[-1]} = {len(names)}"
-        yield Target(scale, lambda label: 1.0 + names.index(label.answers[field][0]), False)
-
-
 class Estimate(NamedTuple):
     """A figure with its standard error."""
 
@@ -342,10 +174,6 @@ class Estimate(NamedTuple):
     def value(self) -> float:
         """The value of the figure."""
         return self.figure.value or 0.0
-
-
-def _has(field: str, name: str, label: Label) -> float:
-    return float(name in label.answers.get(field, ()))
 
 
 def _means(

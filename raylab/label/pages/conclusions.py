@@ -16,7 +16,8 @@ from raylab.core.runs.run import Run, find_named
 from raylab.core.runs.run_record import RunRecord
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.conclusions.evidence import read_evidence
-from raylab.label.conclusions.report import WAYS, Conclusion, Conclusions, conclude_cases
+from raylab.label.conclusions.report import Conclusion, Conclusions, conclude_cases
+from raylab.label.conclusions.sample import WAYS
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.protocol.outcome import name_annotators
 from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
