@@ -32,10 +32,9 @@ from raylab.label.conclusions.question import (
 from raylab.label.conclusions.sample import WAYS, LabelSample, Way
 from raylab.label.config.jobs import ConcludeConfig
 
-MIN_EVENTS = 5
-"""Cases with and without a label, of those that people labelled, below which a share has none."""
-MIN_REGRESSION_EVENTS = 10
-"""The same for a coefficient."""
+MIN_EVENTS, MIN_REGRESSION_EVENTS = 8, 15
+"""Expected labels of people of each kind, with and without a label, for its share and for a
+coefficient."""
 Kind = Literal["share", "mean", "difference of shares", "difference of means", "slope", "log odds"]
 
 

@@ -73,15 +73,19 @@ class LabelSample:
         used = rows if way == "naive" else rows & self.drawn
         return float(len(np.unique(self.clusters[used])) - coefficients)
 
-    def lack(self, rows: NDArray[np.bool_], events: int) -> str:
-        """Returns why the labels of people on some rows are too few; empty if they are not."""
-        labels = self.people[rows & self.drawn]
-        if len(labels) < MIN_LABELS:
-            return f"{pluralize(len(labels), 'label')} of people: {MIN_LABELS} are needed"
-        count = round(float(labels.sum()))
-        if self.target.is_share and min(count, len(labels) - count) < events:
+    def lack(self, rows: NDArray[np.bool_], events: float) -> str:
+        """Returns why the labels of people on some rows are too few; empty if they are not.
+
+        Events are expected by the labels of models. Those that people gave would choose samples
+        with many of them, whose intervals are off.
+        """
+        labels = int((rows & self.drawn).sum())
+        if labels < MIN_LABELS:
+            return f"{pluralize(labels, 'label')} of people: {MIN_LABELS} are needed"
+        expected = labels * float(self.labels[rows].mean())
+        if self.target.is_share and min(expected, labels - expected) < events:
             return (
-                f"people gave it to {count} of {len(labels)} cases: {events} with it and {events} "
-                "without it are needed"
+                f"about {expected:.0f} of {labels} labels of people are expected to have it: "
+                f"{events:g} with it and {events:g} without it are needed"
             )
         return ""

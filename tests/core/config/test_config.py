@@ -18,7 +18,7 @@ from raylab.benchmark.config import QualityConfig
 from raylab.core.config.base import ClusterConfig, JobConfig
 from raylab.core.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.core.errors import ConfigError
-from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.label.config.jobs import AnnotateConfig, ConcludeConfig, ReviewConfig
 from raylab.together.config import PipelineConfig, ReportConfig
 from tests.job_configs import JOB_CONFIGS
 
@@ -27,6 +27,7 @@ NEEDED: dict[type[JobConfig], list[str]] = {
     EvaluateConfig: ["models=[a.ckpt]"],
     ReportConfig: ["runs=[a]"],
     ReviewConfig: ["name=systems"],
+    ConcludeConfig: ["run=systems"],
 }
 """Overrides without which a job has no configuration."""
 SHIPPED: dict[type[JobConfig], set[str]] = {
@@ -34,6 +35,7 @@ SHIPPED: dict[type[JobConfig], set[str]] = {
     EvaluateConfig: {"models"},
     ReportConfig: {"runs"},
     ReviewConfig: {"name"},
+    ConcludeConfig: {"run"},
     AnnotateConfig: {"llm"},
 }
 """Sections that the command line or a YAML file sets."""
@@ -304,6 +306,10 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("name=a export=a.jsonl import=a.jsonl", "takes export= or import=, not both"),
         ("name=a reviewer=Ada", "reviewer= goes with import="),
         ("name=a export='s3://bucket/review.jsonl'", "export: should be the path of a local file"),
+    ],
+    ConcludeConfig: [
+        ("", "needs run=, the annotation run whose labels are counted"),
+        ("run=a by=team outcome=days", "by= compares groups, and covariates= and outcome= regress"),
     ],
     ReportConfig: [
         ("", "needs either runs=[...]"),

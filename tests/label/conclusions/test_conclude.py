@@ -203,5 +203,6 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
     settled = Evidence([replace(case, is_certain=True) for case in cases[100:]], 0, 0, {})
     (share,) = conclude_cases(settled, opt_codebook(), config, "review").conclusions
     assert share.corrected.reason == (
-        "people gave it to 4 of 40 cases: 5 with it and 5 without it are needed"
+        "about 0 of 40 labels of people are expected to have it: 8 with it and 8 without it are "
+        "needed"
     )
