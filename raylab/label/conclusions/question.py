@@ -109,7 +109,7 @@ def choose_targets(
     if unknown := [name for name in config.labels or () if name not in names]:
         raise DataError(f"labels: there is no {join_names(unknown)}, but {join_names(names)}")
     used = Counter(value for case in cases for value in case.label.answers.get(field, ()))
-    for name in config.labels or [name for name in names if used[name]]:
+    for name in dict.fromkeys(config.labels or [name for name in names if used[name]]):
         yield Target(name, partial(_has, field, name), is_share=True)
     if question is not None and question.distance == "graded" and not question.optional:
         scale = f"{names[0]} = 1 to {names[-1]} = {len(names)}"

@@ -12,7 +12,7 @@ from pydantic import Field
 from raylab.core.errors import DataError
 from raylab.core.runs.records import Figure, Part, Record
 from raylab.core.runs.run import METRICS
-from raylab.core.stats import Array, Z
+from raylab.core.stats import Array, Interval, Z
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.conclusions.estimates import (
     NoEstimateError,
@@ -29,7 +29,7 @@ from raylab.label.conclusions.question import (
     choose_targets,
     require_columns,
 )
-from raylab.label.conclusions.sample import WAYS, LabelSample, Way
+from raylab.label.conclusions.sample import MIN_CLUSTERS, WAYS, LabelSample, Way
 from raylab.label.config.jobs import ConcludeConfig
 
 MIN_EVENTS, MIN_REGRESSION_EVENTS = 8, 15
@@ -206,20 +206,22 @@ def _group_means(
             if is_share:
                 value = min(max(value, 0.0), 1.0)
                 ends = share_interval(value, error, freedom, count)
-            means[k][way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+            means[k][way] = Estimate(_figure(value, ends, count, freedom + 1), error)
         for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
             if k == 0 or 0 not in chosen:
                 continue
             one, other, rows = means[k][way], means[0][way], members[k] | members[0]
             _, error = fitted.contrast(place - np.eye(len(chosen))[0])
             value = one.value - other.value
-            ends = interval(value, error, sample.freedom(way, rows, 2))
-            if is_share and one.error * other.error > 0:
+            freedom = sample.freedom(way, rows, 2)
+            ends = interval(value, error, freedom)
+            if is_share and one.figure.interval and other.figure.interval:
                 covariance = (one.error**2 + other.error**2 - error**2) / 2
-                correlation = covariance / (one.error * other.error)
+                product = one.error * other.error
+                correlation = covariance / product if product > 0 else 0.0
                 ends = difference_interval(one.figure, other.figure, correlation)
-            count = sample.count(way, rows)
-            differences[k][way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+            figure = _figure(value, ends, sample.count(way, rows), freedom + 2)
+            differences[k][way] = Estimate(figure, error)
     kinds: tuple[Kind, Kind] = "mean", "difference of means"
     if is_share:
         kinds = "share", "difference of shares"
@@ -255,9 +257,17 @@ def _coefficients(
         for place, own in zip(np.eye(len(names) + 1)[1:], slopes, strict=True):
             value, error = fitted.contrast(place)
             ends = interval(value, error, freedom)
-            own[way] = Estimate(Figure(value=value, interval=ends, count=count), error)
+            own[way] = Estimate(_figure(value, ends, count, sample.count_clusters(every)), error)
     for name, own in zip(names, slopes, strict=True):
         yield _conclude(sample, "log odds" if logistic else "slope", name, own, reason)
+
+
+def _figure(value: float, ends: Interval, count: int, clusters: float) -> Figure:
+    """Returns a figure, whose interval needs `MIN_CLUSTERS`."""
+    if clusters < MIN_CLUSTERS:
+        reason = f"{clusters:.0f} clusters: an interval needs {MIN_CLUSTERS}"
+        return Figure(value=value, count=count, reason=reason)
+    return Figure(value=value, interval=ends, count=count)
 
 
 def _conclude(

@@ -12,8 +12,8 @@ from raylab.core.stats import Array
 from raylab.label.conclusions.estimates import Fit, fit
 from raylab.label.conclusions.question import Target
 
-MIN_LABELS = 20
-"""Labels of people below which a share or mean has no interval that holds."""
+MIN_CLUSTERS = 20
+"""Clusters, or without them cases, below which no interval holds."""
 Way = Literal["naive", "people", "corrected"]
 WAYS: tuple[Way, ...] = ("naive", "people", "corrected")
 
@@ -68,10 +68,14 @@ class LabelSample:
         """Returns the number of cases of some rows that an estimate has labels of."""
         return int((rows if way == "naive" else rows & (self.weights > 0)).sum())
 
+    def count_clusters(self, rows: NDArray[np.bool_]) -> int:
+        """Returns the number of clusters of some rows; those of cases that are none are cases."""
+        return len(np.unique(self.clusters[rows]))
+
     def freedom(self, way: Way, rows: NDArray[np.bool_], coefficients: int = 1) -> float:
         """Returns the degrees of freedom of an estimate from some rows: its clusters, less some."""
         used = rows if way == "naive" else rows & self.drawn
-        return float(len(np.unique(self.clusters[used])) - coefficients)
+        return float(self.count_clusters(used) - coefficients)
 
     def lack(self, rows: NDArray[np.bool_], events: float) -> str:
         """Returns why the labels of people on some rows are too few; empty if they are not.
@@ -79,9 +83,12 @@ class LabelSample:
         Events are expected by the labels of models. Those that people gave would choose samples
         with many of them, whose intervals are off.
         """
-        labels = int((rows & self.drawn).sum())
-        if labels < MIN_LABELS:
-            return f"{pluralize(labels, 'label')} of people: {MIN_LABELS} are needed"
+        labels, clusters = int((rows & self.drawn).sum()), self.count_clusters(rows & self.drawn)
+        if clusters < MIN_CLUSTERS:
+            noun = "label" if clusters == labels else "cluster with labels"
+            plural = "labels" if clusters == labels else "clusters with labels"
+            counted = pluralize(clusters, noun, plural)
+            return f"{counted} of people: {MIN_CLUSTERS} are needed"
         expected = labels * float(self.labels[rows].mean())
         if self.target.is_share and min(expected, labels - expected) < events:
             return (

@@ -132,7 +132,8 @@ def _lead(conclusions: Conclusions) -> Iterator[str]:
     yield f"{pluralize(conclusions.cases, 'case')} of {conclusions.run}, corrected by {people}."
     changed = [each for each in conclusions.conclusions if each.is_changed]
     for each in sorted(changed, key=_change, reverse=True)[:MAX_CHANGES]:
-        subject = f"{each.kind} of {each.label}" + (f" ({each.term})" if each.term else "")
+        term = f" ({each.term})" if each.term not in ("", each.label) else ""
+        subject = f"{each.kind} of {each.label}{term}"
         before, after = (_cell(each.kind, own) for own in (each.naive, each.corrected))
         yield (
             f"The {subject} is {before.text} ({before.small}) by models alone, and {after.text} "
@@ -197,10 +198,12 @@ def _table(kind: str, conclusions: list[Conclusion], within: float) -> Table:
 
 def _cell(kind: str, figure: Figure) -> Cell:
     """Returns a figure with its interval, or the reason why there is none."""
-    if figure.value is None or figure.interval is None:
+    if figure.value is None:
         return Cell("-", figure.reason or "")
     if kind == "share":
-        return share_cell(figure)
-    numbers = (figure.value, *figure.interval)
-    value, low, high = (f"{100 * own:+.1f}" if "share" in kind else f"{own:.3g}" for own in numbers)
-    return Cell(f"{value} points" if "share" in kind else value, f"{low} to {high}")
+        return replace(shown := share_cell(figure), small=shown.small or figure.reason or "")
+    numbers = (figure.value, *(figure.interval or ()))
+    value, *ends = (f"{100 * own:+.1f}" if "share" in kind else f"{own:.3g}" for own in numbers)
+    return Cell(
+        f"{value} points" if "share" in kind else value, " to ".join(ends) or figure.reason or ""
+    )

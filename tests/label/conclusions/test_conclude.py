@@ -140,6 +140,9 @@ def test_means_and_regressions_correct_labels_on_either_side(world: World) -> No
     alone = rows_of(world, labels=["billing"])["billing", ""]
     assert clustered["naive"] == alone["naive"]
     assert clustered["naive_low"] != alone["naive_low"]
+    few = rows_of(world, labels=["billing"], cluster="team")["billing", ""]
+    assert few["naive"] == alone["naive"] and pd.isna([few["naive_low"], few["corrected"]]).all()
+    assert few["reason"] == "2 clusters with labels of people: 20 are needed"
 
 
 @pytest.mark.parametrize(
