@@ -71,7 +71,7 @@ def draw_evidence(draw: np.random.Generator, share: float, labels: int, clusters
         )
         for n in range(CASES)
     ]
-    return Evidence(cases, labels, 0, {})
+    return Evidence(cases, 0, 0, {})
 
 
 def true_shares(share: float, clusters: int) -> tuple[float, float]:

@@ -128,8 +128,8 @@ def difference_interval(first: Figure, second: Figure, correlation: float) -> In
         for own, (low, high) in ((first.value, first.interval), (second.value, second.interval))
     )
 
-    def half(one: float, other: float) -> float:
-        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+    def half(a: float, b: float) -> float:
+        return math.sqrt(max(a**2 + b**2 - 2 * correlation * a * b, 0.0))
 
     difference = first.value - second.value
     return difference - half(below, over), difference + half(above, under)

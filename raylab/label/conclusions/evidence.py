@@ -23,7 +23,7 @@ LEFT_OUT = {
     UNCLEAR: "have no right label, as people found",
     Status.FAILED: "failed",
 }
-"""What keeps cases out, by their status."""
+"""The lack that keeps cases out, by their status."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Evidence:
     """The labelled cases of a run.
 
     Attributes:
-        drawn: Cases of the models that are drawn for the audit.
+        waiting: Cases that are drawn for the audit and that people have not labelled yet.
         undrawn: Cases that the draw would have taken, but that were decided after it.
         left_out: Cases without a label in force, by what they lack.
     """
 
     cases: Sequence[LabelledCase]
-    drawn: int
+    waiting: int
     undrawn: int
     left_out: Mapping[str, int]
 
@@ -86,7 +86,8 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
     audit = [*run.decisions(AUDIT)]
     draws = {(row.body["share"], row.body["seed"]) for row in audit if row.action == DRAW}
     drawn = read_standings(audit, codebook)
-    cases, left_out, undrawn = list[LabelledCase](), Counter[str](), 0
+    cases, left_out = list[LabelledCase](), Counter[str]()
+    waiting = undrawn = 0
     for current in run.cases():
         outcome, label = read_case(current, codebook)
         if outcome.generation != AS_PUBLISHED:
@@ -99,6 +100,7 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
             stands = drawn.get(outcome.case)
             given = stands.in_force if stands else ()
             people = tuple(own.said.label for own in given if own.said.label is not None)
+            waiting += stands is not None and not people
             undrawn += stands is None and any(is_drawn(outcome.case, *draw) for draw in draws)
         classified = [outcome.classification(name) for name in annotators]
         evaluated = filter(None, map(outcome.evaluation, annotators))
@@ -112,4 +114,4 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
                 outcome.meta,
             )
         )
-    return Evidence(cases, len(drawn), undrawn, dict(left_out))
+    return Evidence(cases, waiting, undrawn, dict(left_out))

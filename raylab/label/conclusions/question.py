@@ -1,4 +1,4 @@
-"""What a question counts: labels or numbers, by the columns of the cases."""
+"""The targets of a question, which it counts, and the columns of the cases that it needs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ MAX_SHOWN = 12
 
 @dataclass(frozen=True)
 class Target:
-    """What is counted: the cases with a label, or the mean of a number."""
+    """A quantity that is counted: the cases with a label, or the mean of a number."""
 
     name: str
     value: Callable[[Label], float]
@@ -35,7 +35,7 @@ def require_columns(
     """Returns what is left out, and the places of the cases that have all columns."""
     if not evidence.judged and not all(case.is_certain for case in evidence.cases):
         raise DataError(
-            f"{pluralize(evidence.drawn, 'case')} of run {config.run} are drawn for the audit, and "
+            f"run {config.run}: {pluralize(evidence.waiting, 'case')} are drawn for the audit, and "
             f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
         )
     metas = [case.meta for case in evidence.cases]

@@ -86,8 +86,8 @@ class Conclusions(Record):
     """Those of them that models decided and people labelled for the audit."""
     settled: int
     """Those of them that models left to people, who settled them."""
-    drawn: int
-    """Cases drawn for the audit."""
+    waiting: int
+    """Cases that are drawn for the audit and that people have not labelled yet."""
     undrawn: int
     """Cases that were decided after the draw, and that it would have taken."""
     left_out: Mapping[str, int]
@@ -154,7 +154,7 @@ def conclude_cases(
         cases=len(cases),
         judged=int(((weights > 0) & ~certain).sum()),
         settled=int(certain.sum()),
-        drawn=evidence.drawn,
+        waiting=evidence.waiting,
         undrawn=evidence.undrawn,
         left_out=left_out,
         clusters=int(clusters.max()) + 1 if config.cluster else None,
@@ -210,16 +210,16 @@ def _group_means(
         for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
             if k == 0 or 0 not in chosen:
                 continue
-            one, other, rows = means[k][way], means[0][way], members[k] | members[0]
+            mean, reference, rows = means[k][way], means[0][way], members[k] | members[0]
             _, error = fitted.contrast(place - np.eye(len(chosen))[0])
-            value = one.value - other.value
+            value = mean.value - reference.value
             freedom = sample.freedom(way, rows, 2)
             ends = interval(value, error, freedom)
-            if is_share and one.figure.interval and other.figure.interval:
-                covariance = (one.error**2 + other.error**2 - error**2) / 2
-                product = one.error * other.error
+            if is_share and mean.figure.interval and reference.figure.interval:
+                covariance = (mean.error**2 + reference.error**2 - error**2) / 2
+                product = mean.error * reference.error
                 correlation = covariance / product if product > 0 else 0.0
-                ends = difference_interval(one.figure, other.figure, correlation)
+                ends = difference_interval(mean.figure, reference.figure, correlation)
             figure = _figure(value, ends, sample.count(way, rows), freedom + 2)
             differences[k][way] = Estimate(figure, error)
     kinds: tuple[Kind, Kind] = "mean", "difference of means"
@@ -265,7 +265,8 @@ def _coefficients(
 def _figure(value: float, ends: Interval, count: int, clusters: float) -> Figure:
     """Returns a figure, whose interval needs `MIN_CLUSTERS`."""
     if clusters < MIN_CLUSTERS:
-        reason = f"{clusters:.0f} clusters: an interval needs {MIN_CLUSTERS}"
+        noun = "cases" if clusters == count else "clusters"
+        reason = f"{clusters:.0f} {noun}: an interval needs {MIN_CLUSTERS}"
         return Figure(value=value, count=count, reason=reason)
     return Figure(value=value, interval=ends, count=count)
 

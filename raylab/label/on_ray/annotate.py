@@ -56,9 +56,9 @@ def run_annotate(config: AnnotateConfig) -> None:
             if not left:
                 run.finish()
         # The report imports the charts' library, which takes seconds.
-        from raylab.label.pages.annotation_run import conclude
+        from raylab.label.pages.annotation_run import write_results
 
-        conclude(annotation, left)
+        write_results(annotation, left)
 
 
 def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> None:

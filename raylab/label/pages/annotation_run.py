@@ -41,7 +41,7 @@ MAX_EARLIER_RUNS = 12
 """Most earlier runs that the run may be compared with: the latest."""
 
 
-def conclude(annotation: AnnotationRun, left: str = "") -> None:
+def write_results(annotation: AnnotationRun, left: str = "") -> None:
     """Writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.

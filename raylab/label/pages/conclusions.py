@@ -146,7 +146,7 @@ def _lead(conclusions: Conclusions) -> Iterator[str]:
 
 
 def _change(conclusion: Conclusion) -> float:
-    """Returns the change of a figure in halves of its interval."""
+    """Returns the change of a figure as a multiple of the width of its interval."""
     low, high = conclusion.corrected.interval or (0.0, 1.0)
     change = abs((conclusion.naive.value or 0.0) - (conclusion.corrected.value or 0.0))
     return change / max(high - low, 1e-12)
@@ -154,11 +154,11 @@ def _change(conclusion: Conclusion) -> float:
 
 def _notes(conclusions: Conclusions) -> Iterator[str]:
     for reason, cases in conclusions.left_out.items():
-        yield f"{pluralize(cases, 'case is', 'cases are')} left out: they {reason}."
-    if waiting := conclusions.drawn - conclusions.judged:
+        yield f"Cases left out because they {reason}: {cases:,}."
+    if conclusions.waiting:
         yield (
-            f"{waiting} of {conclusions.drawn} drawn cases have no label of people yet. They come "
-            "in a random order, so that the labelled ones are a random sample too."
+            f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "
+            "random order, so that the labelled ones are a random sample too."
         )
     if conclusions.undrawn:
         yield (

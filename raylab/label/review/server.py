@@ -16,7 +16,7 @@ from raylab.core.printable import pluralize
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.jobs import ReviewConfig
 from raylab.label.judgement import AUDIT
-from raylab.label.pages.annotation_run import conclude
+from raylab.label.pages.annotation_run import write_results
 from raylab.label.protocol.run import (
     AnnotationRun,
     archive_location,
@@ -88,7 +88,7 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         done = import_tasks(path, reviews, config.reviewer)
         level = logging.WARNING if done.problems else logging.INFO
         log_line(str(done), level, decisions=done.read, new=done.new, counts=done.counts)
-        conclude(annotation)
+        write_results(annotation)
 
 
 def serve(config: ReviewConfig) -> None:

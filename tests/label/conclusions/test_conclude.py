@@ -179,7 +179,7 @@ def test_the_page_says_what_the_correction_changes(
     assert "people alone" in (world.path / "page" / "report.html").read_text()
 
 
-def test_too_few_labels_give_no_figure_but_a_reason(world: World, tmp_path: Path) -> None:
+def test_a_run_without_labels_of_people_says_how_to_get_some(world: World, tmp_path: Path) -> None:
     config = study(tmp_path, "few", CODEBOOK, {"path": str(world.path / "tickets.csv"), "take": 30})
     carry_out(config, [(record("billing", 2),) * 2] * 30)
     with pytest.raises(DataError, match=r"labelled none: .*jobs/review.py name=few.* audit=0.1"):
@@ -196,7 +196,7 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
     cases += [
         LabelledCase(no, [yes, no], 0.2, [no if n % 10 else yes], True, {}) for n in range(40)
     ]
-    evidence = Evidence(cases, drawn=50, undrawn=0, left_out={})
+    evidence = Evidence(cases, waiting=0, undrawn=0, left_out={})
     assert evidence.judged == 50
     assert evidence.weights.tolist() == [2.0] * 50 + [0.0] * 50 + [1.0] * 40
     config = ConcludeConfig(run="r", labels=("Evo",))

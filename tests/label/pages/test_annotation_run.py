@@ -26,7 +26,7 @@ from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.label.judgement import AUDIT, Decision
-from raylab.label.pages.annotation_run import conclude
+from raylab.label.pages.annotation_run import write_results
 from raylab.label.pages.drift import report_drift
 from raylab.label.protocol.decisions import decision_row
 from raylab.label.protocol.export import EXPORTERS
@@ -87,9 +87,9 @@ class Storage:
         run.finish()
         return run
 
-    def conclude(self, run: Run) -> tuple[AnnotationReport, Page]:
+    def write_results(self, run: Run) -> tuple[AnnotationReport, Page]:
         config = self.config(run.name)
-        conclude(AnnotationRun(config, choose_codebook(config), run, self.archive))
+        write_results(AnnotationRun(config, choose_codebook(config), run, self.archive))
         report = run.read_record(AnnotationReport)
         assert report is not None
         return report, Page(Path(run.path, "report.html").read_text())
@@ -126,7 +126,7 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
         body = made.model_dump(mode="json")
         status = "accepted" if made.confirmation and made.confirmation.acceptable else "human"
         storage.archive.run("run").reviews().add(Decision("far", "decide", "R", status, body))
-    found, page = storage.conclude(run)
+    found, page = storage.write_results(run)
     shown = found.disagreements.shown
     assert [one.case for one in shown] == ["far", "middle", "near"]
     # The latest decision holds.
@@ -147,7 +147,7 @@ def test_inspect_and_frames_open_the_logs_of_an_export(storage: Storage):
     storage.export = "inspect"
     run = storage.annotate("run", [*answered(7), row(unread, odd)])
     for _ in range(2):
-        storage.conclude(run)
+        storage.write_results(run)
     logs = Path(run.path, "inspect")
     paths = {path.stem.rpartition("_")[2]: path for path in logs.iterdir()}
     assert paths.keys() == {"final", "m", "n"}
@@ -193,7 +193,7 @@ def test_an_export_has_the_answers_of_all_annotators(storage: Storage, form: str
     storage.endpoints = {"annotators": [{**MODELS[0], "seed": seed} for seed in (1, 2, 3)]}
     storage.export = form
     run = storage.annotate("run", [row(outcome("c", "Lrn", "Lrn", "Evo"), "What c does.")])
-    storage.conclude(run)
+    storage.write_results(run)
     assert last_code(Path(run.path, EXPORTERS[form][0])) == "OPT=Evo"
 
 
@@ -210,7 +210,7 @@ def test_two_people_a_case_say_whether_the_models_may_stand_in(storage: Storage)
             made = decision(case, code, None, reviewer=name, independent=True)
             decides = bool(place) and number >= 6
             reviews.add(decision_row(made, AUDIT, decides=decides))
-    found, page = storage.conclude(run)
+    found, page = storage.write_results(run)
     people = found.people["audit"]
     assert (people.once, people.twice, people.waiting) == (0, 60, 6)
     assert people.equal.value == 0.9 and people.people == {"Ada": 40, "Bo": 40, "Cy": 40}
@@ -229,7 +229,7 @@ def test_two_people_a_case_say_whether_the_models_may_stand_in(storage: Storage)
     storage.archive.run("few").reviews().draw(["c"], {"share": 1.0})
     made = decision("c", "Lrn", None, reviewer="Ada", independent=True)
     storage.archive.run("few").reviews().add(decision_row(made, AUDIT, decides=False))
-    _, page = storage.conclude(few)
+    _, page = storage.write_results(few)
     assert "cannot be said: the test needs 3 people" in page.text
 
 
@@ -237,7 +237,7 @@ def test_the_command_for_review_names_the_storage_and_counts_rightly(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
     run = storage.annotate("run", [differing("a", "Sym", "Sch")])
-    storage.conclude(run)
+    storage.write_results(run)
     command = f"python jobs/review.py name=run storage={storage.path}"
     assert f"1 case waits for a person: {command}\n" in capsys.readouterr().out
     database = "postgresql://u@h:5432/db?sslmode=require"
@@ -256,7 +256,7 @@ def test_a_run_leaves_its_score_tree(
     judged = [outcome(f"x{n}", a, None, gold="Evo") for n, a in enumerate(("Evo", "Lrn"))]
     rows = [row(one, f"{n}") for n, one in enumerate(judged)]
     run = storage.annotate("run", answered(10) if stages == "all" else rows)
-    report, _ = storage.conclude(run)
+    report, _ = storage.write_results(run)
     files = list(Path(run.path).glob("scores/*/published/*.json"))
     assert len(files) == report.score_tree.files > 0
     assert {file.parts[-3] for file in files} == names
@@ -273,7 +273,7 @@ def test_three_annotators_are_reported_together_by_pairs_and_each_with_the_rest(
         outcome("3", "Evo", "Sch", gold="Evo", status=Status.HUMAN, path=("human:disagreement",)),
     ]
     run = storage.annotate("three", [row(case, f"What {case.case} does.") for case in cases])
-    report, page = storage.conclude(run)
+    report, page = storage.write_results(run)
     agreement = report.agreement
     assert (agreement.compared, agreement.exact.cases) == (3, 1)
     shares = {names: (pair.cases, pair.exact.value) for names, pair in agreement.pairs.items()}
@@ -296,7 +296,7 @@ def test_the_annotators_answers_to_gold_are_diagnosed(storage: Storage):
     # The texts of the first and the last case are the same.
     rows[9] = replace(rows[9], description=rows[0].description)
     run = storage.annotate("run", rows)
-    _, page = storage.conclude(run)
+    _, page = storage.write_results(run)
     record = run.read_record(Diagnosis)
     assert record is not None
     (pair,) = record.differences.shown
@@ -312,9 +312,9 @@ def test_runs_stand_beside_each_other_with_their_changes(
     storage: Storage, capsys: pytest.CaptureFixture[str]
 ):
     january = storage.annotate("january", answered(10))
-    storage.conclude(january)
+    storage.write_results(january)
     storage.annotate("february", [differing("x", "Evo", "Ctl")])
-    found, page = storage.conclude(storage.annotate("march", answered(0)))
+    found, page = storage.write_results(storage.annotate("march", answered(0)))
     rows = {row[0]: row[1:] for row in page.rows}
     # February shares no case with the others.
     assert {change.before for change in found.changes} == {"january"}
@@ -323,7 +323,7 @@ def test_runs_stand_beside_each_other_with_their_changes(
     assert rows["right labels, A"] == [*change, "10 of 10", "-"]
     assert rows["right labels, B"][4:] == ["1", "1", "0 of 10", "-"]
     # A run that is concluded again is compared with no later one.
-    assert storage.conclude(january)[0].changes == ()
+    assert storage.write_results(january)[0].changes == ()
     capsys.readouterr()
     report_drift(str(storage.path), None)
     drift = Run.at(str(storage.path)).read_record(Drift)
@@ -344,7 +344,7 @@ def test_what_could_not_be_compared_is_said_with_the_reason(
         for n in range(10)
     ]  # fmt: skip
     storage.endpoints = {"annotators": [MODELS[0], {**MODELS[1], "model": "other"}]}
-    _, page = storage.conclude(storage.annotate("second", copied))
+    _, page = storage.write_results(storage.annotate("second", copied))
     assert "Nothing could be compared with an earlier run." in page.text
     assert "No change is significant" not in page.text
     assert (
@@ -369,7 +369,7 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
         claim = Claim("1", "k", Cost(1, 60, 40, 0.5))
         ledger.write([claim])
         ledger.write([ClaimEnd(claim, paid=True)])
-    found, page = storage.conclude(run)
+    found, page = storage.write_results(run)
     assert found.usage.uncertain == Cost(1, 60, 40, 0.5)
     assert "1 lost answer may be billed as well, at 0.5 at most." in page.text
 
@@ -377,5 +377,5 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
 def test_a_report_says_which_rows_of_the_input_were_left_out(storage: Storage):
     run = storage.annotate("run", answered(1))
     run.write_record(run.record.model_copy(update={"notices": ("Left out: 2 of 3 rows.",)}))
-    found, page = storage.conclude(run)
+    found, page = storage.write_results(run)
     assert "Left out: 2 of 3 rows." in found.notices and "Left out: 2 of 3 rows." in page.text

@@ -12,7 +12,7 @@ from raylab.core.runs.run_record import RunRecord
 from raylab.label.archive.records import CaseRow
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.pages.annotation_run import conclude
+from raylab.label.pages.annotation_run import write_results
 from raylab.label.protocol.calls import RunWriter
 from raylab.label.protocol.protocol import annotate
 from raylab.label.protocol.run import (
@@ -116,7 +116,7 @@ def annotate_run(config: AnnotateConfig, cases: int, annotate_all: Annotate) -> 
 def conclude_run(config: AnnotateConfig) -> dict[str, Any]:
     """Returns the report of a run, as it is now."""
     with _opened(config) as annotation:
-        conclude(annotation)
+        write_results(annotation)
     return json.loads((Path(config.storage) / (config.name or "") / "report.json").read_text())
 
 
