@@ -5,9 +5,11 @@ import json
 import operator
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
-from raylab.llm.config import Lane
+from raylab.core.errors import BudgetError
+from raylab.llm.config import Lane, Price
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ChatRequest:
         seed: seed of the call; None sends none.
         schema: JSON schema of the reply; None asks for free text.
         salt: text that gives an equal request another key; it is not sent.
+        lane: how it is served, which is no part of its key.
     """
 
     endpoint: str
@@ -39,12 +42,13 @@ class ChatRequest:
     seed: int | None = None
     schema: dict[str, Any] | None = None
     salt: str = ""
+    lane: Lane = Lane.STANDARD
 
     @property
     def key(self) -> str:
-        """The SHA-256 of everything except the endpoint's local name, in hexadecimal."""
+        """The SHA-256 of all but the endpoint's local name and the lane, in hexadecimal."""
         content = dict(vars(self))
-        del content["endpoint"]
+        del content["endpoint"], content["lane"]
         text = json.dumps(
             content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars
         )
@@ -150,6 +154,49 @@ class Claim:
     most: Cost
 
 
+@dataclass(frozen=True)
+class BatchCall:
+    """A call in a batch, with all that its row in the journal says."""
+
+    claim: Claim
+    description_hash: str
+    role: str
+    model: str
+    seed: int | None
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CallBatch:
+    """A batch of calls on its way, as the journal has it.
+
+    Attributes:
+        id: its own id, journalled before anything is sent.
+        base_url: address of the endpoint.
+        created: time at which it was journalled, UTC.
+        calls: its calls, to one model, in the order of the lines of its file.
+        price: the price of that model; None without one.
+        file: the server's id of that file, journalled before the batch is created from it.
+        server_id: the server's id of the batch.
+        is_abandoned: True if the process that would submit it is dead.
+    """
+
+    id: str
+    base_url: str
+    created: datetime
+    calls: tuple[BatchCall, ...]
+    price: Price | None
+    file: str | None = None
+    server_id: str | None = None
+    is_abandoned: bool = False
+
+
+Refusal = Reply | str | BudgetError | None
+"""The reason why a claim was not granted now: the reply, if the call was answered in the meantime;
+the id of the batch that it is in; the error, if the rest of the budget is too small; None while an
+equal call is in flight elsewhere, or calls in flight hold the rest of the budget."""
+
+
 class Journal(Protocol):
     """A journal of answered calls, written before a reply is read, and of attempts in flight."""
 
@@ -157,13 +204,11 @@ class Journal(Protocol):
         """Returns the reply to an equal request; None if there was none."""
         ...
 
-    async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
+    async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
         """Claims one attempt at a call before it is sent; it may cost `most`.
 
         Returns:
-            The claim; or the reply if the call was answered in the meantime; or None while an
-            equal call is in flight elsewhere, or calls in flight hold the rest of the budget, and
-            the caller should ask again.
+            The claim; or why there is none, as in `Refusal`.
 
         Raises:
             OwnerError: Another process works on the run by now.
@@ -182,4 +227,33 @@ class Journal(Protocol):
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """Ends the claim of an attempt without an answer; `paid` if it may be billed."""
+        ...
+
+    async def open_batch(self, batch: CallBatch) -> Mapping[str, Refusal]:
+        """Claims the calls of a batch, and journals it with those that are granted.
+
+        Their claims end with the batch alone, whatever becomes of this process.
+
+        Returns:
+            The refused calls by key.
+
+        Raises:
+            OwnerError: Another process works on the run by now.
+        """
+        ...
+
+    async def find_batch(self, id: str) -> CallBatch | None:
+        """Returns a batch of any run as it stands; None if it has ended."""
+        ...
+
+    async def note_batch(self, batch: CallBatch, file: str, server_id: str | None = None) -> bool:
+        """Journals the server's ids of a batch; returns False if it has ended, or has others."""
+        ...
+
+    async def end_batch(self, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
+        """Ends a batch and its claims at once, unless it has ended or is not as given any more.
+
+        Args:
+            ends: The reply to each call by its key, or without one whether it may be billed.
+        """
         ...

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from raylab.core.errors import CallError, LlmError, StoppedError
-from raylab.llm.chat import ChatRequest, Claim, Cost, Journal, Reply
-from raylab.llm.config import Service
+from raylab.llm.batches import BatchLane
+from raylab.llm.chat import CallBatch, ChatRequest, Claim, Cost, Journal, Reply
+from raylab.llm.config import Lane, Service
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
 from raylab.llm.limits import RateLimiterClient, Share, limited_endpoints
@@ -36,6 +37,7 @@ class _Call:
     key: str
     description_hash: str
     role: str
+    lane: Lane
     connection: Connection
     content: bytes
     most: Cost
@@ -90,7 +92,6 @@ class Client:
                 endpoint,
                 accesses[name],
                 redact,
-                llm.lane,
                 share or Share(),
                 limiter if name in limited else None,
                 self._timing,
@@ -99,7 +100,12 @@ class Client:
         }
         self._journal = journal
         self._prices = Prices(llm)
-        self._on_attempt = on_attempt
+        self._on_attempt, self._after_batch = on_attempt, llm.after_batch
+        self._batches = {
+            name: BatchLane(connection, journal, self._prices, on_attempt)
+            for name, connection in self._connections.items()
+            if connection.endpoint.base_url is not None
+        }
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -113,8 +119,13 @@ class Client:
         """The number of calls that may be in flight now, over all endpoints."""
         return sum(connection.slots.capacity for connection in self._connections.values())
 
+    @property
+    def batches(self) -> list[CallBatch]:
+        """The batches in flight that this process waits for."""
+        return [each for lane in self._batches.values() for each in lane.in_flight.values()]
+
     def stop(self) -> None:
-        """Starts no further attempts; those in flight finish and are stored."""
+        """Starts no further attempts; those in flight finish and are stored, batches excepted."""
         self._end(StoppedError("the run is stopping; resume=true goes on from here"))
 
     def _end(self, reason: LlmError) -> None:
@@ -124,8 +135,8 @@ class Client:
     async def close(self) -> None:
         """Closes the connections; no call may be in flight."""
         await asyncio.gather(*self._ending, return_exceptions=True)
-        for connection in self._connections.values():
-            await connection.close()
+        for each in (*self._batches.values(), *self._connections.values()):
+            await each.close()
 
     async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
         """Answers a request; see `raylab.llm.chat.Chat.complete`.
@@ -136,9 +147,17 @@ class Client:
         archived = await self._journal.get(key, description_hash)
         if archived is not None:
             return replace(archived, cached=True)
-        connection = self._connections[request.endpoint]
+        connection, lane = self._connections[request.endpoint], request.lane
         try:
-            content = encode_request(request, connection.endpoint.reply_format, connection.lane)
+            while lane is Lane.BATCH:
+                batches = self._batches[request.endpoint]
+                result = await batches.complete(request, key, description_hash, role)
+                if isinstance(result, Reply):
+                    return result
+                if result is not None:
+                    raise connection.count_failure(result, request.model, 1)
+                lane = self._after_batch
+            content = encode_request(request, connection.endpoint.reply_format, lane)
         except UnicodeEncodeError:
             raise CallError(
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
@@ -146,7 +165,7 @@ class Client:
         tokens = most_tokens(content, request.parameters)
         money = self._prices.most(request.endpoint, request.model, *tokens) or 0.0
         most = Cost(1, *tokens, money)
-        call = _Call(request, key, description_hash, role, connection, content, most)
+        call = _Call(request, key, description_hash, role, lane, connection, content, most)
         while True:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
             # loses at most one reply a slot.
@@ -156,12 +175,16 @@ class Client:
                 await call.stored
             if isinstance(result, Reply):
                 return result
-            await connection.pause(self._pause_after(call, result))
+            if isinstance(result, str):
+                await self._batches[request.endpoint].follow(result)
+            else:
+                await connection.pause(self._pause_after(call, result))
 
-    async def _attempt(self, call: _Call) -> Reply | Failure | None:
-        """Makes one attempt, or returns None if the journal grants no claim now: ask again later.
+    async def _attempt(self, call: _Call) -> Reply | Failure | str | None:
+        """Makes one attempt, or returns why the journal grants no claim now.
 
-        Another worker holds the call then, or calls in flight hold the rest of the budget.
+        That is the id of the batch that the call is in. Or it is None, if another worker holds the
+        call, or calls in flight hold the rest of the budget: ask again later.
         """
         connection, most = call.connection, call.most
         await connection.admit(most.tokens)
@@ -178,7 +201,7 @@ class Client:
             if not isinstance(claim, Claim):
                 await connection.settle(most.tokens, calls=1)
         if not isinstance(claim, Claim):
-            return claim and replace(claim, cached=True)
+            return replace(claim, cached=True) if isinstance(claim, Reply) else claim
         try:
             return await self._send(call, claim)
         except asyncio.CancelledError:
@@ -189,7 +212,7 @@ class Client:
     async def _send(self, call: _Call, claim: Claim) -> Reply | Failure:
         """Sends a call once, and ends its claim."""
         started = self._timing.clock()
-        result = await call.connection.send(call.content, call.most)
+        result = await call.connection.send(call.content, call.most, call.lane)
         call.seconds = self._timing.clock() - started
         call.attempts += 1
         if call.attempts == 1:

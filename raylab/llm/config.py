@@ -37,6 +37,8 @@ class Price(Strict):
     """Per million tokens of the request that the server newly cached; null: the price of input."""
     output: NonNegativeFloat
     """Per million tokens of the reply, reasoning included."""
+    batch: NonNegativeFloat = 0.5
+    """Factor on all of these for an answer that comes in a batch."""
 
 
 class Lane(StrEnum):
@@ -45,6 +47,8 @@ class Lane(StrEnum):
     STANDARD = "standard"
     FLEX = "flex"
     """Cheaper and slower: sent with `service_tier: flex`, and a full queue is waited for."""
+    BATCH = "batch"
+    """Half the price within a day: collected in files, which the server answers as a whole."""
 
 
 class Limits(Strict):
@@ -123,6 +127,8 @@ class ChatModel(Strict):
     """Seed of the sampling; null sends none."""
     extra: dict[str, Scalar] = Field(default={})
     """Further fields of the request, such as reasoning_effort."""
+    lane: Lane | None = None
+    """How its calls are served; null: as `llm.lane` says."""
 
     @field_validator("extra", mode="after")
     @classmethod
@@ -170,8 +176,10 @@ class Service(Strict):
     endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
     lane: Lane = Lane.STANDARD
     """How the endpoints serve the calls; answers are shared between lanes."""
+    after_batch: Lane = Lane.STANDARD
+    """How calls go on that a batch left without an answer."""
     prices: dict[Text, Price] = Field(default={})
-    """Prices by model name, in this lane; other models have the prices that the package
+    """Prices by model name, outside batches; other models have the prices that the package
     genai-prices knows for the address of their endpoint, in US dollars."""
     budget: Budget = Budget()
 
@@ -190,12 +198,22 @@ class Service(Strict):
         """The limits of each endpoint."""
         return {name: endpoint.limits for name, endpoint in self.endpoints.items()}
 
+    def lane_of(self, chat: ChatModel) -> Lane:
+        """Returns how the calls to a model are served."""
+        return chat.lane or self.lane
+
     @model_validator(mode="after")
     def _models_are_served(self) -> "Service":
         for key, chat in self.models.items():
             if chat.endpoint not in self.endpoints:
                 names = ", ".join(self.endpoints)
                 raise ValueError(f"{key}.endpoint {chat.endpoint} is none of endpoints: {names}")
+            is_embedded = self.endpoints[chat.endpoint].base_url is None
+            if is_embedded and self.lane_of(chat) is Lane.BATCH:
+                raise ValueError(
+                    f"lane=batch: {key} is the embedded model, which has no batches: give "
+                    f"endpoints.{chat.endpoint}.base_url, or lane=standard"
+                )
             if self.budget.is_set and chat.longest_reply is None:
                 raise ValueError(
                     f"budget needs the longest reply of {key}: set {key}.max_tokens, or "

@@ -123,15 +123,12 @@ class Connection:
     endpoint: Endpoint
     access: EndpointAccess
     redact: Redactor
-    lane: Lane
     share: Share
     limiter: RateLimiterClient | None
     timing: Timing
 
     def __post_init__(self) -> None:
         limits = self.endpoint.limits
-        self.timeout = limits.timeout or TIMEOUTS[self.lane]
-        """Seconds for one attempt."""
         self.slots = Slots(limits, self.share)
         """Held from the wait for the rate limit until the reply."""
         self._turn = asyncio.Lock()
@@ -143,7 +140,8 @@ class Connection:
         self._failed = Counter[str]()
         """Calls that failed since the last answer, by the words of their refusal."""
         trust_env = self.endpoint.base_url is not None
-        self._transport = Transport(self.access, self.slots.most, self.timeout, trust_env)
+        timeout = limits.timeout or TIMEOUTS[Lane.STANDARD]
+        self._transport = Transport(self.access, self.slots.most, timeout, trust_env)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -199,13 +197,10 @@ class Connection:
         deadline = self.endpoint.limits.deadline
         return deadline if self._reached else min(deadline, UNREACHED_DEADLINE)
 
-    async def send(self, content: bytes, most: Cost) -> Reply | Failure:
-        """Makes one attempt, which may take `most`; removes API keys from the server's text.
-
-        The reply has no key, cost and time yet.
-        """
+    async def send(self, content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
+        """Makes one attempt, which may take `most`; the reply has no key, cost and time yet."""
         started = self.timing.clock()
-        result = await self._post(content, most)
+        result = await self._post(content, most, lane)
         if isinstance(result, Failure):
             self._reached |= result.was_sent
             if result.outcome in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
@@ -217,8 +212,14 @@ class Connection:
                 result = replace(result, pause=pause)
             else:
                 self.slots.count_failure()
+        else:
+            self.slots.count_answer()
+        return self.clean(result)
+
+    def clean(self, result: Reply | Failure) -> Reply | Failure:
+        """Removes API keys from the server's text, and takes note of an answer."""
+        if isinstance(result, Failure):
             return replace(result, message=self.redact(result.message))
-        self.slots.count_answer()
         self._has_answered = self._reached = True
         self._failed.clear()
         if not (result.prompt_tokens or self._warned):
@@ -234,12 +235,13 @@ class Connection:
             finish_reason=self.redact(result.finish_reason),
         )
 
-    async def _post(self, content: bytes, most: Cost) -> Reply | Failure:
+    async def _post(self, content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
+        timeout = self.endpoint.limits.timeout or TIMEOUTS[lane]
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(timeout):
                 response = await self._transport.post(content)
         except TimeoutError:
-            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
+            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {timeout:g} s")
         except LOST as error:
             causes: list[BaseException] = [error]
             while (cause := causes[-1].__cause__) is not None:
@@ -253,7 +255,7 @@ class Connection:
                 f"the answer has more than {MAX_ANSWER:,} bytes: lower max_tokens, or check "
                 "that base_url is that of a chat endpoint",
             )
-        return read_answer(response, most, self.lane, self._has_answered)
+        return read_answer(response, most, lane, self._has_answered)
 
     def count_failure(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""

@@ -12,17 +12,21 @@ from genai_prices.data_snapshot import DataSnapshot
 from genai_prices.types import TieredPrices
 
 from raylab.core.errors import ConfigError
+from raylab.llm.chat import Reply
 from raylab.llm.config import Lane, Price, Service
 
 TOKENS_PER_PRICE = 1_000_000
 PACKAGED = DataSnapshot(providers, from_auto_update=False)
+HALF_IN_BATCHES = {"openai", "azure", "anthropic", "google", "mistral", "together"}
+"""Providers whose batches cost half, as their price lists say; the package has no such prices."""
 
 
 class Prices:
     """The prices of the models in use, at their endpoints.
 
-    A configured price holds in the lane of the run. A packaged price is that of the lane in which a
-    call was answered, or of the standard lane if the package has no other.
+    A configured price holds in every lane, times its factor in batches. A packaged price is that of
+    the lane in which a call was answered, or of the standard lane if the package has no other; in
+    batches it is half of that with the providers of `HALF_IN_BATCHES`.
 
     Raises:
         ConfigError: The budget is in money, and a model has no price.
@@ -61,17 +65,19 @@ class Prices:
         Of the `prompt` tokens, `cached` were cached before, and `written` were newly cached.
         """
         price = self._prices.get((endpoint, model, lane))
-        if price is None:
-            return None
-        total = (prompt - cached - written) * price.input + completion * price.output
-        total += cached * (price.input if price.cached_input is None else price.cached_input)
-        total += written * (price.input if price.cache_write is None else price.cache_write)
-        return total / TOKENS_PER_PRICE
+        return _cost(price, lane, prompt, completion, cached, written)
 
-    def most(self, endpoint: str, model: str, prompt: int, completion: int) -> float | None:
-        """Returns the highest price of a call, in whatever lane and with nothing cached."""
+    def find(self, endpoint: str, model: str) -> Price | None:
+        """Returns the price of calls in batches; None for a model without one."""
+        return self._prices[endpoint, model, Lane.BATCH]
+
+    def most(
+        self, endpoint: str, model: str, prompt: int, completion: int, in_batch: bool = False
+    ) -> float | None:
+        """Returns the highest price of a call, with nothing cached: in a batch, or in any lane."""
+        lane = Lane.BATCH if in_batch else Lane.STANDARD
         costs = (
-            self.cost(endpoint, model, Lane.STANDARD, prompt, completion, written=written)
+            self.cost(endpoint, model, lane, prompt, completion, written=written)
             for written in (0, prompt)
         )
         return max((cost for cost in costs if cost is not None), default=None)
@@ -83,20 +89,41 @@ class Prices:
                 yield f"{model} at endpoint {endpoint}"
 
 
+def cost_of(price: Price | None, reply: Reply) -> float | None:
+    """Returns what a reply costs at a price, in its lane; None without a price."""
+    tokens = reply.prompt_tokens, reply.completion_tokens
+    return _cost(
+        price, reply.lane, *tokens, reply.cached_prompt_tokens, reply.written_prompt_tokens
+    )
+
+
+def _cost(
+    price: Price | None, lane: Lane, prompt: int, completion: int, cached: int, written: int
+) -> float | None:
+    if price is None:
+        return None
+    total = (prompt - cached - written) * price.input + completion * price.output
+    total += cached * (price.input if price.cached_input is None else price.cached_input)
+    total += written * (price.input if price.cache_write is None else price.cache_write)
+    return total * (price.batch if lane is Lane.BATCH else 1.0) / TOKENS_PER_PRICE
+
+
 def _find_packaged(base_url: str | None, model: str, lane: Lane) -> Price | None:
     """Returns the packaged price of a model at an address; None if there is none."""
     if base_url is None:
         return None
     try:
-        _, info = PACKAGED.find_provider_model(model, None, None, base_url)
+        provider, info = PACKAGED.find_provider_model(model, None, None, base_url)
     except LookupError:
         return None
-    packaged = info.get_prices(datetime.now(UTC), {"service_tier": lane.value})
+    tier = Lane.STANDARD if lane is Lane.BATCH else lane
+    packaged = info.get_prices(datetime.now(UTC), {"service_tier": tier.value})
     request, reply = _rate(packaged.input_mtok), _rate(packaged.output_mtok)
     if request is None or reply is None:
         return None
     cached, written = _rate(packaged.cache_read_mtok), _rate(packaged.cache_write_mtok)
-    return Price(input=request, cached_input=cached, cache_write=written, output=reply)
+    batch = 0.5 if provider.id in HALF_IN_BATCHES else 1.0
+    return Price(input=request, cached_input=cached, cache_write=written, output=reply, batch=batch)
 
 
 def _rate(price: Decimal | TieredPrices | None) -> float | None:

@@ -234,7 +234,7 @@ def encode_request(request: ChatRequest, form: ReplyFormat, lane: Lane = Lane.ST
     }
     if request.seed is not None:
         body["seed"] = request.seed
-    if lane is not Lane.STANDARD:
+    if lane is Lane.FLEX:
         body["service_tier"] = lane.value
     if request.schema is not None and form is ReplyFormat.JSON_SCHEMA:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", str(request.schema.get("title", "reply")))[:64]
@@ -275,7 +275,7 @@ def read_answer(
     if body is None or choice is None:
         return _read_failure(status, headers, text, has_answered, lane)
     # A server may answer in another lane than requested, and bills that one.
-    is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
+    is_asked = lane is not Lane.FLEX or body.service_tier in (None, "", lane)
     return Reply(
         key="",
         text=choice.text,

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -315,9 +315,9 @@ class ScriptedServer:
         self._log = None if log is None else log.open("ab", buffering=0)
         self._closing = False
 
-    async def __aenter__(self) -> "ScriptedServer":
+    async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_post("/v1/chat/completions", self._complete)
+        self.route(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
@@ -331,17 +331,26 @@ class ScriptedServer:
         if self._log is not None:
             self._log.close()
 
+    def route(self, app: web.Application) -> None:
+        """Adds what the server serves."""
+        app.router.add_post("/v1/chat/completions", self._complete)
+
+    def receive(self, content: bytes, headers: Mapping[str, str]) -> Call:
+        """Takes note of an attempt."""
+        body = json.loads(content)
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        self._sends[digest] += 1
+        call = Call(body, digest, self._sends[digest], headers)
+        self.calls.append(call)
+        return call
+
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         content = await request.read()
         key = request.headers.get("Authorization", "")
         if self._key is not None and key != f"Bearer {self._key}":
             wrong = failure(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
             return web.Response(body=wrong.body, status=401, content_type="application/json")
-        body = json.loads(content)
-        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-        self._sends[digest] += 1
-        call = Call(body, digest, self._sends[digest], request.headers)
-        self.calls.append(call)
+        call = self.receive(content, request.headers)
         self._note(call, "received")
         self.in_flight += 1
         try:

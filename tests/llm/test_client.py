@@ -50,7 +50,9 @@ def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 class Notebook:
-    """A journal in memory."""
+    """A journal in memory, without batches."""
+
+    open_batch = find_batch = note_batch = end_batch = AsyncMock(side_effect=NotImplementedError)
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}

@@ -32,7 +32,7 @@ def test_each_kind_of_token_has_its_price() -> None:
     assert plain.cost(*tokens) == pytest.approx(0.028)
 
 
-@pytest.mark.parametrize("lane", Lane)
+@pytest.mark.parametrize("lane", [Lane.STANDARD, Lane.FLEX])
 def test_packaged_prices_are_those_of_the_package_and_own_prices_win(lane: Lane) -> None:
     expected = calc_price(
         Usage(input_tokens=5_000, cache_read_tokens=3_000, output_tokens=700),
@@ -45,6 +45,22 @@ def test_packaged_prices_are_those_of_the_package_and_own_prices_win(lane: Lane)
     assert cost == pytest.approx(float(expected.total_price))
     own = Prices(config(OPENAI, model="gpt-5", prices={"gpt-5": Price(input=1.0, output=1.0)}))
     assert own.cost("main", "gpt-5", lane, *COUNTS) == pytest.approx(5_700 / 1e6)
+
+
+def test_a_batch_costs_half_of_the_standard_price_or_what_one_says() -> None:
+    packaged = Prices(config(OPENAI, model="gpt-5"))
+    standard = packaged.cost("main", "gpt-5", Lane.STANDARD, *COUNTS)
+    assert standard is not None
+    assert packaged.cost("main", "gpt-5", Lane.BATCH, *COUNTS) == pytest.approx(standard / 2)
+    # A provider that names no lower price may ask the whole.
+    groq = "https://api.groq.com/openai/v1"
+    model = "llama-3.3-70b-versatile"
+    other = Prices(config(groq, model=model))
+    costs = {other.cost("main", model, lane, *COUNTS) for lane in (Lane.STANDARD, Lane.BATCH)}
+    assert len(costs) == 1 and None not in costs
+    own = Prices(config(OPENAI, prices={"m": Price(input=1.0, output=1.0, batch=0.4)}))
+    assert own.cost("main", "m", Lane.BATCH, *COUNTS) == pytest.approx(0.4 * 5_700 / 1e6)
+    assert own.most("main", "m", 10, 10, in_batch=True) == pytest.approx(0.4 * 20 / 1e6)
 
 
 def test_a_model_that_nobody_knows_has_no_price() -> None:
@@ -65,14 +81,15 @@ def test_the_cap_on_replies_that_a_budget_needs_may_stand_in_extra() -> None:
 @awaited
 async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> None:
     journal, flex = Notebook(), says("x", service_tier="flex")
-    async with serving(flex, journal, lane=Lane.FLEX) as (asked, client):
-        first = await ask(client)
+    async with serving(flex, journal) as (asked, client):
+        first = await ask(client, lane=Lane.FLEX)
     async with serving(flex, journal) as (server, client):
         again, other = await ask(client), await ask(client, "other")
     assert [call.body.get("service_tier") for call in asked.calls + server.calls] == ["flex", None]
     assert (first.lane, other.lane) == (Lane.FLEX, Lane.STANDARD)
     assert again == replace(first, cached=True) and first.key == request().key
-    assert journal.kept[0] == (request(), "description_hash", "classify-a")
+    flexible = request(lane=Lane.FLEX)
+    assert journal.kept[0] == (flexible, "description_hash", "classify-a")
 
 
 @awaited
@@ -80,9 +97,9 @@ async def test_a_full_queue_is_waited_for_beyond_the_deadline() -> None:
     clock, results = Clock(draw=0.5), list[Reply | Failure]()
     full = failure(429, "Resource Unavailable", code="resource_unavailable")
     behave = in_turn(*[full] * 30, says("x", service_tier="default"))
-    settings = {"on_attempt": results.append, "lane": Lane.FLEX, "deadline": 60}
+    settings = {"on_attempt": results.append, "deadline": 60}
     async with serving(behave, clock=clock, **settings) as (_, client):
-        reply = await ask(client)
+        reply = await ask(client, lane=Lane.FLEX)
     assert (reply.attempts, sum(clock.pauses) > 600) == (31, True)
     assert {getattr(result, "outcome", "ok") for result in results} == {"queue_full", "ok"}
     # The lane is the one that the server used.

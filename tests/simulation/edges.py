@@ -14,9 +14,11 @@ from raylab.label.archive import ledger as ledger_module
 from raylab.label.archive.database import Database, Sqlite
 from raylab.label.archive.ledger import CallOperation, CallResults, Ledger
 from raylab.label.protocol import calls as calls_module
+from raylab.llm import batches as batches_module
 from raylab.llm import connection as connection_module
-from raylab.llm.chat import ChatRequest, Claim, Reply
+from raylab.llm.chat import CallBatch, ChatRequest, Claim, Reply
 from raylab.llm.client import Client
+from tests.simulation.batches import batches_of
 from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
 from tests.simulation.world import World
@@ -45,6 +47,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "Transport", lambda *_, **__: World.current.server
+    yield batches_module, "BatchApi", lambda *_: batches_of(World.current)
     yield Sqlite, "try_lock", lambda dialect, engine, number: World.current.try_lock(number)
     yield Sqlite, "is_locked", lambda dialect, _, number: World.current.is_locked(number)
     yield Ledger, "write", _claims_of(Ledger.write)
@@ -55,6 +58,8 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     tokens = SimpleNamespace(token_hex=lambda _: World.current.draw_token())
     yield calls_module, "secrets", tokens
     yield ledger_module, "secrets", tokens
+    yield batches_module, "secrets", tokens
+    yield Ledger, "open_batch", _claims_of_batch(Ledger.open_batch)
 
 
 def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:
@@ -110,6 +115,20 @@ def _claims_of(real: Any) -> Callable[..., Any]:
         return results
 
     return write
+
+
+def _claims_of_batch(real: Any) -> Callable[..., Any]:
+    """Returns `Ledger.open_batch` that tells the world which claims were granted."""
+
+    def open_batch(ledger: Ledger, batch: CallBatch, claimant: str) -> CallResults:
+        results: CallResults = real(ledger, batch, claimant)
+        refused = results.lost | results.refused.keys()
+        claims = [call.claim for call in batch.calls]
+        granted = [claim.key for claim in claims if claim.id not in refused]
+        World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
+        return results
+
+    return open_batch
 
 
 def _watched(real: Any) -> Callable[..., Any]:

@@ -1,20 +1,24 @@
 """Bugs to be planted in raylab, each of which the simulation should find."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
+
+from sqlalchemy import bindparam, delete, false, update
 
 from raylab.label.archive import ledger, run
 from raylab.label.archive.database import Database, Sqlite
 from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd, Ledger, Ownership
 from raylab.label.archive.records import RunCost
-from raylab.label.archive.tables import SENT
+from raylab.label.archive.tables import ANSWERED, BATCHES, CALLS, SENT
 from raylab.label.protocol.calls import CallJournal
 from raylab.llm import wire
-from raylab.llm.chat import Cost
+from raylab.llm.batches import BatchLane
+from raylab.llm.chat import CallBatch, Cost, Reply
 from raylab.llm.wire import Failure
+from tests.simulation.batches import Batches
 
 Patches = Iterator[Any]
 PLANTS: dict[str, Callable[[], Patches]] = {}
@@ -188,3 +192,95 @@ def archived_calls_are_not_looked_up() -> Patches:
 @_plant
 def writes_are_not_synced() -> Patches:
     yield patch.object(Sqlite, "settings", ("PRAGMA synchronous = OFF",))
+
+
+# Batches.
+
+
+@_plant
+def the_calls_of_a_batch_are_free_when_its_owner_is_dead() -> Patches:
+    drop = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
+    yield patch.object(ledger, "_DROP_CLAIMS", drop.returning(CALLS.c.held))
+
+
+@_plant
+def the_file_of_a_batch_is_journalled_after_the_batch() -> Patches:
+    real = CallJournal.note_batch
+
+    async def note(
+        one: CallJournal, batch: CallBatch, file: str, server_id: str | None = None
+    ) -> bool:
+        return server_id is None or await real(one, batch, file, server_id)
+
+    yield patch.object(CallJournal, "note_batch", note)
+
+
+@_plant
+def a_batch_that_was_not_acknowledged_is_not_looked_for() -> Patches:
+    yield patch.object(BatchLane, "_look_for", BatchLane._free)
+
+
+@_plant
+def a_file_is_not_deleted_before_its_calls_are_free() -> Patches:
+    yield patch.object(Batches, "delete", AsyncMock(return_value=None))
+
+
+@_plant
+def a_batch_ends_though_it_is_another_by_now() -> Patches:
+    real = Ledger.end_batch
+
+    def end(one: Ledger, batch: CallBatch, endings: Sequence[ClaimEnd]) -> None:
+        now = one.find_batch(batch.id)
+        if now is not None:
+            real(one, now, endings)
+
+    yield patch.object(Ledger, "end_batch", end)
+
+
+@_plant
+def the_answers_of_a_batch_are_used_and_not_archived() -> Patches:
+    real = CallJournal.end_batch
+
+    async def end(one: CallJournal, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
+        await real(one, batch, dict.fromkeys(ends, True))
+
+    yield patch.object(CallJournal, "end_batch", end)
+
+
+@_plant
+def nobody_takes_over_the_batch_of_a_dead_process() -> Patches:
+    nothing = update(BATCHES).where(false()).values(claimant=None)
+    yield patch.object(ledger, "_ABANDON", nothing)
+    yield patch.object(ledger, "_ABANDON_OF_CLAIMANT", nothing)
+
+
+@_plant
+def answers_that_a_batch_lost_cost_nothing() -> Patches:
+    real = BatchLane._read
+
+    async def read(one: BatchLane, state: Any) -> Any:
+        rows, _ = await real(one, state)
+        return rows, True
+
+    yield patch.object(BatchLane, "_read", read)
+    poll = BatchLane._poll
+
+    async def forget(one: BatchLane, server_id: str) -> Any:
+        state = await poll(one, server_id)
+        lost = SimpleNamespace(
+            id="", status="expired", request_counts=None, output_file_id=None, error_file_id=None
+        )
+        return state or lost
+
+    yield patch.object(BatchLane, "_poll", forget)
+
+
+@_plant
+def a_call_in_a_batch_is_sent_live() -> Patches:
+    real = Ledger._look_up
+
+    def look_up(*given: Any) -> dict[str, Any]:
+        rows = real(*given)
+        return {key: row for key, row in rows.items() if row.state == ANSWERED or not row.batch}
+
+    yield patch.object(Ledger, "_look_up", look_up)

@@ -10,7 +10,7 @@ from raylab.core.errors import BudgetError, LlmError, OwnerError
 from raylab.label.archive.records import RunCost
 from raylab.label.input.cases import Case
 from tests.simulation.actors import ActorDied
-from tests.simulation.server import FAULTS, Weather
+from tests.simulation.server import FAULTS, Answer, Fate, Weather
 from tests.simulation.session import Session
 from tests.simulation.world import RunPlan, Violation, World
 
@@ -78,6 +78,7 @@ def _draw_plan(random: Random, name: str) -> RunPlan:
         budget=random.choice((None, None, random.randrange(200, 1500))),
         concurrency=random.choice((2, 4)),
         requests_per_minute=random.choice((None, None, None, 5)),
+        batches=random.choice((0.0, 0.0, 0.5, 1.0)),
     )
 
 
@@ -163,10 +164,16 @@ def _check_cases(world: World, plan: RunPlan, rows: list[str]) -> None:
 def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
     attempts = [attempt for attempt in world.server.attempts if attempt.run == plan.name]
     counted, billed = (cost.billed + cost.uncertain).tokens, world.billed(plan.name)
-    if world.held(plan.name):
+    open_batches = world.rows("SELECT name FROM batches JOIN runs ON runs.id = run_id")
+    if plan.name in world.done and (plan.name,) in open_batches:
+        raise Violation(f"run {plan.name} has ended and left a batch")
+    if world.held(plan.name) and (plan.name,) not in open_batches:
         raise Violation(f"run {plan.name} has ended and holds {world.held(plan.name):,} tokens")
     if counted < billed:
         raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
+    if attempts and all(one.fate in (Fate.IN_BATCH, Fate.FAILED) for one in attempts):
+        if counted != billed and all(one.answer is Answer.OK for one in attempts):
+            raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens in batches")
     # A claim that was not ended at a crash counts, whether it was sent and answered or not.
     most = sum(one.estimate for one in attempts if not one.refused)
     if counted > most + world.strikes * plan.concurrency * LONG_CALL:

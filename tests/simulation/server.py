@@ -56,6 +56,8 @@ class Fate(StrEnum):
     SETTLED = "settled"
     """The reply was returned to the caller: it is durable."""
     FAILED = "failed"
+    IN_BATCH = "in a batch"
+    """Bought in a batch, which outlives its sender: it is never bought again."""
     LOST = "lost"
     """The process died, or lost its run, before the reply was returned."""
 
@@ -187,8 +189,12 @@ class Server:
             case Answer.NO_COMPLETION:
                 return (200, {}, b"<html>")
             case answer:
-                body = _completion(_text(random, content, answer), _usage(random, answer, usage))
-                return (200, {}, body)
+                return (200, {}, completion_of(random, content, answer, usage))
+
+
+def completion_of(random: Random, content: bytes, answer: Answer, used: tuple[int, int]) -> bytes:
+    """Returns the body of an answer to a request."""
+    return _completion(_text(random, content, answer), _usage(random, answer, used))
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:

@@ -32,7 +32,7 @@ DEADLINE = 90.0
 
 @lru_cache
 def config_of(
-    budget: int | None, concurrency: int, requests_per_minute: int | None
+    budget: int | None, concurrency: int, requests_per_minute: int | None, lane: str
 ) -> AnnotateConfig:
     """Returns the configuration of a run."""
     limits = {
@@ -50,6 +50,7 @@ def config_of(
         "adjudicator": chats[3],
         "endpoints": {"default": {"base_url": "http://server/v1", "limits": limits}},
         "budget": {"tokens": budget},
+        "lane": lane,
     }
     return AnnotateConfig.model_validate({"llm": llm, "storage": "/nowhere"})
 
@@ -71,7 +72,8 @@ class Session:
 
     def __init__(self, world: World, plan: RunPlan, name: str, wait: bool = False) -> None:
         self._world, self._plan, self._wait = world, plan, wait
-        self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
+        lane = "batch" if world.random.random() < plan.batches else "standard"
+        self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute, lane)
         self._group = world.start_group(name)
         self._token = ""
         self._writer = Actor(world, self._group, "writer", self._make_writer)

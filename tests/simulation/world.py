@@ -42,6 +42,8 @@ class RunPlan:
     budget: int | None
     concurrency: int
     requests_per_minute: int | None
+    batches: float
+    """Share of the sessions that make their calls in batches."""
 
 
 @dataclass(eq=False)
@@ -80,7 +82,9 @@ class World:
     ) -> None:
         self.random = random
         self.loop = Scheduler(random, self._stepped)
-        self.server = Server(random, self._check_purchase)
+        self.server = Server(random, self.check_purchase)
+        self.batches: Any = None
+        """The batches of the endpoint; None until somebody asks for them."""
         self.disk = Disk(directory / "archive.db", template)
         self._connection: Connection | None = None
         self.is_durable = False
@@ -339,14 +343,17 @@ class World:
             if attempt.process in group.processes and attempt.fate in UNDER_WAY
         ]
 
-    def _check_purchase(self, attempt: Attempt) -> None:
+    def check_purchase(self, attempt: Attempt) -> None:
+        """Blames an attempt that buys what is bought already, or what the budget does not cover."""
         self.note(f"sends {attempt}")
         group = self._group_of(attempt.process)
-        if not group.driver.alive or group.unlocked:
+        in_batch = attempt.fate is Fate.IN_BATCH
+        if not in_batch and (not group.driver.alive or group.unlocked):
             attempt.fate = Fate.LOST
-        if group.unlocked:
+        if group.unlocked and not in_batch:
             # The claim may be from before another took the run.
             return
+        # A session may have died since it claimed the calls of a batch.
         excused = self._lost_at_claim.get((group.driver.name, attempt.key), set())
         self._check_losable(group, self.plans[attempt.run])
         for earlier in self.server.attempts[:-1]:

@@ -32,6 +32,10 @@ IDENTITY_EXCLUDES = (
     "llm.budget",
     "llm.prices",
     "llm.lane",
+    "llm.after_batch",
+    "llm.annotators.*.lane",
+    "llm.evaluator.lane",
+    "llm.adjudicator.lane",
     "export",
     "tracking",
     "dry_run",
@@ -166,6 +170,9 @@ def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> d
         below = [path[1:] for path in excluded if path[0] in ("*", key)]
         if all(below):
             kept[key] = _identity(value, below) if isinstance(value, dict) else value
+            if isinstance(value, list) and below:
+                each = [path[1:] for path in below if path[0] == "*"]
+                kept[key] = [_identity(part, each) for part in value]
     return kept
 
 

@@ -6,6 +6,9 @@ answers, uncertain (may have been billed), and held by the claims in flight. A c
 to the owner of the run, within its budget; the run's row is locked meanwhile. Only the end of an
 existing claim changes the sums, so a write may be repeated.
 
+The claims of a batch outlive the owner, because the server works on. They end with the batch's row,
+which any process may end that has its answers.
+
 The owner of a run holds a lock that the system releases when its process ends, however it ends. Its
 token is in the run's row, and every claim is checked against it.
 """
@@ -16,10 +19,11 @@ import platform
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import msgspec
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from raylab.core.errors import ArchiveError, OwnerError
@@ -27,6 +31,7 @@ from raylab.label.archive.database import Database, Release
 from raylab.label.archive.records import CallRow, RunCost
 from raylab.label.archive.tables import (
     ANSWERED,
+    BATCHES,
     CALLS,
     RUNS,
     SENT,
@@ -36,8 +41,8 @@ from raylab.label.archive.tables import (
     seal,
     unseal,
 )
-from raylab.llm.chat import FREE, Claim, Cost
-from raylab.llm.config import Budget
+from raylab.llm.chat import FREE, BatchCall, CallBatch, Claim, Cost
+from raylab.llm.config import Budget, Price
 
 ROUNDING = 1 + 1e-9
 """Factor by which sums of floating-point prices may exceed a budget of money."""
@@ -54,10 +59,17 @@ _DROP = delete(CALLS).where(
     CALLS.c.key == bindparam("of_key"),
     CALLS.c.claim == bindparam("of_claim"),
 )
-_DROP_CLAIMS = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
+_DROP_CLAIMS = (
+    delete(CALLS)
+    .where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"), CALLS.c.batch.is_(None))
+    .returning(CALLS.c.held)
+)
 _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
     CALLS.c.owner == bindparam("of_owner"), CALLS.c.claimant == bindparam("of_claimant")
-).returning(CALLS.c.held)
+)
+_ABANDON = update(BATCHES).where(BATCHES.c.run_id == bindparam("of_run")).values(claimant=None)
+_ABANDON_OF_CLAIMANT = _ABANDON.where(BATCHES.c.claimant == bindparam("of_claimant"))
+_BATCH = select(BATCHES).where(BATCHES.c.id == bindparam("of_id"))
 
 
 @dataclass(frozen=True)
@@ -76,10 +88,11 @@ class ClaimEnd:
 
 
 CallOperation = Claim | ClaimEnd
-Refusal = CallRow | RunCost | None
-"""The reason why a claim was not granted: the call, if it is answered already; the cost of the run,
-if that leaves too little of the budget, whatever the calls in flight cost; None while an equal call
-is in flight, or while calls in flight hold the rest of the budget."""
+Refusal = CallRow | RunCost | str | None
+"""The reason why a claim was not granted: the call, if it is answered already; the id of the batch
+that it is in; the cost of the run, if that leaves too little of the budget, whatever the calls in
+flight cost; None while an equal call is in flight, or while calls in flight hold the rest of the
+budget."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +143,7 @@ class Ledger:
         def work(connection: Connection) -> CallResults:
             run = _lock_run(connection, self._run_id)
             before = cost_of(run)
-            cost, lost = self._end(connection, before, endings)
+            cost, lost = self._end(connection, before, endings, run.id)
             refused: dict[str, Refusal] = {}
             if run.owner != self._owner:
                 lost |= {claim.id for claim in claims}
@@ -148,16 +161,73 @@ class Ledger:
 
         def work(connection: Connection) -> None:
             cost = cost_of(_lock_run(connection, self._run_id))
-            for row in connection.execute(_DROP_OF_CLAIMANT, its):
-                cost = cost.settle(Cost(**row.held), uncertain=Cost(**row.held))
-            _set_cost(connection, self._run_id, cost)
+            connection.execute(_ABANDON_OF_CLAIMANT, its)
+            dropped = connection.scalars(_DROP_OF_CLAIMANT, its)
+            _set_cost(connection, self._run_id, _make_uncertain(cost, dropped))
+
+        self._database.write(work)
+
+    def open_batch(self, batch: CallBatch, claimant: str) -> CallResults:
+        """Claims the calls of a batch, and writes it with those that are granted, if any are."""
+        claims = sorted((call.claim for call in batch.calls), key=lambda claim: claim.key)
+
+        def work(connection: Connection) -> CallResults:
+            run = _lock_run(connection, self._run_id)
+            if run.owner != self._owner:
+                return CallResults({}, frozenset(claim.id for claim in claims))
+            before = cost_of(run)
+            cost, refused = self._claim(connection, before, claims, claimant, batch.id)
+            calls = [asdict(call) for call in batch.calls if call.claim.id not in refused]
+            columns = {name: getattr(batch, name) for name in ("id", "base_url", "created")}
+            columns |= {"run_id": run.id, "claimant": claimant, "calls": calls}
+            columns["price"] = batch.price and batch.price.model_dump()
+            if calls:
+                insert = self._database.dialect.insert(BATCHES)
+                connection.execute(insert.on_conflict_do_nothing(), columns)
+            if cost != before:
+                _set_cost(connection, self._run_id, cost)
+            return CallResults(refused)
+
+        return self._database.write(work)
+
+    def find_batch(self, id: str) -> CallBatch | None:
+        """Returns a batch of any run; None if it has ended."""
+        rows = self._database.rows(_BATCH, of_id=id)
+        return _read_batch(rows[0]) if rows else None
+
+    def note_batch(self, id: str, file: str, server_id: str | None) -> bool:
+        """Writes the server's ids of a batch; returns False if it has ended, or has others."""
+
+        def work(connection: Connection) -> bool:
+            row = _lock_batch(connection, id)
+            if row is None or row.file not in (None, file):
+                return False
+            if row.server_id not in (None, server_id):
+                return server_id is None
+            values = {"file": file, "server_id": server_id}
+            connection.execute(update(BATCHES).where(BATCHES.c.id == id).values(**values))
+            return True
+
+        return self._database.write(work)
+
+    def end_batch(self, batch: CallBatch, endings: Sequence[ClaimEnd]) -> None:
+        """Ends a batch with its claims, unless it has ended or is another by now."""
+
+        def work(connection: Connection) -> None:
+            row = _lock_batch(connection, batch.id)
+            if row is None or (row.file, row.server_id) != (batch.file, batch.server_id):
+                return
+            run = _lock_run(connection, row.run_id)
+            cost, _ = self._end(connection, cost_of(run), endings, run.id)
+            connection.execute(delete(BATCHES).where(BATCHES.c.id == batch.id))
+            _set_cost(connection, run.id, cost)
 
         self._database.write(work)
 
     def _end(
-        self, connection: Connection, cost: RunCost, endings: Sequence[ClaimEnd]
+        self, connection: Connection, cost: RunCost, endings: Sequence[ClaimEnd], run_id: int
     ) -> tuple[RunCost, set[str]]:
-        """Ends claims; returns the cost after that, and the claims that others ended."""
+        """Ends claims of a run; returns its cost after that, and the claims that others ended."""
         rows = _find_calls(connection, [ending.claim.key for ending in endings])
         answers: list[dict[str, Any]] = []
         unanswered: list[dict[str, str]] = []
@@ -175,7 +245,7 @@ class Ledger:
             if call is None:
                 unanswered.append({"of_key": claim.key, "of_claim": claim.id})
                 continue
-            answers.append(self._row(ANSWERED, claim.id, **seal(call)))
+            answers.append(self._row(ANSWERED, claim.id, run_id, **seal(call)))
             if row is not None and row.claim != claim.id:
                 lost.add(claim.id)
         if answers:
@@ -185,7 +255,12 @@ class Ledger:
         return cost, lost
 
     def _claim(
-        self, connection: Connection, cost: RunCost, claims: Sequence[Claim], claimant: str
+        self,
+        connection: Connection,
+        cost: RunCost,
+        claims: Sequence[Claim],
+        claimant: str,
+        batch: str | None = None,
     ) -> tuple[RunCost, dict[str, Refusal]]:
         """Grants the claims that are neither answered nor in flight nor beyond the budget."""
         rows = self._look_up(connection, [claim.key for claim in claims])
@@ -197,7 +272,7 @@ class Ledger:
                 refused[claim.id] = unseal(CallRow, row)
             elif row is not None:
                 if row.claim != claim.id:
-                    refused[claim.id] = None
+                    refused[claim.id] = row.batch
             elif not self._covers(cost.spent + claim.most):
                 refused[claim.id] = RunCost(cost.billed, cost.uncertain)
             elif claim.key in new or not self._covers(cost.spent + cost.held + claim.most):
@@ -206,7 +281,15 @@ class Ledger:
                 cost = cost.hold(claim.most)
                 new[claim.key] = claim
         stored = [
-            self._row(SENT, claim.id, claimant, key=key, held=vars(claim.most))
+            self._row(
+                SENT,
+                claim.id,
+                self._run_id,
+                claimant=claimant,
+                batch=batch,
+                key=key,
+                held=vars(claim.most),
+            )
             for key, claim in new.items()
         ]
         inserted = connection.scalars(self._claims, stored) if stored else ()
@@ -232,9 +315,9 @@ class Ledger:
             money is None or cost.money <= money * ROUNDING
         )
 
-    def _row(self, state: str, claim: str, claimant: str = "", **columns: Any) -> dict[str, Any]:
-        mine = {"run_id": self._run_id, "owner": self._owner}
-        return {**mine, "state": state, "claim": claim, "claimant": claimant, **columns}
+    def _row(self, state: str, claim: str, run_id: int, **columns: Any) -> dict[str, Any]:
+        mine = {"run_id": run_id, "owner": self._owner, "claimant": "", "batch": None}
+        return {**mine, "state": state, "claim": claim, **columns}
 
 
 class Ownership:
@@ -309,10 +392,39 @@ def _give(
     """
     run = _lock_run(connection, run_id)
     if former in (None, run.owner):
-        cost = cost_of(run)
-        connection.execute(_DROP_CLAIMS, {"of_run": run_id})
-        after = cost.settle(cost.held, uncertain=cost.held)
+        connection.execute(_ABANDON, {"of_run": run_id})
+        dropped = connection.scalars(_DROP_CLAIMS, {"of_run": run_id})
+        after = _make_uncertain(cost_of(run), dropped)
         _set_cost(connection, run_id, after, owner=owner, holder=holder)
+
+
+def _make_uncertain(cost: RunCost, held: Iterable[Mapping[str, Any]]) -> RunCost:
+    """Returns the cost after claims were dropped whose attempts may have been billed."""
+    for most in held:
+        cost = cost.settle(Cost(**most), uncertain=Cost(**most))
+    return cost
+
+
+def _lock_batch(connection: Connection, id: str) -> AnyRow | None:
+    """Returns the row of a batch, whose run is locked; None if it has ended."""
+    row = connection.execute(_BATCH, {"of_id": id}).first()
+    if row is not None:
+        _lock_run(connection, row.run_id)
+        row = connection.execute(_BATCH, {"of_id": id}).first()
+    return row
+
+
+def _read_batch(row: AnyRow) -> CallBatch:
+    return CallBatch(
+        row.id,
+        row.base_url,
+        row.created,
+        msgspec.convert(row.calls, tuple[BatchCall, ...]),
+        row.price and Price(**row.price),
+        row.file,
+        row.server_id,
+        is_abandoned=row.claimant is None,
+    )
 
 
 def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:

@@ -259,6 +259,7 @@ CALLS = Table(
     Column("claim", String(64), nullable=False),
     Column("claimant", AnyText, nullable=False),
     Column("held", Json),
+    Column("batch", String(32)),
     Column("sha256", String(64)),
     # These are null until the call is answered.
     *_columns(CallRow, "key", nullable=True),
@@ -269,6 +270,19 @@ CALLS = Table(
         sqlite_where=text("state = 'sent'"),
         postgresql_where=text("state = 'sent'"),
     ),
+)
+BATCHES = Table(
+    "batches",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    _run_id(),
+    Column("claimant", AnyText),
+    Column("base_url", AnyText, nullable=False),
+    Column("created", UtcTime, nullable=False),
+    Column("calls", Json, nullable=False),
+    Column("price", Json),
+    Column("file", AnyText),
+    Column("server_id", AnyText),
 )
 CASES = Table(
     "cases",

@@ -36,7 +36,7 @@ class LlmConfig(Service):
         if len(self.annotators) == 1:
             raise ValueError("annotators has one model, should have two to seven")
         for (a, first), (b, second) in combinations(enumerate(self.annotators), 2):
-            if first == second:
+            if first.model_copy(update={"lane": second.lane}) == second:
                 raise ValueError(
                     f"annotators.{a} and annotators.{b} are the same call: give them two models or "
                     "two seeds"

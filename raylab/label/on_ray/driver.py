@@ -27,6 +27,7 @@ from raylab.label.pages.progress import AnnotationProgress
 from raylab.label.protocol.calls import RunWriter
 from raylab.label.protocol.run import AnnotationRun
 from raylab.label.protocol.worker import Chunk, Tally, chunks_of
+from raylab.llm.config import Lane
 from raylab.llm.embedded import embedded_server, uses_embedded
 from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiter, Share, calls_at_once, limited_endpoints
@@ -35,6 +36,8 @@ CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
 CHUNKS_AHEAD = 4
 MAX_CHUNK = 16
+CASES_IN_BATCHES, CHUNK_IN_BATCHES = 50_000, 500
+"""Cases in flight, and in a chunk, where calls are made in batches: all that one machine holds."""
 RETRIES = 3
 """Retries of a chunk whose process was lost; then its cases stay open."""
 CPUS_OF_AN_ACTOR = 0.1
@@ -106,10 +109,15 @@ class Pool:
         """
         config = annotation.config
         fewest, most = calls_at_once(config.llm)
-        count = min(config.actors or max(int(ray.cluster_resources().get("CPU", 1)), 1), fewest)
-        cases = max(CASES_AHEAD * most // count, 1)
+        lanes = {config.llm.lane_of(chat) for chat in config.llm.models.values()}
+        if in_batches := Lane.BATCH in lanes:
+            # One actor makes the largest batches.
+            count, cases = config.actors or 1, CASES_IN_BATCHES
+        else:
+            count = min(config.actors or max(int(ray.cluster_resources().get("CPU", 1)), 1), fewest)
+            cases = max(CASES_AHEAD * most // count, 1)
         few = min(cases, left // count) // CHUNKS_AHEAD
-        self.chunk = min(max(few, 1), MAX_CHUNK)
+        self.chunk = min(max(few, 1), CHUNK_IN_BATCHES if in_batches else MAX_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []

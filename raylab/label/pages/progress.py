@@ -33,7 +33,7 @@ class AnnotationProgress:
         """Moves the bar, or prints a line if the last one is at least `every` seconds old."""
         figures = self.figures()
         shown = describe({**figures, "cost": None, "eta_seconds": None}).partition("  ")[2]
-        is_answered = self.tally.sent or self.tally.answered
+        is_answered = self.tally.sent or self.tally.answered or figures["batches"]
         log_progress(
             describe(figures),
             unit="cases",
@@ -46,11 +46,13 @@ class AnnotationProgress:
         """Returns progress and speed since this process started, and cases by status overall.
 
         `concurrency` is the calls that may be in flight now, 0 before the first answer; `cost` that
-        of the calls with a price; `eta_seconds` None if it cannot be estimated.
+        of the calls with a price; `eta_seconds` None if it cannot be estimated; `batches` the calls
+        in each batch on its way, the oldest first, and `batch_seconds` the age of that.
         """
         tally, statuses = self.tally, self.before + self.tally.statuses
         seconds = max(time.monotonic() - self._start, 1e-9)
         left, ended = self.total - statuses.total(), tally.statuses.total()
+        batches = sorted(batch for each in tally.batches.values() for batch in each)
         return {
             "done": statuses.total(),
             "total": self.total,
@@ -62,6 +64,8 @@ class AnnotationProgress:
             "failures": tally.failures.total(),
             "cost": tally.cost,
             "concurrency": sum(tally.concurrency.values()),
+            "batches": [calls for _, calls in batches],
+            "batch_seconds": max(time.time() - batches[0][0], 0.0) if batches else None,
             "eta_seconds": seconds * left / ended if left and ended else None,
         }
 
@@ -69,6 +73,10 @@ class AnnotationProgress:
 def describe(figures: Mapping[str, Any]) -> str:
     """Returns the figures of an `AnnotationProgress` on one line, without those that are 0."""
     optional = {
+        "batches": lambda calls: (
+            f"{sum(calls)} calls in {pluralize(len(calls), 'batch', 'batches')}"
+        ),
+        "batch_seconds": lambda seconds: f"oldest sent {duration(seconds)} ago",
         "concurrency": lambda count: f"up to {count} at once",
         "open": lambda count: f"{count} left open",
         "answered": lambda count: pluralize(count, "answer known", "answers known"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -13,7 +13,7 @@ from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd
 from raylab.label.archive.records import CallRow, CaseRow, RunCost
 from raylab.label.archive.store import Archive
 from raylab.label.judgement import Decision
-from raylab.llm.chat import ChatRequest, Claim, Cost, Reply
+from raylab.llm.chat import CallBatch, ChatRequest, Claim, Cost, Refusal, Reply
 from raylab.llm.config import Budget
 
 P = ParamSpec("P")
@@ -39,6 +39,22 @@ class RunWriter:
     def void_claims(self, claimant: str) -> None:
         """See `raylab.label.archive.ledger.Ledger.void`."""
         self._ledger.void(claimant)
+
+    def open_batch(self, batch: CallBatch, claimant: str) -> CallResults:
+        """See `raylab.label.archive.ledger.Ledger.open_batch`."""
+        return self._ledger.open_batch(batch, claimant)
+
+    def find_batch(self, id: str) -> CallBatch | None:
+        """See `raylab.label.archive.ledger.Ledger.find_batch`."""
+        return self._ledger.find_batch(id)
+
+    def note_batch(self, id: str, file: str, server_id: str | None) -> bool:
+        """See `raylab.label.archive.ledger.Ledger.note_batch`."""
+        return self._ledger.note_batch(id, file, server_id)
+
+    def end_batch(self, batch: CallBatch, endings: Sequence[ClaimEnd]) -> None:
+        """See `raylab.label.archive.ledger.Ledger.end_batch`."""
+        self._ledger.end_batch(batch, endings)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about these descriptions."""
@@ -152,7 +168,7 @@ class CallJournal:
         self._answered += reply is not None
         return reply
 
-    async def claim(self, key: str, most: Cost) -> Claim | Reply | None:
+    async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
         """See `raylab.llm.chat.Journal`."""
         claim = Claim(f"{self._name}-{next(self._numbers)}", key, most)
         try:
@@ -163,28 +179,26 @@ class CallJournal:
         self._require(claim, results)
         if claim.id not in results.refused:
             return claim
+        reason = self._refusal(claim, results)
+        if isinstance(reason, BudgetError):
+            raise reason
+        return reason
+
+    def _refusal(self, claim: Claim, results: CallResults) -> Refusal:
         reason = results.refused[claim.id]
         if isinstance(reason, RunCost):
-            raise self._overspent(reason, most)
-        if reason is None:
-            return None
-        self._answered += 1
-        return reason.reply
+            return self._overspent(reason, claim.most)
+        if isinstance(reason, CallRow):
+            self._answered += 1
+            return reason.reply
+        return reason
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> asyncio.Task[None]:
         """See `raylab.llm.chat.Journal`."""
-        call = CallRow(
-            reply,
-            description_hash,
-            role,
-            endpoint=request.base_url,
-            model=request.model,
-            seed=request.seed,
-            parameters=request.parameters,
-            created=datetime.now(UTC),
-        )
+        about = description_hash, role, request.base_url, request.model, request.seed
+        call = CallRow(reply, *about, request.parameters, datetime.now(UTC))
         # Queued at once, so that a claim that is asked for later is granted later.
         written = self._operations.add(ClaimEnd(claim, call))
 
@@ -196,6 +210,37 @@ class CallJournal:
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
         await self._operations.add(ClaimEnd(claim, paid=paid))
+
+    async def open_batch(self, batch: CallBatch) -> dict[str, Refusal]:
+        """See `raylab.llm.chat.Journal`."""
+        results = await self._archive.ask(RunWriter.open_batch, batch, self._archive.claimant)
+        claims = [call.claim for call in batch.calls]
+        for claim in claims:
+            self._require(claim, results)
+        refused = (claim for claim in claims if claim.id in results.refused)
+        return {claim.key: self._refusal(claim, results) for claim in refused}
+
+    async def find_batch(self, id: str) -> CallBatch | None:
+        """See `raylab.llm.chat.Journal`."""
+        return await self._archive.ask(RunWriter.find_batch, id)
+
+    async def note_batch(self, batch: CallBatch, file: str, server_id: str | None = None) -> bool:
+        """See `raylab.llm.chat.Journal`."""
+        return await self._archive.ask(RunWriter.note_batch, batch.id, file, server_id)
+
+    async def end_batch(self, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
+        """See `raylab.llm.chat.Journal`."""
+        now, endings = datetime.now(UTC), list[ClaimEnd]()
+        for call in batch.calls:
+            end, about = ends[call.claim.key], (call.description_hash, call.role)
+            if isinstance(end, Reply):
+                row = CallRow(
+                    end, *about, batch.base_url, call.model, call.seed, call.parameters, now
+                )
+                endings.append(ClaimEnd(call.claim, row))
+            else:
+                endings.append(ClaimEnd(call.claim, paid=end))
+        await self._archive.ask(RunWriter.end_batch, batch, endings)
 
     async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
         archive = self._archive

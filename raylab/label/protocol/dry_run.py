@@ -127,7 +127,8 @@ class _Forecaster:
         if reply is None and calls:
             return Amounts(calls, prompt, None, None)
         replies = calls * (reply or 0)
-        cost = self._prices.cost(chat.endpoint, chat.model, self._llm.lane, prompt, replies)
+        lane = self._llm.lane_of(chat)
+        cost = self._prices.cost(chat.endpoint, chat.model, lane, prompt, replies)
         return Amounts(calls, prompt, replies, cost)
 
 

@@ -19,7 +19,7 @@ from raylab.label.protocol.outcome import (
     name_annotators,
 )
 from raylab.llm.chat import ChatRequest, Message
-from raylab.llm.config import ChatModel
+from raylab.llm.config import ChatModel, Lane
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ class RoleModel:
 
     Attributes:
         base_url: Address of its endpoint; empty for the embedded model.
+        lane: How its calls are served.
     """
 
     chat: ChatModel
     base_url: str
+    lane: Lane = Lane.STANDARD
 
     def request(
         self, messages: tuple[Message, ...], schema: dict[str, Any] | None, salt: str = ""
@@ -52,6 +54,7 @@ class RoleModel:
             seed=chat.seed,
             schema=schema,
             salt=salt,
+            lane=self.lane,
         )
 
     @property
@@ -99,7 +102,7 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
     prompts = codebook.prompts[llm.prompt]
 
     def role_model(chat: ChatModel) -> RoleModel:
-        return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
+        return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "", llm.lane_of(chat))
 
     return Settings(
         annotators=dict(zip(ANNOTATORS, map(role_model, llm.annotators), strict=False)),

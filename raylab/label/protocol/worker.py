@@ -53,6 +53,8 @@ class Tally:
         tokens: Tokens of the calls sent, requests and replies together.
         cost: Cost of the calls sent that have a price.
         concurrency: Calls that each worker may have in flight now, by its number.
+        batches: Batches that each worker waits for, by its number, as their time of creation in
+            seconds since the epoch and their number of calls.
     """
 
     statuses: Counter[str] = field(default_factory=Counter[str])
@@ -64,6 +66,9 @@ class Tally:
     tokens: int = 0
     cost: float = 0.0
     concurrency: dict[int, int] = field(default_factory=dict[int, int])
+    batches: dict[int, list[tuple[float, int]]] = field(
+        default_factory=dict[int, list[tuple[float, int]]]
+    )
 
     def add(self, other: "Tally") -> None:
         """Adds the counts of another; the first halt stays."""
@@ -76,6 +81,7 @@ class Tally:
         self.tokens += other.tokens
         self.cost += other.cost
         self.concurrency |= other.concurrency
+        self.batches |= other.batches
 
     def count_attempt(self, result: Reply | Failure) -> None:
         """Counts an attempt at a call that ended."""
@@ -151,6 +157,9 @@ class Worker:
         tally, self._tally = self._tally, Tally()
         tally.answered = self._journal.take_count()
         tally.concurrency[self._share.number] = self._client.concurrency
+        tally.batches[self._share.number] = [
+            (batch.created.timestamp(), len(batch.calls)) for batch in self._client.batches
+        ]
         return tally
 
     def stop(self) -> None:
