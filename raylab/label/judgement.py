@@ -8,7 +8,6 @@ first wait for two such judgements: if these agree, the second is the decision, 
 a third person settles the case. Nobody judges a case twice, unless they withdraw their judgement.
 """
 
-import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -201,15 +200,6 @@ def standing(decisions: Iterable[D], status: str, people: int = 1) -> Standing[D
         elif decision.action == UNDO:
             judgements.pop(person(decision.reviewer), None)
     return Standing(queue, status, tuple(made), judgements, people)
-
-
-def is_drawn(case: str, share: float, seed: int) -> bool:
-    """Returns whether a case is in an audit of this share, by its id and the seed alone.
-
-    A larger share draws the same cases and more.
-    """
-    digest = hashlib.sha256(f"{seed}:audit/{case}".encode()).digest()
-    return int.from_bytes(digest[:8]) < share * 2**64
 
 
 @lru_cache(4096)

@@ -5,6 +5,7 @@ Two annotators err together in half of the cases, and more in the second group.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from scipy.special import expit, logit
 
 from raylab.label.codebooks.yaml import make_codebook
+from raylab.label.conclusions.draw import BLOCKS, PRIOR, block_of, learn_errors, plan_block
 from raylab.label.conclusions.evidence import Evidence, LabelledCase
 from raylab.label.conclusions.report import Conclusion, conclude_cases
 from raylab.label.config.codebook import CodebookConfig
@@ -57,6 +59,7 @@ def draw_evidence(draw: np.random.Generator, share: float, labels: int, clusters
     names = {True: YES, False: NO}
     cases = [
         LabelledCase(
+            f"c{n}",
             names[bool(final[n])],
             [names[bool(each[n])] for each in answers],
             float(scores[n]),
@@ -67,10 +70,28 @@ def draw_evidence(draw: np.random.Generator, share: float, labels: int, clusters
                 "second": int(second[n]),
                 "outcome": float(outcome[n]),
                 "cluster": int(own[n]),
+                "truth": names[bool(truth[n])],
             },
         )
         for n in range(CASES)
     ]
+    return Evidence(cases, 0, 0, {})
+
+
+def draw_actively(cases: list[LabelledCase], labels: int, seed: int) -> Evidence:
+    """The same cases, of which people label those of an active draw instead."""
+    every, errors = [(case.id, case.features({})) for case in cases], PRIOR
+    for block in range(BLOCKS):
+        if block:
+            judged = [case for case in cases if case.people]
+            wrong = np.array([float(case.people[0] != case.label) for case in judged])
+            errors = learn_errors(np.array([case.features({}) for case in judged]), wrong)
+        plan = plan_block(every, block, labels, errors, {}, seed)
+        for place, case in enumerate(cases):
+            if block_of(case.id, seed) == block:
+                chance = plan.chance(case.id, case.features({}))
+                people = [case.meta["truth"]] if plan.takes(case.id, case.features({})) else []
+                cases[place] = replace(case, people=people, chance=chance, block=block)
     return Evidence(cases, 0, 0, {})
 
 
@@ -86,14 +107,17 @@ def true_shares(share: float, clusters: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("share", "labels", "clusters"),
+    ("share", "labels", "clusters", "plan"),
     [
-        *((share, labels, 0) for share in (0.5, 0.2, 0.05) for labels in (100, 200, 400)),
-        *((0.2, 200, clusters) for clusters in (60, 500)),
+        *((share, labels, 0, "even") for share in (0.5, 0.2, 0.05) for labels in (100, 200, 400)),
+        *((0.2, 200, clusters, "even") for clusters in (60, 500)),
+        *((share, labels, 0, "active") for share in (0.5, 0.2) for labels in (100, 200, 400)),
+        (0.05, 400, 0, "active"),
+        (0.2, 200, 500, "active"),
     ],
 )
 def test_intervals_of_corrected_conclusions_hold_the_truth(
-    share: float, labels: int, clusters: int, measure: Measure, record_property: Record
+    share: float, labels: int, clusters: int, plan: str, measure: Measure, record_property: Record
 ) -> None:
     draw, first_second = generator(share, labels, clusters), true_shares(share, clusters)
     low, high = first_second
@@ -109,7 +133,9 @@ def test_intervals_of_corrected_conclusions_hold_the_truth(
         return EFFECT if each.term == "yes" else 0.3
 
     def simulate() -> Figures:
-        evidence = draw_evidence(draw, share, labels, clusters)
+        evidence = draw_evidence(draw, share, 0 if plan == "active" else labels, clusters)
+        if plan == "active":
+            evidence = draw_actively([*evidence.cases], labels, int(draw.integers(2**31)))
         figures: dict[str, Any] = {}
         for name, keys in QUESTIONS.items():
             config = ConcludeConfig(

@@ -1,8 +1,10 @@
 """The cases of a run with the labels that models and people gave them."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,20 @@ import numpy as np
 from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.stats import Array
 from raylab.label.archive.run import RunArchive
+from raylab.label.archive.tables import as_json
 from raylab.label.codebooks.codebook import Codebook, Label
-from raylab.label.judgement import AUDIT, DRAW, HUMAN, UNCLEAR, UNCONFIRMED, is_drawn
+from raylab.label.conclusions.draw import (
+    BLOCKS,
+    MAX_RARE,
+    PRIOR,
+    RARE,
+    AuditDraw,
+    block_of,
+    features_of,
+    learn_errors,
+    plan_block,
+)
+from raylab.label.judgement import AUDIT, DRAW, HUMAN, UNCLEAR, UNCONFIRMED, Decision
 from raylab.label.protocol.decisions import read_standings
 from raylab.label.protocol.outcome import Annotator, Status
 from raylab.label.statistics.accuracy import DECIDED
@@ -24,6 +38,7 @@ LEFT_OUT = {
     Status.FAILED: "failed",
 }
 """The lack that keeps cases out, by their status."""
+LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,14 +53,24 @@ class LabelledCase:
             that differ.
         is_certain: True if people label every such case, because models left it to them.
         meta: Its further columns.
+        chance: Chance with which it came to people.
+        block: Block of an active draw that it is in; 0 without one.
     """
 
+    id: str
     label: Label
     answers: Sequence[Label | None]
     score: float
     people: Sequence[Label]
     is_certain: bool
     meta: Mapping[str, Any]
+    chance: float = 1.0
+    block: int = 0
+
+    def features(self, rare: Mapping[str, float]) -> tuple[float, ...]:
+        """Returns what predicts the error of its label; see `features_of`."""
+        answers = [own and str(own) for own in self.answers]
+        return features_of(str(self.label), answers, self.score, rare)
 
 
 @dataclass(frozen=True)
@@ -72,20 +97,29 @@ class Evidence:
     def weights(self) -> Array:
         """The weight of each case's label of people, 0 without one.
 
-        The drawn cases come to people in a random order, so that those labelled so far are a random
-        sample of the cases that models decided.
+        It is 1 / chance, in a scale in which the weights of a block sum to its cases: the drawn
+        cases come to people in a random order, so that those labelled so far are a random sample of
+        the drawn ones. Blocks are random parts, so that those with labels stand for the others.
         """
-        drawn = sum(not case.is_certain for case in self.cases) / max(self.judged, 1)
-        return np.array(
-            [0.0 if not case.people else 1.0 if case.is_certain else drawn for case in self.cases]
-        )
+        weights = np.array([float(case.is_certain and bool(case.people)) for case in self.cases])
+        blocks = defaultdict[int, list[int]](list)
+        for place, case in enumerate(self.cases):
+            if not case.is_certain:
+                blocks[case.block].append(place)
+        total = sum(map(len, blocks.values()))
+        judged = {block: [p for p in own if self.cases[p].people] for block, own in blocks.items()}
+        seen = sum(len(own) for block, own in blocks.items() if judged[block])
+        for block, places in judged.items():
+            raw = np.array([1 / self.cases[place].chance for place in places])
+            weights[places] = raw / raw.sum() * len(blocks[block]) * total / seen if places else 0
+        return weights
 
 
 def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator]) -> Evidence:
     """Reads the cases of an archived run, without those of further generations."""
     audit = [*run.decisions(AUDIT)]
-    draws = {(row.body["share"], row.body["seed"]) for row in audit if row.action == DRAW}
-    drawn = read_standings(audit, codebook)
+    draws, drawn = draws_of(audit), read_standings(audit, codebook)
+    is_active = any(draw.block is not None for draw in draws)
     cases, left_out = list[LabelledCase](), Counter[str]()
     waiting = undrawn = 0
     for current in run.cases():
@@ -95,23 +129,93 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
         if label is None:
             left_out[LEFT_OUT[current.status]] += 1
             continue
-        people = (label,)
-        if is_decided := outcome.status in DECIDED:
+        classified = [outcome.classification(name) for name in annotators]
+        evaluated = filter(None, map(outcome.evaluation, annotators))
+        case = LabelledCase(
+            outcome.case,
+            label,
+            [own and own.label for own in classified],
+            min((own.score for own in evaluated), default=0) / 100,
+            (label,),
+            outcome.status not in DECIDED,
+            outcome.meta,
+        )
+        if outcome.status in DECIDED:
             stands = drawn.get(outcome.case)
             given = stands.in_force if stands else ()
             people = tuple(own.said.label for own in given if own.said.label is not None)
             waiting += stands is not None and not people
-            undrawn += stands is None and any(is_drawn(outcome.case, *draw) for draw in draws)
-        classified = [outcome.classification(name) for name in annotators]
-        evaluated = filter(None, map(outcome.evaluation, annotators))
-        cases.append(
-            LabelledCase(
-                label,
-                [own and own.label for own in classified],
-                min((own.score for own in evaluated), default=0) / 100,
-                people,
-                not is_decided,
-                outcome.meta,
-            )
-        )
+            chances, takes = {"": 0.0, "active": 0.0}, False
+            for draw in draws:
+                kind, features = "" if draw.block is None else "active", case.features(draw.rare)
+                chances[kind] = max(chances[kind], draw.chance(case.id, features))
+                takes |= draw.takes(case.id, features)
+            undrawn += stands is None and takes
+            missed = math.prod(1 - chance for chance in chances.values())
+            block = block_of(case.id, draws[0].seed) if is_active else 0
+            # One that another draw of the same cases took has no chance here.
+            case = replace(case, people=people, chance=max(1 - missed, LEAST_CHANCE), block=block)
+        cases.append(case)
     return Evidence(cases, waiting, undrawn, dict(left_out))
+
+
+def audit_weights(
+    run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator]
+) -> dict[str, float] | None:
+    """Returns the weights of the cases that people have labelled; None if all are equal."""
+    if all(draw.block is None for draw in draws_of(run.decisions(AUDIT))):
+        return None
+    evidence = read_evidence(run, codebook, annotators)
+    return {case.id: float(own) for case, own in zip(evidence.cases, evidence.weights, strict=True)}
+
+
+def draws_of(audit: Iterable[Decision]) -> list[AuditDraw]:
+    """Returns the draws of an audit, by its records."""
+    bodies = {as_json(row.body): row.body for row in audit if row.action == DRAW}
+    return [AuditDraw(**body) for body in bodies.values()]
+
+
+def draw_actively(
+    run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], number: int, seed: int
+) -> int:
+    """Draws cases of which the labels are probably wrong; returns the number of new ones.
+
+    It draws the next block if people have labelled all of the blocks before, and in earlier blocks
+    what a larger number or cases decided later add.
+
+    Args:
+        number: Cases to draw in all blocks together.
+    """
+    evidence = read_evidence(run, codebook, annotators)
+    cases = [case for case in evidence.cases if not case.is_certain]
+    made = [draw for draw in draws_of(run.decisions(AUDIT)) if draw.block is not None]
+    if not cases:
+        return 0
+    blocks = {draw.block for draw in made}
+    shares = {label: n / len(cases) for label, n in Counter(str(c.label) for c in cases).items()}
+    rare = dict(sorted((own for own in shares.items() if own[1] < RARE), key=itemgetter(1)))
+    rare = dict([*rare.items()][:MAX_RARE])
+    plans = list[AuditDraw]()
+    for block in range(BLOCKS):
+        first = next((draw for draw in made if draw.block == block), None)
+        if first is None and (evidence.waiting or block != len(blocks)):
+            break
+        if first is None:
+            blocks.add(block)
+            judged = [case for case in cases if case.people and block_of(case.id, seed) != block]
+            wrong = [np.mean([own != case.label for own in case.people]) for case in judged]
+            features = [case.features(rare) for case in judged]
+            errors = learn_errors(np.array(features), np.array(wrong)) if judged else PRIOR
+        else:
+            errors, rare = first.errors, first.rare
+        every = [(case.id, case.features(rare)) for case in cases]
+        plans.append(plan_block(every, block, number, errors, rare, seed))
+        if first is None:
+            break
+    new = 0
+    for plan in plans:
+        earlier = [draw for draw in made if draw.block == plan.block]
+        plan = max([plan, *earlier], key=lambda draw: draw.share)
+        taken = [case.id for case in cases if plan.takes(case.id, case.features(plan.rare))]
+        new += run.reviews().draw(taken, plan.body)
+    return new

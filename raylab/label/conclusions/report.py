@@ -285,7 +285,10 @@ def _conclude(
     worth = needed = None
     if people.error > 0 and corrected.error > 0:
         labels = people.figure.count or 0
-        worth = labels * (people.error / corrected.error) ** 2
+        # Labels that were drawn with different chances are worth fewer even ones (Kish).
+        own = sample.weights[sample.drawn]
+        even = own.sum() ** 2 / (own @ own) / len(own)
+        worth = even * labels * (people.error / corrected.error) ** 2
         if within is not None and sample.target.is_share:
             # The error falls to the one that is left where people label all cases.
             gap = (within / Z) ** 2 - naive.error**2

@@ -14,6 +14,7 @@ from raylab.core.config.base import (
     Location,
     RunName,
     Seed,
+    Strict,
     Text,
     Trackers,
 )
@@ -94,6 +95,16 @@ class AnnotateConfig(JobConfig):
         return self
 
 
+class AuditPlan(Strict):
+    """The draw of a number of cases for the audit."""
+
+    plan: Literal["even", "active"] = "active"
+    """active draws more of the cases whose label is probably wrong, in four blocks, each after
+    people have labelled the last one."""
+    cases: PositiveInt
+    """Number of cases, about."""
+
+
 class ReviewConfig(JobConfig):
     """`jobs/review.py`."""
 
@@ -107,9 +118,10 @@ class ReviewConfig(JobConfig):
     """Write the open cases to this file as tasks of Label Studio, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the annotations in this file, a JSON or JSON-MIN export of Label Studio."""
-    audit: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Draw a random sample of this share of the cases that the protocol decided, for people to
-    classify unseen on the page; export= writes it instead of the open cases."""
+    audit: Annotated[float, Field(gt=0, le=1)] | AuditPlan | None = None
+    """AuditDraw a random sample of this share of the cases that the protocol decided, for people to
+    classify unseen on the page; export= writes it instead of the open cases. audit.plan and
+    audit.cases draw a number instead."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     archive: Location | None = None

@@ -21,6 +21,7 @@ from raylab.core.runs.run import SCORES
 from raylab.core.tracking import track
 from raylab.label.archive.records import RunRow
 from raylab.label.archive.tables import as_json, digest
+from raylab.label.conclusions.evidence import audit_weights
 from raylab.label.judgement import AUDIT, DECISION, UNCONFIRMED, Standing
 from raylab.label.pages.annotation import FullCase, annotation_page
 from raylab.label.pages.drift import archived_run, archived_runs, unread_lines
@@ -160,6 +161,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         tables,
         [own.said for own in sorted(made, key=lambda own: own.sequence)],
         audited or None,
+        audit_weights(archived, codebook, settings.answerers),
         uncertain=archived.cost().uncertain,
         smoke=uses_embedded(config.llm),
         warnings=(

@@ -17,7 +17,8 @@ from raylab.core.errors import DataError, LabelError, LeaseError
 from raylab.label.archive.records import CaseRow, Lease
 from raylab.label.archive.run import RunArchive
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, clean
-from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, is_drawn, standing
+from raylab.label.conclusions.draw import AuditDraw
+from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, standing
 from raylab.label.protocol.decisions import ReadDecision, decision_row, read_row
 from raylab.label.protocol.outcome import Choice, HumanDecision, Outcome, read_outcome
 from raylab.label.review.queue import Queue
@@ -156,6 +157,7 @@ class Reviews:
     Args:
         seed: That of the protocol, which draws the order of the answers.
         people: Number of people who judge each case independently, 1 or 2.
+        draw: Draws more cases for the audit once none waits, and returns how many.
         lease: Time for which a case stays with a reviewer whose tab has stopped its heartbeats.
         now: Returns the time, with its zone.
     """
@@ -168,10 +170,11 @@ class Reviews:
         lease: timedelta,
         people: int = 1,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        draw: Callable[[], int] = lambda: 0,
     ) -> None:
         self.run, self.codebook, self.seed, self.lease = run.name, codebook, seed, lease
         self.run_id, self.archived, self.people = run.row().uid, run.reviews(), people
-        self._run, self._now = run, now
+        self._run, self._now, self._draw = run, now, draw
         self._queue, self._turn = Queue(self.archived, people), Lock()
         self._entries: dict[int, QueueEntry] = {}
         # Whether the evaluator has refused a decision on a case, by the number of decisions.
@@ -229,7 +232,10 @@ class Reviews:
             and standings[place].waits_for(reviewer)
             and (anything or _reason(standings[place], left.get(place, "")) == kind)
         )
-        return self._take(turn, reviewer)
+        taken = self._take(turn, reviewer)
+        if taken is None and kind == AUDIT and self._draw():
+            return self.take_next(reviewer, kind, after)
+        return taken
 
     def count_drawn(self) -> int:
         """Returns the number of cases that are drawn for the audit."""
@@ -426,8 +432,8 @@ class Reviews:
 def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     """Draws a share of the cases that the protocol decided; returns the number of new ones."""
     decided = (row.case.case for row in run.cases() if row.case.status in DECIDED)
-    drawn = [case for case in decided if is_drawn(case, share, seed)]
-    return run.reviews().draw(drawn, {"share": share, "seed": seed})
+    draw = AuditDraw(share, seed)
+    return run.reviews().draw([case for case in decided if draw.takes(case, ())], draw.body)
 
 
 def write(label: Label) -> dict[str, Any]:

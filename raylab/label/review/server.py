@@ -6,6 +6,7 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -14,7 +15,8 @@ from raylab.core.errors import ConfigError
 from raylab.core.log import bind_run, log_line
 from raylab.core.printable import pluralize
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.config.jobs import ReviewConfig
+from raylab.label.conclusions.evidence import draw_actively
+from raylab.label.config.jobs import AuditPlan, ReviewConfig
 from raylab.label.judgement import AUDIT
 from raylab.label.pages.annotation_run import write_results
 from raylab.label.protocol.run import (
@@ -27,6 +29,7 @@ from raylab.label.review.access import access_of
 from raylab.label.review.app import create_app
 from raylab.label.review.label_studio import import_tasks, write_waiting
 from raylab.label.review.reviews import Reviews, draw_audit
+from raylab.label.statistics.accuracy import DECIDED
 
 LEASE = timedelta(minutes=10)
 """Time for which a case stays reserved after a reviewer's tab is gone."""
@@ -50,12 +53,26 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
     with open_archive(run, archive_location(made.storage, made.archive)) as archive:
         bind_run(run.name, run.id)
         annotation = AnnotationRun(made, choose_codebook(made), run, archive)
-        seed = made.protocol.seed
+        seed, draw = made.protocol.seed, partial(_draw, annotation, config.audit)
         if config.audit is not None:
-            drawn = draw_audit(annotation.archived, config.audit, seed)
+            drawn = draw()
             log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
-        people = made.review.people
-        yield Reviews(annotation.archived, annotation.codebook, seed, LEASE, people), annotation
+        people, codebook = made.review.people, annotation.codebook
+        yield Reviews(annotation.archived, codebook, seed, LEASE, people, draw=draw), annotation
+
+
+def _draw(annotation: AnnotationRun, audit: float | AuditPlan | None) -> int:
+    """Draws cases for the audit; returns the number of new ones."""
+    run, seed = annotation.archived, annotation.config.protocol.seed
+    if audit is None:
+        return 0
+    if isinstance(audit, float):
+        return draw_audit(run, audit, seed)
+    if audit.plan == "active":
+        names = annotation.settings.answerers
+        return draw_actively(run, annotation.codebook, names, audit.cases, seed)
+    decided = sum(count for status, count in run.counts().items() if status in DECIDED)
+    return draw_audit(run, min(audit.cases / max(decided, 1), 1.0), seed)
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:

@@ -209,7 +209,11 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
     return Figure(value=area, interval=_newcombe(area, m, n), count=m + n)
 
 
-def audit_report(tables: Tables, codes: Mapping[str, Sequence[Label]]) -> AuditReport:
+def audit_report(
+    tables: Tables,
+    codes: Mapping[str, Sequence[Label]],
+    weights: Mapping[str, float] | None = None,
+) -> AuditReport:
     """Returns the result of an audit.
 
     Cases on which two people differ count until a third settles them, because those on which people
@@ -218,6 +222,7 @@ def audit_report(tables: Tables, codes: Mapping[str, Sequence[Label]]) -> AuditR
 
     Args:
         codes: The codes that people gave each drawn case: none while it waits, two that differ.
+        weights: The weight of each of these cases, if they were drawn with different chances.
     """
     cases = tables.cases
     # The evaluator's score of each final code is that of the first who gave it.
@@ -240,12 +245,15 @@ def audit_report(tables: Tables, codes: Mapping[str, Sequence[Label]]) -> AuditR
     labels = np.array([each[0] if len(each) == 1 else chance * any(each) for each in right], float)
     everywhere = decided.share.to_numpy(float)
     alone = Figure(count=0, reason="no cases")
+    own = np.array([1.0 if weights is None else weights[case] for case in audited.case], float)
     if count := len(labels):
-        value = float(labels.mean())
-        alone = Figure(value=value, interval=wilson(value, max(len(certain), 1)), count=count)
+        value, size = float(np.average(labels, weights=own)), own.sum() ** 2 / (own @ own)
+        size *= max(len(certain), 1) / count
+        alone = Figure(value=value, interval=wilson(value, size), count=count)
     corrected, weight = alone, None
     if len(labels) > 1:
-        corrected, weight = predicted_share(labels, audited.share.to_numpy(float), everywhere)
+        predicted = audited.share.to_numpy(float)
+        corrected, weight = predicted_share(labels, predicted, everywhere, own)
     return AuditReport(
         decided=len(decided),
         drawn=len(drawn),
@@ -257,7 +265,9 @@ def audit_report(tables: Tables, codes: Mapping[str, Sequence[Label]]) -> AuditR
     )
 
 
-def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Figure, float]:
+def predicted_share(
+    labels: Array, predicted: Array, everywhere: Array, weights: Array | None = None
+) -> tuple[Figure, float]:
     """Estimates a share over all units from the labels of a random sample of them.
 
     The estimate is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453), a mean
@@ -271,24 +281,27 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple
         labels: (n,) 0 or 1 for each unit of the sample, or the chance of 1; two at least.
         predicted: (n,) prediction for the same units, in any units.
         everywhere: (N,) prediction for every unit, those of the sample included.
+        weights: (n,) 1 / chance of each unit of the sample, in any scale; None if all are equal.
 
     Returns:
         The share with its 95 % interval, and the weight of the predictions with the least variance,
         from 0 (the labels alone) to 1.
     """
     n, total, weight = len(labels), len(everywhere), 0.0
+    scale = np.ones(n) if weights is None else weights / weights.mean()
     if spread := float(everywhere.var(ddof=1)):
-        together = float(np.cov(labels, predicted)[0, 1])
+        together = float(np.cov(labels, predicted, aweights=scale)[0, 1])
         weight = min(max(together / ((1 + n / total) * spread), 0.0), 1.0)
     rectified = labels - weight * predicted
-    value = float(np.clip(weight * everywhere.mean() + rectified.mean(), 0.0, 1.0))
+    mean = float(scale @ rectified) / n
+    value = float(np.clip(weight * everywhere.mean() + mean, 0.0, 1.0))
     # A chance comes from the other labels, and has the variance of a draw besides.
     certain = max(int(((labels == 0) | (labels == 1)).sum()), 1)
-    drawn = rectified.var(ddof=1) + (labels * (1 - labels)).mean()
+    drawn = scale**2 @ (rectified - mean) ** 2 / (n - 1) + scale**2 @ (labels * (1 - labels)) / n
     variance = weight**2 * everywhere.var(ddof=1) / total + drawn / certain
-    size = float(n)
+    size = least = n**2 / float(scale @ scale)
     if variance > 0 and 0 < value < 1:
-        size = min(max(value * (1 - value) / float(variance), n), total)
+        size = min(max(value * (1 - value) / float(variance), least), total)
     return Figure(value=value, interval=wilson(value, size), count=total), weight
 
 

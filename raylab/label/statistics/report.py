@@ -239,6 +239,7 @@ def annotation_report(
     tables: Tables,
     decisions: Sequence[HumanDecision] = (),
     audited: Mapping[str, Sequence[Label]] | None = None,
+    weights: Mapping[str, float] | None = None,
     *,
     uncertain: Cost | None = None,
     smoke: bool = False,
@@ -251,6 +252,7 @@ def annotation_report(
     Args:
         audited: Each case drawn for the audit with the codes that people gave it; None without an
             audit.
+        weights: Weight of each of these cases with codes; None if all are equal.
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
         others: Fields of the report that have a default.
     """
@@ -279,7 +281,7 @@ def annotation_report(
         },
         confusion=confusion_report(tables),
         judge={name: judge_report(tables, name) for name in tables.annotators},
-        audit=None if audited is None else audit_report(tables, audited),
+        audit=None if audited is None else audit_report(tables, audited, weights),
         sensitivity={name: trap_report(tables, CODES[name]) for name in givers},
         adjudication=adjudication_report(tables),
         decisions=people,

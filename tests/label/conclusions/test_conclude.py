@@ -4,9 +4,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,7 +17,12 @@ from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
 from raylab.core.stats import wilson
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.evidence import (
+    Evidence,
+    LabelledCase,
+    draw_actively,
+    read_evidence,
+)
 from raylab.label.conclusions.report import Conclusions, conclude_cases
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.opt.code import parse
@@ -189,12 +196,15 @@ def test_a_run_without_labels_of_people_says_how_to_get_some(world: World, tmp_p
 def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that_models_decided():
     yes, no = parse("Evo"), parse("Sch")
     cases = [
-        LabelledCase(yes if n % 4 else no, [yes, None], 0.8, [yes] if n % 5 else [no], False, {})
+        LabelledCase(
+            f"c{n}", yes if n % 4 else no, [yes, None], 0.8, [yes] if n % 5 else [no], False, {}
+        )
         for n in range(50)
     ]
     cases += [replace(case, people=()) for case in cases]
     cases += [
-        LabelledCase(no, [yes, no], 0.2, [no if n % 10 else yes], True, {}) for n in range(40)
+        LabelledCase(f"d{n}", no, [yes, no], 0.2, [no if n % 10 else yes], True, {})
+        for n in range(40)
     ]
     evidence = Evidence(cases, waiting=0, undrawn=0, left_out={})
     assert evidence.judged == 50
@@ -209,3 +219,53 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
         "about 0 of 40 labels of people are expected to have it: 8 with it and 8 without it are "
         "needed"
     )
+
+
+def judge(world: World, reviews: Reviews, most: int = 10_000) -> int:
+    """Lets people answer drawn tickets rightly, until none waits."""
+    judged = 0
+    while judged < most and (place := reviews.take_next("Ada", "audit")) is not None:
+        ticket = world.tickets.iloc[int(reviews.look(place).case.case[1:])]
+        right = {"topic": [ticket["topic"]], "urgency": [str(ticket["urgency"])]}
+        form = DecisionForm(choice="own", answer={**right, "quote": ["so"]}, justification="so")
+        reviews.submit(place, "Ada", form)
+        judged += 1
+    return judged
+
+
+def test_an_active_audit_draws_more_where_models_err_block_by_block(
+    world: World, tmp_path: Path
+) -> None:
+    rows, answers = list[dict[str, Any]](), list[tuple[Any, Any]]()
+    for place, ticket in world.tickets.iterrows():
+        said = record(ticket["said"], ticket["urgency"])
+        # Where the first annotator is wrong the second one is right.
+        other = record(ticket["topic"], ticket["urgency"])
+        answers.append((said, other if ticket["said"] != ticket["topic"] else said))
+        rows.append({"id": f"t{place}", "description": f"Ticket {place}", "team": ticket["team"]})
+    pd.DataFrame(rows).to_csv(tmp_path / "tickets.csv", index=False)
+    carry_out(study(tmp_path, "active", CODEBOOK, {"path": str(tmp_path / "tickets.csv")}), answers)
+    run, made = find_annotation_run(str(tmp_path), "active", None)
+    with open_archive(run, archive_location(made.storage, made.archive)) as archive:
+        own, codebook = archive.run("active"), choose_codebook(made)
+        names = ("A", "B")
+        draw = partial(draw_actively, own, codebook, names, 80, 307)
+        reviews = Reviews(own, codebook, 307, timedelta(minutes=5), draw=draw)
+        first = draw()
+        # The next block waits for the answers to this one.
+        assert 5 < first < 40 and draw() == 0
+        assert judge(world, reviews, first - 1) == first - 1 and draw() == 0
+        assert judge(world, reviews, 1) == 1
+        judged = first + judge(world, reviews)
+        assert 55 < judged < 105 and draw() == 0
+        evidence = read_evidence(own, codebook, names)
+        assert evidence.judged == judged and evidence.waiting == evidence.undrawn == 0
+        differ = np.array([case.answers[0] != case.answers[1] for case in evidence.cases])
+        chances = np.array([case.chance for case in evidence.cases])
+        assert differ.any() and chances[differ].mean() > 1.5 * chances[~differ].mean()
+        # A larger number draws the same cases and more.
+        before = {case.id for case in evidence.cases if case.people}
+        more = draw_actively(own, codebook, names, 120, 307)
+        assert 15 < more < 70
+        assert before < {row.case for row in own.decisions("audit")}
+        assert evidence.weights.sum() == pytest.approx(len(evidence.cases))
