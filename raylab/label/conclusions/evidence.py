@@ -205,7 +205,7 @@ def draw_actively(
             judged = [case for case in cases if case.people and block_of(case.id, seed) != block]
             wrong = [np.mean([own != case.label for own in case.people]) for case in judged]
             features = [case.features(rare) for case in judged]
-            errors = learn_errors(np.array(features), np.array(wrong)) if judged else PRIOR
+            errors = learn_errors(np.array(features), np.array(wrong, float)) if judged else PRIOR
         else:
             errors, rare = first.errors, first.rare
         every = [(case.id, case.features(rare)) for case in cases]

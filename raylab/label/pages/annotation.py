@@ -13,6 +13,7 @@ from raylab.core.page.table import (
     Table,
     figure_cell,
     hues,
+    percent,
     share_cell,
     shorten,
 )
@@ -35,6 +36,7 @@ from raylab.label.protocol.outcome import (
 )
 from raylab.label.statistics.accuracy import FINAL, NAMES, REVIEWED, ConfusionPanel
 from raylab.label.statistics.agreement import MAX_NUMBERS, AgreementReport
+from raylab.label.statistics.panel import MARGIN, PanelReport
 from raylab.label.statistics.report import AnnotationReport
 
 SHOWN_CODES = 10
@@ -444,11 +446,36 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
         "Calls answered from the archive cost nothing here: the run that sent them paid. There is "
         "no cost where a call has no price: set `llm.prices` for the model.",
     ).upright
+    yield from _panel(report.panel)
     if attempts := usage.uncertain.attempts:
         yield (
             f"{pluralize(attempts, 'lost answer')} may be billed as well, at "
             f"{usage.uncertain.money:,.4g} at most."
         )
+
+
+def _panel(panel: PanelReport) -> Iterator[Block]:
+    if panel.accuracy.value is None:
+        return
+    changes = {f"without {NAMES[name]}": change for name, change in panel.without.items()}
+    if panel.cheapest:
+        saved = "" if panel.saving is None else f", {percent(panel.saving)} cheaper"
+        least = f"cheapest equal panel: {_join(panel.cheapest)}{saved}"
+        changes |= {least: panel.change or Figure()}
+    rows: list[Row] = [["all together", share_cell(panel.accuracy)]]
+    for name, change in changes.items():
+        low, high = (f"{100 * end:+.1f}" for end in change.interval or (0.0, 0.0))
+        cell = Cell(f"{100 * (change.value or 0.0):+.1f} points", f"{low} to {high}")
+        rows.append([name, cell])
+    none = "" if panel.cheapest else " No smaller panel is shown to be that."
+    yield Table(
+        "What the annotators are worth together",
+        ["panel", "right"],
+        rows,
+        f"The most frequent answer, on {panel.accuracy.count or 0:,} cases that people labelled. A "
+        f"panel is equal if it loses less than {100 * MARGIN:g} points, by an interval that allows "
+        f"for all panels compared.{none}",
+    )
 
 
 def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:

@@ -64,10 +64,8 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
 def _draw(annotation: AnnotationRun, audit: float | AuditPlan | None) -> int:
     """Draws cases for the audit; returns the number of new ones."""
     run, seed = annotation.archived, annotation.config.protocol.seed
-    if audit is None:
-        return 0
-    if isinstance(audit, float):
-        return draw_audit(run, audit, seed)
+    if not isinstance(audit, AuditPlan):
+        return draw_audit(run, audit, seed) if audit else 0
     if audit.plan == "active":
         names = annotation.settings.answerers
         return draw_actively(run, annotation.codebook, names, audit.cases, seed)

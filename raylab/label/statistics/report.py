@@ -37,6 +37,7 @@ from raylab.label.statistics.agreement import (
 from raylab.label.statistics.columns import SEPARATOR, TOKENS
 from raylab.label.statistics.drift import DriftChange
 from raylab.label.statistics.frame import Frame, Tables, rank, tabulate_calls, tally, view
+from raylab.label.statistics.panel import PanelReport, panel_report
 from raylab.label.statistics.people import PeopleReport, SubstituteReport
 from raylab.label.statistics.scores import ScoreTreeReport
 from raylab.llm.chat import Cost
@@ -188,7 +189,7 @@ class AnnotationReport(Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 10
+    version: ClassVar[int] = 11
 
     run: str = ""
     archive: str = ""
@@ -219,6 +220,8 @@ class AnnotationReport(Record):
     """The evaluator's verdicts on each annotator's codes, against held-out gold."""
     audit: AuditReport | None
     """The audit of the decided cases; None if none was drawn."""
+    panel: PanelReport
+    """What the annotators are worth together, by the labels of people."""
     sensitivity: dict[str, TrapReport]
     """Results on traps of each annotator and of the `final` code."""
     adjudication: AdjudicationReport
@@ -282,6 +285,7 @@ def annotation_report(
         confusion=confusion_report(tables),
         judge={name: judge_report(tables, name) for name in tables.annotators},
         audit=None if audited is None else audit_report(tables, audited, weights),
+        panel=panel_report(tables, audited or {}),
         sensitivity={name: trap_report(tables, CODES[name]) for name in givers},
         adjudication=adjudication_report(tables),
         decisions=people,

@@ -1,0 +1,118 @@
+"""What each annotator adds to a panel, and the cheapest panel that is as accurate.
+
+A panel's answer is the most frequent one, or that of its first annotator. It is compared with the
+labels of people: gold that no prompt names, and the codes of an audit. Without any, errors that
+annotators share cannot be told from answers that are right, so nothing is said.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Annotated
+
+import numpy as np
+from scipy.stats import norm
+
+from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.stats import Array, proportion
+from raylab.label.codebooks.codebook import Label
+from raylab.label.protocol.outcome import AGAIN, Annotator, classify_stage, evaluate_stage
+from raylab.label.statistics.accuracy import CODES
+from raylab.label.statistics.frame import Tables, has_labels
+
+MARGIN = 0.03
+"""Loss of accuracy below which a panel counts as equal."""
+MIN_CASES = 30
+
+
+class PanelReport(Part):
+    """The annotators of a run as a panel that votes."""
+
+    accuracy: Annotated[Figure, Measure("right answers of all together")]
+    """Cases in which the most frequent answer is that of people."""
+    without: Annotated[dict[Annotator, Figure], Measure("change without one", "number")]
+    """Change of this share if an annotator is left out."""
+    cheapest: tuple[Annotator, ...] = ()
+    """The cheapest panel that loses less than `MARGIN`, by an interval that allows for the number
+    of panels compared; empty if that is shown of none but the whole."""
+    change: Figure | None = None
+    """Its change of the share."""
+    saving: float | None = None
+    """Part of the cost of the annotators and their evaluation that it saves."""
+
+
+def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> PanelReport:
+    """Returns what the annotators are worth together.
+
+    Args:
+        audited: The codes that people gave each drawn case.
+    """
+    names, truths = tuple(tables.annotators), dict[str, Label]()
+    for case, line in tables.cases[tables.cases.held_out][["case", "gold_code"]].itertuples(False):
+        truths |= {case: gold} if (gold := tables.label(line)) else {}
+    truths |= {case: codes[0] for case, codes in audited.items() if len(codes) == 1}
+    rows = tables.cases[tables.cases.case.isin([*truths])]
+    reason = f"it needs two annotators and {MIN_CASES} cases that people labelled"
+    if len(rows) < MIN_CASES or len(names) < 2:
+        return PanelReport(accuracy=Figure(count=len(rows), reason=reason), without={})
+    answers = {name: [*map(tables.label, rows[CODES[name]])] for name in names}
+    golds = [truths[case] for case in rows.case]
+    right = {panel: _vote(panel, answers, golds) for panel in _panels(names)}
+    whole, costs = right[names], {name: _cost(tables, name) for name in names}
+    without = {
+        name: _change(right[tuple(other for other in names if other != name)], whole, 1)
+        for name in names
+    }
+    report = PanelReport(accuracy=proportion(int(whole.sum()), len(whole)), without=without)
+    total = sum(costs.values())
+    for panel in sorted(right, key=lambda panel: sum(costs[name] for name in panel)):
+        change = _change(right[panel], whole, len(right) - 1)
+        assert change.interval is not None
+        if panel != names and change.interval[0] > -MARGIN:
+            saving = 1 - sum(costs[name] for name in panel) / total if total else None
+            found = {"cheapest": panel, "change": change, "saving": saving}
+            return report.model_copy(update=found)
+    return report
+
+
+def _panels(names: tuple[Annotator, ...]) -> Iterator[tuple[Annotator, ...]]:
+    for size in range(1, len(names) + 1):
+        yield from combinations(names, size)
+
+
+def _vote(
+    panel: Sequence[Annotator],
+    answers: Mapping[Annotator, Sequence[Label | None]],
+    golds: Sequence[Label],
+) -> Array:
+    """Returns where the most frequent readable answer of a panel is right, 1 or 0."""
+    right = list[bool]()
+    for gold, *said in zip(golds, *(answers[name] for name in panel), strict=True):
+        labels = {label.categories: label for label in said if label is not None}
+        votes = Counter(label.categories for label in said if label is not None)
+        # Of equally frequent answers the first one counts.
+        right.append(bool(votes) and has_labels(labels[votes.most_common(1)[0][0]], gold))
+    return np.array(right, float)
+
+
+def _change(panel: Array, whole: Array, panels: int) -> Figure:
+    """Returns the change of a share of the same cases, with an interval for one of several.
+
+    It is that of Bonett and Price (2012, J. Educ. Behav. Stat. 37:479), with Bonferroni's level.
+    """
+    gained, lost, total = (panel > whole).sum(), (panel < whole).sum(), len(whole)
+    up, down = (gained + 1) / (total + 2), (lost + 1) / (total + 2)
+    half = norm.ppf(1 - 0.025 / panels) * np.sqrt((up + down - (up - down) ** 2) / (total + 2))
+    value, middle = float(panel.mean() - whole.mean()), up - down
+    return Figure(value=value, interval=(float(middle - half), float(middle + half)), count=total)
+
+
+def _cost(tables: Tables, name: Annotator) -> float:
+    """Returns what an annotator's calls and their evaluation cost, as tokens if some have no price.
+
+    Calls that the archive answered count as well.
+    """
+    roles = tables.calls.role.astype(str).str.removesuffix(AGAIN)
+    calls = tables.calls[roles.isin([classify_stage(name), evaluate_stage(name)])]
+    priced = tables.calls.cost.notna().all()
+    return float((calls.cost if priced else calls.prompt_tokens + calls.completion_tokens).sum())
