@@ -196,6 +196,8 @@ class BatchLane:
         self._pending: dict[str, _Pending] = {}
         self._waiting: dict[str, list[_Pending]] = {}
         """Calls by model, because servers take one model a batch."""
+        self._own: set[str] = set()
+        """The batches that this process submitted."""
         self._followed: dict[str, asyncio.Task[Results]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.in_flight: dict[str, CallBatch] = {}
@@ -360,11 +362,12 @@ class BatchLane:
                 return {}
             await self._free(batch)
             raise self._end(f"it refused a batch: {created.message}")
-        return await self._follow(batch.id, is_mine=True)
+        self._own.add(batch.id)
+        return await self.follow(batch.id)
 
     # Receiving.
 
-    async def _follow(self, id: str, is_mine: bool = False) -> Results:
+    async def _follow(self, id: str) -> Results:
         while (batch := await self._journal.find_batch(id)) is not None:
             if batch.server_id is not None:
                 self.in_flight[id] = batch
@@ -372,7 +375,7 @@ class BatchLane:
                     return await self._collect(batch, batch.server_id)
                 finally:
                     del self.in_flight[id]
-            if is_mine or batch.is_abandoned:
+            if id in self._own or batch.is_abandoned:
                 await self._look_for(batch)
             else:
                 await self._connection.pause(LOOK_SECONDS)

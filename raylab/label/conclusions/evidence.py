@@ -38,7 +38,6 @@ LEFT_OUT = {
     Status.FAILED: "failed",
 }
 """The lack that keeps cases out, by their status."""
-LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,9 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
             undrawn += stands is None and takes
             missed = math.prod(1 - chance for chance in chances.values())
             block = block_of(case.id, draws[0].seed) if is_active else 0
-            # One that another draw of the same cases took has no chance here.
-            case = replace(case, people=people, chance=max(1 - missed, LEAST_CHANCE), block=block)
+            # A label whose chance is unknown stands for no other case.
+            people = people if missed < 1 else ()
+            case = replace(case, people=people, chance=1 - missed, block=block)
         cases.append(case)
     return Evidence(cases, waiting, undrawn, dict(left_out))
 
@@ -191,31 +191,23 @@ def draw_actively(
     made = [draw for draw in draws_of(run.decisions(AUDIT)) if draw.block is not None]
     if not cases:
         return 0
-    blocks = {draw.block for draw in made}
     shares = {label: n / len(cases) for label, n in Counter(str(c.label) for c in cases).items()}
     rare = dict(sorted((own for own in shares.items() if own[1] < RARE), key=itemgetter(1)))
     rare = dict([*rare.items()][:MAX_RARE])
-    plans = list[AuditDraw]()
-    for block in range(BLOCKS):
-        first = next((draw for draw in made if draw.block == block), None)
-        if first is None and (evidence.waiting or block != len(blocks)):
-            break
-        if first is None:
-            blocks.add(block)
-            judged = [case for case in cases if case.people and block_of(case.id, seed) != block]
-            wrong = [np.mean([own != case.label for own in case.people]) for case in judged]
-            features = [case.features(rare) for case in judged]
-            errors = learn_errors(np.array(features), np.array(wrong, float)) if judged else PRIOR
-        else:
-            errors, rare = first.errors, first.rare
-        every = [(case.id, case.features(rare)) for case in cases]
-        plans.append(plan_block(every, block, number, errors, rare, seed))
-        if first is None:
-            break
     new = 0
-    for plan in plans:
-        earlier = [draw for draw in made if draw.block == plan.block]
+    for block in range(BLOCKS):
+        earlier, errors, names = [draw for draw in made if draw.block == block], PRIOR, rare
+        if earlier:
+            errors, names = earlier[0].errors, earlier[0].rare
+        elif evidence.waiting or new:
+            break
+        elif judged := [c for c in cases if c.people and block_of(c.id, seed) != block]:
+            wrong = [np.mean([own != case.label for own in case.people]) for case in judged]
+            features = np.array([case.features(rare) for case in judged])
+            errors = learn_errors(features, np.array(wrong, float))
+        every = [(case.id, case.features(names)) for case in cases]
+        plan = plan_block(every, block, number, errors, names, seed)
         plan = max([plan, *earlier], key=lambda draw: draw.share)
-        taken = [case.id for case in cases if plan.takes(case.id, case.features(plan.rare))]
+        taken = [case for case, features in every if plan.takes(case, features)]
         new += run.reviews().draw(taken, plan.body)
     return new
