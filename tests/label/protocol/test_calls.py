@@ -62,11 +62,11 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def claimed(journal: CallJournal, request: ChatRequest = REQUEST) -> Claim | Reply | None:
+def claimed(journal: CallJournal, request: ChatRequest = REQUEST) -> Claim | Reply | str | None:
     return asyncio.run(journal.claim(request.key, MOST))
 
 
-def stored(journal: CallJournal, claim: Claim | Reply | None) -> None:
+def stored(journal: CallJournal, claim: Claim | Reply | str | None) -> None:
     async def put() -> None:
         assert isinstance(claim, Claim)
         await journal.put(REQUEST, ANSWER, "hash", "classify-a", claim)
@@ -107,7 +107,7 @@ def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
 def test_a_claim_that_is_given_up_leaves_its_call_to_others(world: World) -> None:
     journal = world.journal()
 
-    async def claim_twice() -> Claim | Reply | None:
+    async def claim_twice() -> Claim | Reply | str | None:
         given_up = asyncio.create_task(journal.claim(REQUEST.key, MOST))
         await asyncio.sleep(0)
         given_up.cancel()
