@@ -1,6 +1,7 @@
 """The worker of an annotation, with its archive in memory."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -177,3 +178,13 @@ def test_chunks_hold_the_cases_that_the_archive_does_not_have(tmp_path: Path) ->
         fresh = open_cases((("published", case) for case in cases), archive.run("run"))
         chunks = [[case.id for _, case in chunk] for chunk in chunks_of(fresh, 3)]
     assert chunks == [["c0", "c2", "c3"], ["c4"]]
+
+
+def test_progress_says_how_many_calls_are_in_batches_and_how_old_they_are() -> None:
+    progress, now = AnnotationProgress(9), time.time()
+    progress.tally.add(Tally(batches={0: [(now - 180, 40)]}))
+    progress.tally.add(Tally(batches={1: [(now - 7_300, 20), (now, 5)]}))
+    assert "65 calls in 3 batches  oldest sent 2 h 02 min ago" in describe(progress.figures())
+    # A worker that looks again has fewer.
+    progress.tally.add(Tally(batches={1: []}))
+    assert "40 calls in 1 batch  oldest sent 3 min ago" in describe(progress.figures())
