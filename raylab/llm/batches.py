@@ -56,6 +56,8 @@ FIRST_POLL, MAX_POLL, POLL_GROWTH = 5.0, 60.0, 1.5
 LOOKS, LOOK_SECONDS = 3, 10.0
 """Looks for what a server may show late, and the seconds between them."""
 MAX_LISTED = 20_000
+READS = 10
+"""Attempts at a file that breaks off, before its missing answers are given up and paid again."""
 QUEUE_SECONDS = 60.0
 """Seconds before a batch is sent again that a full queue did not take."""
 ENDED = {"completed", "failed", "expired", "cancelled"}
@@ -443,7 +445,7 @@ class BatchLane:
     async def _read(self, state: ServerBatch) -> tuple[dict[str, _Response], bool]:
         """Returns the answers by key, and False if some that may be billed are missing."""
         rows, counts = dict[str, _Response](), state.request_counts
-        for _ in range(LOOKS):
+        for _ in range(READS):
             lines = list[bytes]()
             for file in filter(None, (state.output_file_id, state.error_file_id)):
                 try:

@@ -147,6 +147,7 @@ class Batches:
             math.ceil(len(content) / BYTES_PER_TOKEN) + MAX_TOKENS,
             0,
             Fate.IN_BATCH,
+            in_batch=True,
         )
         server.attempts.append(attempt)
         World.current.check_purchase(attempt)
@@ -193,7 +194,8 @@ class Batches:
             row = {"custom_id": attempt.key, "response": {"status_code": status, "body": body}}
             (batch.rows if status == 200 else batch.wrong).append(json.dumps(row).encode())
             if batch.end == "forgotten":
-                attempt.fate = Fate.LOST
+                # Nobody is told what it cost.
+                attempt.fate, attempt.refused = Fate.LOST, False
         self.files[f"{batch.id}-o"] = b"\n".join(batch.rows)
         self.files[f"{batch.id}-e"] = b"\n".join(batch.wrong)
 

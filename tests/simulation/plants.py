@@ -226,18 +226,6 @@ def a_file_is_not_deleted_before_its_calls_are_free() -> Patches:
 
 
 @_plant
-def a_batch_ends_though_it_is_another_by_now() -> Patches:
-    real = Ledger.end_batch
-
-    def end(one: Ledger, batch: CallBatch, endings: Sequence[ClaimEnd]) -> None:
-        now = one.find_batch(batch.id)
-        if now is not None:
-            real(one, now, endings)
-
-    yield patch.object(Ledger, "end_batch", end)
-
-
-@_plant
 def the_answers_of_a_batch_are_used_and_not_archived() -> Patches:
     real = CallJournal.end_batch
 

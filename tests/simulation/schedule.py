@@ -171,7 +171,8 @@ def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
         raise Violation(f"run {plan.name} has ended and holds {world.held(plan.name):,} tokens")
     if counted < billed:
         raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
-    if attempts and all(one.fate in (Fate.IN_BATCH, Fate.FAILED) for one in attempts):
+    # A live call that was claimed and never sent counts as well.
+    if plan.batches == 1.0 and all(one.fate is Fate.IN_BATCH for one in attempts):
         if counted != billed and all(one.answer is Answer.OK for one in attempts):
             raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens in batches")
     # A claim that was not ended at a crash counts, whether it was sent and answered or not.

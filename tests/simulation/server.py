@@ -76,6 +76,7 @@ class Attempt:
         billed: the tokens that it costs.
         fate: what became of it.
         refused: True if the client was told that it costs nothing.
+        in_batch: True if it was bought in a batch.
     """
 
     key: str
@@ -87,6 +88,7 @@ class Attempt:
     billed: int
     fate: Fate = Fate.IN_FLIGHT
     refused: bool = False
+    in_batch: bool = False
 
     def __str__(self) -> str:
         return f"#{self.number} {self.key[:6]} of {self.process}: {self.answer}, {self.fate}"

@@ -13,9 +13,7 @@ from tests.simulation.simulator import failures_of, simulator
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = 300
-"""All planted bugs but one are found among the first 230; `make schedules` runs 10,000."""
-RAREST = 888
-"""The first schedule that finds the other."""
+"""All planted bugs are found among these; `make schedules` runs 10,000."""
 
 
 @pytest.mark.slow
@@ -31,7 +29,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         for planted in PLANTS[bug]():
             stack.enter_context(planted)
         one = stack.enter_context(simulator())
-        assert any(one(seed).problem for seed in (0, RAREST, *range(SCHEDULES)))
+        assert any(one(seed).problem for seed in range(SCHEDULES))
 
 
 def test_a_seed_replays_its_schedule_in_another_process() -> None:

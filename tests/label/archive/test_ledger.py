@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from raylab.label.archive.ledger import CallOperation, CallResults, ClaimEnd
 from raylab.label.archive.records import RunCost
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
-from raylab.llm.chat import Claim, Cost
+from raylab.label.judgement import NEVER
+from raylab.llm.chat import BatchCall, CallBatch, Claim, Cost
 from raylab.llm.config import Budget
 from tests.label.archive.rows import call_row, find_call, sha256
 
@@ -27,7 +29,8 @@ NOTHING = RunCost(Cost(), Cost())
 CLAIMANT = """
 import sys
 from raylab.label.archive.store import Archive
-from raylab.llm.chat import Claim, Cost
+from raylab.label.judgement import NEVER
+from raylab.llm.chat import BatchCall, CallBatch, Claim, Cost
 from raylab.llm.config import Budget
 location, run, key = sys.argv[1:]
 with Archive.open(location) as archive, archive.run(run).own() as owner:
@@ -175,6 +178,37 @@ def test_the_run_of_a_killed_process_is_free_and_its_call_counted_there(
     assert archive.run("dead").cost() == RunCost(Cost(), MOST) == owner.cost
     owner.write(answer("1"))
     assert owner.cost == RunCost(Cost(1, 11, 5, 0.25), Cost())
+
+
+def test_a_batch_ends_only_as_it_is_known_and_its_claims_outlive_the_owner(
+    own: Own, owner: Owner
+) -> None:
+    call = BatchCall(claim("1"), "hash", "classify-a", "m", None, {})
+    batch = CallBatch("b", "http://host/v1", NEVER, (call,), None)
+    assert owner.ledger.open_batch(batch, "annotator-0").refused == {}
+    assert owner.ledger.note_batch("b", "file-1", None)
+    uploaded = owner.ledger.find_batch("b")
+    assert uploaded == replace(batch, file="file-1")
+    # Another process finds what the server made of the file, and has its id journalled.
+    assert owner.ledger.note_batch("b", "file-1", "batch-1")
+    assert not owner.ledger.note_batch("b", "file-2", None)
+    assert not owner.ledger.note_batch("b", "file-1", "batch-2")
+    assert uploaded is not None
+    owner.ledger.end_batch(uploaded, [ClaimEnd(claim("1"))])
+    assert owner.cost == RunCost(Cost(), MOST)
+    # As if its process had died.
+    release, owner.ownership._release = owner.ownership._release, None
+    assert release is not None
+    release()
+    other = own("t")
+    assert other.write(claim("2")).refused == {"2": "b"}
+    found = other.ledger.find_batch("b")
+    assert found == replace(batch, file="file-1", server_id="batch-1", is_abandoned=True)
+    for _ in range(2):
+        other.ledger.end_batch(found, [answer("1")])
+    # The run that sent it pays.
+    assert (owner.cost, other.cost) == (RunCost(Cost(1, 11, 5, 0.25), Cost()), NOTHING)
+    assert other.ledger.find_batch("b") is None
 
 
 # Owners
