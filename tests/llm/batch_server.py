@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -11,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.llm.scripted_server import Behaviour, ScriptedServer
+from tests.llm.scripted_server import Behaviour, ScriptedServer, serve
 
 Json = dict[str, Any]
 GONE = web.HTTPNotFound
@@ -211,19 +210,12 @@ class BatchServer(ScriptedServer):
 
 
 def main() -> None:
-    """Serves until its standard input ends; prints its base URL first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=json.loads, default={})
     parser.add_argument("--ends", type=json.loads, default=[])
     options = parser.parse_args()
 
-    async def serve() -> None:
-        async with BatchServer(faults=options.faults, ends=options.ends, polls=1) as server:
-            sys.stdout.write(f"{server.base_url}\n")
-            sys.stdout.flush()
-            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-    asyncio.run(serve())
+    asyncio.run(serve(BatchServer(faults=options.faults, ends=options.ends, polls=1)))
 
 
 if __name__ == "__main__":

@@ -382,10 +382,11 @@ class ScriptedServer:
 
 
 @contextlib.contextmanager
-def server_process(*arguments: str) -> Generator[str]:
+def server_process(*arguments: str, module: str = "tests.llm.scripted_server") -> Generator[str]:
     """The server in a process of its own, with command-line arguments; its base URL."""
     process = subprocess.Popen(
-        [sys.executable, __file__, *arguments],
+        [sys.executable, "-m", module, *arguments],
+        cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -399,6 +400,14 @@ def server_process(*arguments: str) -> Generator[str]:
         process.stdout.close()
 
 
+async def serve(server: ScriptedServer) -> None:
+    """Serves until the standard input of this process ends; prints the base URL first."""
+    async with server:
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--latency-ms", type=float, default=0.0)
@@ -409,13 +418,7 @@ def main() -> None:
     model = Model(options.fault_rate)
     key = os.environ[options.key_env] if options.key_env else None
 
-    async def serve() -> None:
-        async with ScriptedServer(model, options.latency_ms / 1000, options.log, key) as server:
-            sys.stdout.write(f"{server.base_url}\n")
-            sys.stdout.flush()
-            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-    asyncio.run(serve())
+    asyncio.run(serve(ScriptedServer(model, options.latency_ms / 1000, options.log, key)))
 
 
 if __name__ == "__main__":

@@ -170,8 +170,7 @@ def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> d
         below = [path[1:] for path in excluded if path[0] in ("*", key)]
         if all(below):
             kept[key] = _identity(value, below) if isinstance(value, dict) else value
-            if isinstance(value, list) and below:
-                each = [path[1:] for path in below if path[0] == "*"]
+            if isinstance(value, list) and (each := [p[1:] for p in below if p[0] == "*"]):
                 kept[key] = [_identity(part, each) for part in value]
     return kept
 

@@ -24,7 +24,7 @@ PRIOR = (0.03, 0.4, 0.2, 0.1)
 """Errors expected of every label, and for each feature, before people have said anything."""
 PRIOR_LABELS = 20.0
 """Labels that this expectation is worth."""
-LEAST, MOST = 0.01, 1.0
+MIN_ERROR, MAX_ERROR = 0.01, 1.0
 """Bounds of an expected error."""
 RARE = 0.1
 """Share of the cases below which a label is rare."""
@@ -92,8 +92,8 @@ def features_of(
 def root(errors: Sequence[float], features: Sequence[float]) -> float:
     """Returns the root of the error expected of a label."""
     base, *slopes = errors
-    error = base + sum(map(float.__mul__, map(float, slopes), map(float, features)))
-    return math.sqrt(min(max(error, LEAST), MOST))
+    error = base + sum(slope * own for slope, own in zip(slopes, features, strict=True))
+    return math.sqrt(min(max(error, MIN_ERROR), MAX_ERROR))
 
 
 def learn_errors(features: Array, wrong: Array) -> tuple[float, ...]:
@@ -124,7 +124,7 @@ def plan_block(
     """
     roots = [root(errors, own) for case, own in cases if block_of(case, seed) == block]
     wanted, size = min(number / len(cases), 1.0) * len(roots), max(len(roots), 1)
-    share, factor = EVEN * wanted / size, (1 - EVEN) * wanted / max(sum(roots), LEAST)
+    share, factor = EVEN * wanted / size, (1 - EVEN) * wanted / max(sum(roots), MIN_ERROR)
     for _ in range(20):
         # Chances end at 1, so that others must grow.
         expected = sum(min(share + factor * own, 1.0) for own in roots)

@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,7 @@ from raylab.core.stats import Array
 from raylab.label.archive.run import RunArchive
 from raylab.label.archive.tables import as_json
 from raylab.label.codebooks.codebook import Codebook, Label
-from raylab.label.conclusions.draw import (
-    BLOCKS,
-    MAX_RARE,
-    PRIOR,
-    RARE,
-    AuditDraw,
-    block_of,
-    features_of,
-    learn_errors,
-    plan_block,
-)
+from raylab.label.conclusions.draw import AuditDraw, block_of, features_of
 from raylab.label.judgement import AUDIT, DRAW, HUMAN, UNCLEAR, UNCONFIRMED, Decision
 from raylab.label.protocol.decisions import read_standings
 from raylab.label.protocol.outcome import Annotator, Status
@@ -162,52 +151,15 @@ def read_evidence(run: RunArchive, codebook: Codebook, annotators: Sequence[Anno
 def audit_weights(
     run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator]
 ) -> dict[str, float] | None:
-    """Returns the weights of the cases that people have labelled; None if all are equal."""
+    """Returns the weights of the audited cases that people have labelled; None if all are equal."""
     if all(draw.block is None for draw in draws_of(run.decisions(AUDIT))):
         return None
     evidence = read_evidence(run, codebook, annotators)
-    return {case.id: float(own) for case, own in zip(evidence.cases, evidence.weights, strict=True)}
+    weighted = zip(evidence.cases, evidence.weights, strict=True)
+    return {case.id: float(own) for case, own in weighted if own and not case.is_certain}
 
 
 def draws_of(audit: Iterable[Decision]) -> list[AuditDraw]:
     """Returns the draws of an audit, by its records."""
     bodies = {as_json(row.body): row.body for row in audit if row.action == DRAW}
     return [AuditDraw(**body) for body in bodies.values()]
-
-
-def draw_actively(
-    run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], number: int, seed: int
-) -> int:
-    """Draws cases of which the labels are probably wrong; returns the number of new ones.
-
-    It draws the next block if people have labelled all of the blocks before, and in earlier blocks
-    what a larger number or cases decided later add.
-
-    Args:
-        number: Cases to draw in all blocks together.
-    """
-    evidence = read_evidence(run, codebook, annotators)
-    cases = [case for case in evidence.cases if not case.is_certain]
-    made = [draw for draw in draws_of(run.decisions(AUDIT)) if draw.block is not None]
-    if not cases:
-        return 0
-    shares = {label: n / len(cases) for label, n in Counter(str(c.label) for c in cases).items()}
-    rare = dict(sorted((own for own in shares.items() if own[1] < RARE), key=itemgetter(1)))
-    rare = dict([*rare.items()][:MAX_RARE])
-    new = 0
-    for block in range(BLOCKS):
-        earlier, errors, names = [draw for draw in made if draw.block == block], PRIOR, rare
-        if earlier:
-            errors, names = earlier[0].errors, earlier[0].rare
-        elif evidence.waiting or new:
-            break
-        elif judged := [c for c in cases if c.people and block_of(c.id, seed) != block]:
-            wrong = [np.mean([own != case.label for own in case.people]) for case in judged]
-            features = np.array([case.features(rare) for case in judged])
-            errors = learn_errors(features, np.array(wrong, float))
-        every = [(case.id, case.features(names)) for case in cases]
-        plan = plan_block(every, block, number, errors, names, seed)
-        plan = max([plan, *earlier], key=lambda draw: draw.share)
-        taken = [case for case, features in every if plan.takes(case, features)]
-        new += run.reviews().draw(taken, plan.body)
-    return new

@@ -149,6 +149,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         case: tuple(own.said.label for own in stands.in_force if own.said.label)
         for case, stands in people[AUDIT].items()
     }
+    weights = audit_weights(archived, codebook, settings.answerers)
     archive = annotation.archive
     rows = [row for row in archive.runs() if row.records and row.name != head.name]
     earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
@@ -161,7 +162,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         tables,
         [own.said for own in sorted(made, key=lambda own: own.sequence)],
         audited or None,
-        audit_weights(archived, codebook, settings.answerers),
+        weights,
         uncertain=archived.cost().uncertain,
         smoke=uses_embedded(config.llm),
         warnings=(
@@ -177,7 +178,7 @@ def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
         score_tree=_write_scores(annotation, head, tables),
         changes=changes,
         unpaired=explain_unpaired(this, others),
-        **_people(annotation, tables, people),
+        **_people(annotation, tables, people, is_even=weights is None),
     )
 
 
@@ -205,8 +206,14 @@ def _people(
     annotation: AnnotationRun,
     tables: Tables,
     people: Mapping[str, Mapping[str, Standing[ReadDecision]]],
+    is_even: bool,
 ) -> dict[str, Any]:
-    """Returns the reports on the independent judgements by queue, as fields of the report."""
+    """Returns the reports on the independent judgements by queue, as fields of the report.
+
+    Args:
+        is_even: False after an active audit, on whose cases models look worse than they are: then
+            nobody tests whether they may stand in for people.
+    """
     config, codebook = annotation.config, annotation.codebook
     if config.review.people == 1:
         return {}
@@ -229,7 +236,7 @@ def _people(
             seed,
         )
         for name, codes in labels.items()
-        if audited
+        if audited and is_even
     }
     reports = {
         kind: people_report([*cases.values()], codebook.distance, seed)

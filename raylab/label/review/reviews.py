@@ -17,12 +17,10 @@ from raylab.core.errors import DataError, LabelError, LeaseError
 from raylab.label.archive.records import CaseRow, Lease
 from raylab.label.archive.run import RunArchive
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, clean
-from raylab.label.conclusions.draw import AuditDraw
 from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, standing
 from raylab.label.protocol.decisions import ReadDecision, decision_row, read_row
 from raylab.label.protocol.outcome import Choice, HumanDecision, Outcome, read_outcome
 from raylab.label.review.queue import Queue
-from raylab.label.statistics.accuracy import DECIDED
 
 EXCERPT = 160
 """Characters of a description in the queue."""
@@ -427,13 +425,6 @@ class Reviews:
                 for name, problem in error.problems.items()
             }
             raise UndecidedError(problems) from None
-
-
-def draw_audit(run: RunArchive, share: float, seed: int) -> int:
-    """Draws a share of the cases that the protocol decided; returns the number of new ones."""
-    decided = (row.case.case for row in run.cases() if row.case.status in DECIDED)
-    draw = AuditDraw(share, seed)
-    return run.reviews().draw([case for case in decided if draw.takes(case, ())], draw.body)
 
 
 def write(label: Label) -> dict[str, Any]:

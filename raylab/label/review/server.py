@@ -15,7 +15,7 @@ from raylab.core.errors import ConfigError
 from raylab.core.log import bind_run, log_line
 from raylab.core.printable import pluralize
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.conclusions.evidence import draw_actively
+from raylab.label.conclusions.audit import draw_actively, draw_audit
 from raylab.label.config.jobs import AuditPlan, ReviewConfig
 from raylab.label.judgement import AUDIT
 from raylab.label.pages.annotation_run import write_results
@@ -28,7 +28,7 @@ from raylab.label.protocol.run import (
 from raylab.label.review.access import access_of
 from raylab.label.review.app import create_app
 from raylab.label.review.label_studio import import_tasks, write_waiting
-from raylab.label.review.reviews import Reviews, draw_audit
+from raylab.label.review.reviews import Reviews
 from raylab.label.statistics.accuracy import DECIDED
 
 LEASE = timedelta(minutes=10)

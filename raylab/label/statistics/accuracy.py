@@ -222,7 +222,8 @@ def audit_report(
 
     Args:
         codes: The codes that people gave each drawn case: none while it waits, two that differ.
-        weights: The weight of each of these cases, if they were drawn with different chances.
+        weights: The weight of each of these cases, if they were drawn with different chances;
+            others count in nothing but `drawn`.
     """
     cases = tables.cases
     # The evaluator's score of each final code is that of the first who gave it.
@@ -235,7 +236,8 @@ def audit_report(
     rows = cases.run_status.isin(DECIDED) & cases.run_code.notna() & share.notna()
     decided = cases.assign(share=share)[rows]
     drawn = decided[decided.case.isin([*codes])]
-    audited = drawn[np.array([bool(codes[case]) for case in drawn.case], bool)]
+    judged = [bool(codes[case]) and (not weights or case in weights) for case in drawn.case]
+    audited = drawn[np.array(judged, bool)]
     right = [
         [has_labels(tables.label(line), code) for code in codes[case]]
         for case, line in zip(audited.case, audited.run_code, strict=True)
@@ -245,11 +247,13 @@ def audit_report(
     labels = np.array([each[0] if len(each) == 1 else chance * any(each) for each in right], float)
     everywhere = decided.share.to_numpy(float)
     alone = Figure(count=0, reason="no cases")
-    own = np.array([1.0 if weights is None else weights[case] for case in audited.case], float)
+    own = np.array([weights[case] if weights else 1.0 for case in audited.case], float)
     if count := len(labels):
-        value, size = float(np.average(labels, weights=own)), own.sum() ** 2 / (own @ own)
-        size *= max(len(certain), 1) / count
-        alone = Figure(value=value, interval=wilson(value, size), count=count)
+        value = float(labels.mean())
+        alone = Figure(value=value, interval=wilson(value, max(len(certain), 1)), count=count)
+        if weights:
+            reason = "the draw took more of the cases that are probably wrong"
+            alone = Figure(value=value, count=count, reason=reason)
     corrected, weight = alone, None
     if len(labels) > 1:
         predicted = audited.share.to_numpy(float)

@@ -6,8 +6,8 @@ annotators share cannot be told from answers that are right, so nothing is said.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations
 from typing import Annotated
 
 import numpy as np
@@ -45,7 +45,7 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
     """Returns what the annotators are worth together.
 
     Args:
-        audited: The codes that people gave each drawn case.
+        audited: The codes that people gave each case of an even audit.
     """
     names, truths = tuple(tables.annotators), dict[str, Label]()
     for case, line in tables.cases[tables.cases.held_out][["case", "gold_code"]].itertuples(False):
@@ -57,7 +57,9 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
         return PanelReport(accuracy=Figure(count=len(rows), reason=reason), without={})
     answers = {name: [*map(tables.label, rows[CODES[name]])] for name in names}
     golds = [truths[case] for case in rows.case]
-    right = {panel: _vote(panel, answers, golds) for panel in _panels(names)}
+    sizes = range(1, len(names) + 1)
+    panels = chain.from_iterable(combinations(names, size) for size in sizes)
+    right = {panel: _vote(panel, answers, golds) for panel in panels}
     whole, costs = right[names], {name: _cost(tables, name) for name in names}
     without = {
         name: _change(right[tuple(other for other in names if other != name)], whole, 1)
@@ -73,11 +75,6 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
             found = {"cheapest": panel, "change": change, "saving": saving}
             return report.model_copy(update=found)
     return report
-
-
-def _panels(names: tuple[Annotator, ...]) -> Iterator[tuple[Annotator, ...]]:
-    for size in range(1, len(names) + 1):
-        yield from combinations(names, size)
 
 
 def _vote(

@@ -285,7 +285,8 @@ def annotation_report(
         confusion=confusion_report(tables),
         judge={name: judge_report(tables, name) for name in tables.annotators},
         audit=None if audited is None else audit_report(tables, audited, weights),
-        panel=panel_report(tables, audited or {}),
+        # An active audit has more of the cases in which annotators are wrong.
+        panel=panel_report(tables, {} if weights or not audited else audited),
         sensitivity={name: trap_report(tables, CODES[name]) for name in givers},
         adjudication=adjudication_report(tables),
         decisions=people,

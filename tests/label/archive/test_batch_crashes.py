@@ -6,13 +6,12 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import urllib.request
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -27,8 +26,8 @@ from raylab.llm.client import Client
 from raylab.llm.config import Lane
 from raylab.llm.connection import Timing
 from tests.label.protocol.local import local_archive
+from tests.llm.scripted_server import server_process
 
-ROOT = Path(__file__).parents[3]
 CALLS = 4
 PRICE = {"m": {"input": 2.0, "output": 10.0}}
 STEPS: Sequence[tuple[type, str, int]] = (
@@ -43,16 +42,9 @@ STEPS: Sequence[tuple[type, str, int]] = (
 )
 
 
-@contextmanager
-def server(**options: Any) -> Generator[str]:
-    arguments = itertools.chain(
-        *((f"--{key}", json.dumps(value)) for key, value in options.items())
-    )
-    command = [sys.executable, "-m", "tests.llm.batch_server", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.stdin.close()
+def server(**options: Any) -> AbstractContextManager[str]:
+    arguments = itertools.chain(*((f"--{key}", json.dumps(own)) for key, own in options.items()))
+    return server_process(*arguments, module="tests.llm.batch_server")
 
 
 def die(owner: type, name: str, times: int, when: str) -> None:
@@ -185,7 +177,7 @@ def test_a_request_on_its_way_at_the_death_of_its_process_makes_no_second_batch(
         assert end(start(location, "first", url)) == 0
         check(location, url, ["first"])
         late = json.dumps({"input_file_id": "file-0", "endpoint": "", "completion_window": ""})
-        with suppress(OSError):
+        with pytest.raises(HTTPError, match="400"):
             urllib.request.urlopen(f"{url}/batches", late.encode())
         check(location, url, ["first"])
 

@@ -17,10 +17,10 @@ from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
 from raylab.core.stats import wilson
 from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.conclusions.audit import draw_actively, draw_audit
 from raylab.label.conclusions.evidence import (
     Evidence,
     LabelledCase,
-    draw_actively,
     read_evidence,
 )
 from raylab.label.conclusions.report import Conclusions, conclude_cases
@@ -29,7 +29,7 @@ from raylab.label.opt.code import parse
 from raylab.label.opt.codebook import opt_codebook
 from raylab.label.pages.conclusions import run_conclude
 from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
-from raylab.label.review.reviews import DecisionForm, Reviews, draw_audit
+from raylab.label.review.reviews import DecisionForm, Reviews
 from tests.label.protocol.studies import carry_out, study
 
 CASES = 240

@@ -25,11 +25,12 @@ import pytest
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.codebooks.codebook import Codebook
+from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT
 from raylab.label.pages.drift import report_drift
 from raylab.label.protocol.dry_run import forecast
 from raylab.label.review.label_studio import control_name, import_tasks, write_waiting
-from raylab.label.review.reviews import DecisionForm, Reviews, draw_audit
+from raylab.label.review.reviews import DecisionForm, Reviews
 from raylab.label.statistics.frame import has_labels
 from tests.label.protocol.chats import GOOD
 from tests.label.protocol.studies import conclude_run, send_out, study

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raylab.label.archive.store import Archive
+from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT, DECISION, HUMAN
 from raylab.label.protocol.protocol import draw_order
 from raylab.label.review.queue import Queue
-from raylab.label.review.reviews import draw_audit
 from tests.label.archive.rows import NOON
 from tests.label.review.office import (
     GOLD,

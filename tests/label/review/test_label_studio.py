@@ -15,6 +15,7 @@ from raylab.label.archive.run import RunArchive
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.codebooks.yaml import make_codebook
+from raylab.label.conclusions.audit import draw_audit
 from raylab.label.config.codebook import CodebookConfig
 from raylab.label.input.cases import Case
 from raylab.label.judgement import AUDIT, DECISION, HUMAN
@@ -28,7 +29,7 @@ from raylab.label.review.label_studio import (
     write_tasks,
     write_waiting,
 )
-from raylab.label.review.reviews import DecisionForm, Reviews, draw_audit
+from raylab.label.review.reviews import DecisionForm, Reviews
 from raylab.label.statistics.frame import audits_of
 from tests.label.protocol import chats
 from tests.label.protocol.chats import BAD, CASE, DISPUTED, FIELDS

@@ -6,9 +6,9 @@ import pytest
 
 from raylab.core.errors import LeaseError
 from raylab.label.archive.store import Archive
+from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT, DECISION
 from raylab.label.review.queue import Queue
-from raylab.label.review.reviews import draw_audit
 from tests.label.review.office import TICKETS, Browser, Office, make_study
 
 EVO, SCH = ({"choice": "own", "code": code} for code in ("Evo", "Sch"))

@@ -118,3 +118,20 @@ def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
     assert (found.audited, found.right.value) == (2, 0.5)
     found = audit_report(tables([]), {"a": []})
     assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")
+
+
+def test_an_active_audit_weighs_each_case_and_says_nothing_of_its_own_share() -> None:
+    lrn, evo = parse("Lrn"), parse("Evo")
+    cases = [outcome(f"{n}", "Lrn", "Lrn") for n in range(40)]
+    # Four doubtful cases in ten were drawn, two of them wrong, and one in ten of the others.
+    codes = {f"{n}": [evo if n < 2 else lrn] for n in range(8)} | {"39": [evo]}
+    weights = {f"{n}": 2.5 if n < 4 else 7.5 for n in range(8)}
+    found = audit_report(tables(cases), codes, weights)
+    # The last has no known chance, and counts in nothing.
+    assert (found.drawn, found.audited) == (9, 8)
+    assert found.right.value == 6 / 8 and found.right.interval is None
+    assert found.right.reason is not None and "probably wrong" in found.right.reason
+    # Scores are all the same, so the estimate is the weighted share: 1 - 5 / 40.
+    assert found.corrected.value == pytest.approx(35 / 40)
+    even = audit_report(tables(cases), {case: codes[case] for case in weights})
+    assert even.corrected.value == pytest.approx(6 / 8) and even.right.interval is not None
