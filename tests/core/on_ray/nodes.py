@@ -70,7 +70,8 @@ class Nodes:
             node.send_signal(signal.SIGTERM)
         _, alive = psutil.wait_procs(families, SECONDS_TO_STOP)
         for process in alive:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # one may end by itself meanwhile
+                process.kill()
         for node in self.processes:
             node.wait()
 
