@@ -2,8 +2,8 @@
 
 python -m tests.curriculum_page
 
-For each family the table tells what the rules that learn nothing reach on `PAIRS` pairs of each of
-its tasks at level 1, with the default keys.
+For each family the table tells how many cells the best rule that learns nothing gets right on
+`PAIRS` pairs of each of its tasks at level 1, with the default keys; none solves a grid.
 """
 
 import re
@@ -39,8 +39,8 @@ INCHES = 0.52
 PALETTE = ListedColormap(ARC_PALETTE)
 PAIRS = 100
 HEAD = (
-    "| family | task | known only from the demonstrations | cells | grids | solved |\n"
-    "| --- | --- | --- | --- | --- | --- |\n"
+    "| family | task | known only from the demonstrations | cells |\n"
+    "| --- | --- | --- | --- |\n"
 )
 FIGURES = ("cell_accuracy", "grid_accuracy", "solve_rate")
 
@@ -78,7 +78,7 @@ def table() -> str:
     """The table of all families, in Markdown."""
     rules = best_rules()
     rows = (
-        (name, family.says, family.rule, *(f"{100 * value:.0f} %" for value in rules[name]))
+        (name, family.says, family.rule, f"{100 * rules[name][0]:.0f} %")
         for name, family in FAMILIES.items()
     )
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)

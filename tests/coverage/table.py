@@ -1,6 +1,5 @@
 """Coverage: how often 95 % intervals hold a truth that is known, and the table of it in a file."""
 
-import statistics
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 
@@ -10,9 +9,9 @@ import pytest
 from tests.tables import markdown
 
 COVERAGE = "coverage"
-"""Property of a test that holds the coverage of a figure in a setting: figure, shares of the
-simulations with an interval, and of these with one that held the truth."""
-HEADER = ("figure", "settings with an interval", "least", "median", "greatest")
+"""Property of a test that holds the coverage of a figure in a setting: figure (its kind after a
+colon), shares of the simulations with an interval, and of these with one that held the truth."""
+HEADER = ("figure", "settings with an interval", "least", "greatest")
 TOLERANCE = 1e-9
 FEWEST = 0.1
 """Share of the simulations with an interval below which a setting counts as one without."""
@@ -60,14 +59,13 @@ def measure_coverage(
 
 
 def as_table(rows: Iterable[Row]) -> str:
-    """Returns a Markdown table of the figures, over all their settings."""
+    """Returns a Markdown table of the figures, over all their kinds and settings."""
     by_figure: dict[str, list[Row]] = {}
     for row in rows:
-        by_figure.setdefault(row[0], []).append(row)
+        by_figure.setdefault(row[0].partition(":")[0], []).append(row)
     lines: list[tuple[str, ...]] = [HEADER]
     for figure, members in by_figure.items():
         held = [share for _, given, share in members if given and given >= FEWEST]
-        shares = (min(held), statistics.median(held), max(held)) if held else ()
-        shown = [f"{share:.2f}" for share in shares] or [""] * 3
+        shown = [f"{share:.2f}" for share in (min(held), max(held))] if held else ["", ""]
         lines.append((figure, f"{len(held)} of {len(members)}", *shown))
     return markdown(lines)

@@ -144,6 +144,6 @@ def test_intervals_of_independent_annotators_hold_the_truth(
         shared = np.sqrt(together) * draw.standard_normal(cases)
         own = np.sqrt(1 - together) * draw.standard_normal((annotators, cases))
         figure = count_independent((shared + own < line).astype(float), next(seeds))
-        return {f"independent annotators, of {annotators}": (figure.interval, float(truth))}
+        return {f"independent annotators: of {annotators}": (figure.interval, float(truth))}
 
     measure(simulate)

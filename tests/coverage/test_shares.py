@@ -78,7 +78,7 @@ def test_intervals_of_an_audit_by_two_hold_the_share_that_a_third_would_leave(
         chance = match[0][sample][one].mean()
         labels = np.where(one, match[0][sample], chance * match[:, sample].any(axis=0))
         figure, _ = predicted_share(labels, scores[sample], scores)
-        return {"audited share, two people": (figure.interval, float(truth.mean()))}
+        return {"audited share: two people": (figure.interval, float(truth.mean()))}
 
     measure(simulate)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.tables import markdown, properties, write_table
 
 ROW = "faults"
-"""Property of a test that holds its row: what was lost, what was done again, the time it took."""
+"""Property of a test that holds its row: job, what was lost, what was done again, the time it took."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,10 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-    rows = [(f"`{test}`", *row) for test, row in properties(terminalreporter, ROW, "passed")]
+    rows = [row for _, row in properties(terminalreporter, ROW, "passed")]
     if not rows:
         return
-    table = markdown([("test", "lost", "done again", "wall time"), *rows])
+    table = markdown([("job", "lost", "done again", "wall time (undisturbed)"), *rows])
     terminalreporter.write_line(table)
     path = config.getoption("--fault-table", default=None)
     if path is not None and exitstatus == 0:

@@ -136,7 +136,7 @@ def record(
         seconds = time.monotonic() - job.start
         outcome, whole = undisturbed(type(work))
         assert work.ends_as(outcome)
-        record_property(ROW, [lost, redone, f"{seconds:.0f} s, undisturbed {whole:.0f} s"])
+        record_property(ROW, [work.job, lost, redone, f"{seconds:.0f} s ({whole:.0f} s)"])
 
     return put
 
@@ -152,7 +152,7 @@ def test_lost_node(work: Work, nodes: Nodes, record: Any) -> None:
         nodes.join()
     # Ray needs some 15 s to miss a node; a job may be through before, its tasks tried again.
     assert "has been marked dead" in log or "will be retried" in log, log
-    lost = f"a node with {at.count(max(at))} of {len(at)} {work.parts}"
+    lost = f"a node, {at.count(max(at))} of {len(at)} {work.parts}"
     record(job, lost, work.done_again(job.tasks_tried_again()))
 
 
@@ -172,7 +172,7 @@ def test_resized(work: Elastic, nodes: Nodes, record: Any) -> None:
     wait_for_workers(work.most, 2)
     assert job.state["status"] == "RUNNING"
     job.succeed()
-    lost = f"a node with 1 of {work.most} {work.parts}; another one joins later"
+    lost = f"a node, 1 of {work.most} {work.parts}; another joins later"
     record(job, lost, work.done_again(0))
 
 
@@ -186,7 +186,7 @@ def test_lost_driver(work: Work, nodes: Nodes, record: Any) -> None:
         time.sleep(0.1)
     assert job.state["status"] == "FAILED"
     Job.submit(nodes, work, "resume=true").succeed()
-    record(job, f"the driver, and with it {len(at)} {work.parts}", work.done_again(len(at)))
+    record(job, f"the driver, {len(at)} {work.parts}", work.done_again(len(at)))
 
 
 @each_job
@@ -198,5 +198,5 @@ def test_lost_head(work: Work, record: Any) -> None:
         # The other nodes of the lost cluster are still there, and must do no harm.
         with ray_nodes(WORKERS) as nodes:
             Job.submit(nodes, work, "resume=true").succeed()
-            lost = f"the head and the driver, and with them {len(at)} {work.parts}"
+            lost = f"head and driver, {len(at)} {work.parts}"
             record(job, lost, work.done_again(len(at)))
