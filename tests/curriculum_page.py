@@ -38,10 +38,7 @@ ROW = 1.15
 INCHES = 0.52
 PALETTE = ListedColormap(ARC_PALETTE)
 PAIRS = 100
-HEAD = (
-    "| family | task | known only from the demonstrations | cells |\n"
-    "| --- | --- | --- | --- |\n"
-)
+HEAD = "| family | task | known only from the demonstrations | cells |\n| --- | --- | --- | --- |\n"
 FIGURES = ("cell_accuracy", "grid_accuracy", "solve_rate")
 
 

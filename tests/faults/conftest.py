@@ -8,7 +8,7 @@ import pytest
 from tests.tables import markdown, properties, write_table
 
 ROW = "faults"
-"""Property of a test that holds its row: job, what was lost, what was done again, the time it took."""
+"""Property of a test that holds its row: job, what was lost and done again, the time it took."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,7 +3,6 @@
 The commands run in one directory, trainings first, so that each finds the runs that it names.
 """
 
-import asyncio
 import json
 import re
 import shlex
@@ -22,7 +21,7 @@ from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.sources import load_tasks
 from tests.conftest import RunScript
 from tests.jobs.test_annotate import write_cases
-from tests.test_documents import GUIDE, blocks, documented, named_blocks, variants
+from tests.test_documents import documented, named_blocks, variants
 
 ROOT = Path(__file__).parents[2]
 JOBS = "train tune pipeline evaluate annotate quality review report benchmark".split()
@@ -200,19 +199,6 @@ def test_reaches_its_end(command: str, place: Path, run_script: RunScript) -> No
         return
     ended = run_script(job, *arguments)
     assert ended.returncode == 0, f"{command}\n{ended.stderr}"
-
-
-@pytest.mark.parametrize("block", [b for b in blocks(GUIDE, "python") if "start(" in b])
-def test_a_notebook_reaches_the_end_of_its_cell(
-    block: str, place: Path, ray_cluster: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A cell runs within the event loop of its notebook."""
-    monkeypatch.chdir(place)
-
-    async def run_cell() -> None:
-        exec(block, {})
-
-    asyncio.run(run_cell())
 
 
 def assert_serves(arguments: list[str], place: Path) -> None:
