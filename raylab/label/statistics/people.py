@@ -1,10 +1,11 @@
 """Independent judgements of people: how far they agree, and whether models may stand in for them.
 
 The second is the alternative annotator test of Calderon, Reichart and Dror (ACL 2025, arXiv
-2501.10970). It leaves out each person in turn and asks who is nearer to the others in each case:
-the model, or the person. The similarity of two codes is 1 minus the distance of the codebook. A
-model wins against a person if the person's share of cases with at least its similarity exceeds the
-model's by less than epsilon, by a one-sided t test with the correction of Benjamini and Yekutieli.
+2501.10970). It leaves out each person in turn and asks who is nearer to the others in each case,
+the model or the person: by the mean distance of the codebook, and on an interval scale by the root
+of the mean square, as in the paper. A model wins against a person if the person's share of cases in
+which it is at least as near exceeds the model's by less than epsilon, by a one-sided t test with
+the correction of Benjamini and Yekutieli.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from scipy import stats
 
 from raylab.core.runs.records import Figure, Measure, Part
 from raylab.core.stats import DRAWS, PRIOR, Array, interval_of, proportion
-from raylab.label.codebooks.codebook import Label, SetDistance
+from raylab.label.codebooks.codebook import INTERVAL, Label, SetDistance
 from raylab.label.judgement import Standing, person
 from raylab.label.protocol.decisions import ReadDecision
 from raylab.label.statistics.agreement import krippendorff_alpha
@@ -132,13 +133,16 @@ def _compare(
     Both are (cases, people), 0 or 1, and NaN where a person has not judged a case.
     """
     people = sorted({name for judged, _ in cases for name in judged})
+    power = 2 if distance.level == INTERVAL else 1
     won = np.full((len(cases), len(people)), np.nan)
     lost = won.copy()
     for place, (judged, code) in enumerate(cases):
         for name, label in judged.items():
             others = [other.measured for key, other in judged.items() if key != name]
             model, human = (
-                np.inf if own is None else np.mean([distance(own.measured, o) for o in others])
+                np.inf
+                if own is None
+                else np.mean([distance(own.measured, o) ** power for o in others])
                 for own in (code, label)
             )
             at = place, people.index(name)
