@@ -207,10 +207,14 @@ def _status(
         # Code of a user's own runs in the job, such as model.target, and must not end it silently.
         return _log_failure(f"error: code that the job runs called exit({ended.code!r})", 1)
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            # Otherwise Python's flush at exit would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+        if isinstance(error, BrokenPipeError):
+            # Another pipe of the job may be the broken one.
+            output_pipe = select.poll()
+            output_pipe.register(sys.stdout, 0)
+            if output_pipe.poll(0):
+                # Otherwise Python's flush at exit would fail again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 1
         if not prints_json():
             raise
         return _log_failure(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
@@ -260,13 +264,6 @@ def _configure(kind: type[Config], doc: str | None, argv: Sequence[str]) -> Conf
         print(as_yaml(config), end="")
         return None
     return config
-
-
-def _reader_is_gone() -> bool:
-    """Returns True if the standard output is broken, not some other pipe of the job."""
-    watch = select.poll()
-    watch.register(sys.stdout, 0)
-    return bool(watch.poll(0))
 
 
 def _main_lines(
