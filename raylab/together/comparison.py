@@ -94,12 +94,7 @@ class Comparison:
 
 
 def report_runs(config: ReportConfig) -> None:
-    """Compares the runs of `config`, prints tables, and writes `report.html`.
-
-    Raises:
-        RunError: There is no such run, or the name of this one is taken.
-        DataError: A file of a run cannot be read.
-    """
+    """Compares the runs of `config`, prints tables, and writes `report.html`."""
     comparison = compare(find_runs(config.runs, config.storage))
     run = Run.open(config)
     page = comparison_page(run.name, run.uri, comparison)
@@ -117,14 +112,10 @@ def report_runs(config: ReportConfig) -> None:
 
 
 def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
-    """Returns the named runs by distinct labels.
-
-    A name is one under `storage`, a directory or a URI.
+    """Returns the runs of some names, as `find_named` finds them, by distinct labels.
 
     Raises:
         RunError: There is no such run, or a run is named twice.
-        DataError: The storage cannot be read.
-        ConfigError: No filesystem opens a URI.
     """
     runs = [Run.at(find_named(text, storage)) for text in names]
     for uri, count in Counter(run.uri for run in runs).items():
