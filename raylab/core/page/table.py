@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from raylab.core.log import log_tables
+from raylab.core.log import console, log_line, prints_json
 from raylab.core.printable import duration, printable
 from raylab.core.runs.records import Figure, Measure
 
@@ -146,7 +146,11 @@ def as_rich(table: Table) -> RichTable:
 
 def print_tables(*tables: Table, **fields: Any) -> None:
     """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
-    log_tables(*map(as_rich, tables), **fields)
+    if prints_json():
+        log_line("; ".join(printable(table.title) for table in tables), **fields)
+        return
+    for table in tables:
+        console().print(as_rich(table))
 
 
 def _as_text(cell: Cell, dense: bool) -> Text:
