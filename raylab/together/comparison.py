@@ -207,7 +207,25 @@ def _by_key(values: Mapping[str, Mapping[str, Any]]) -> Values:
 def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     """Returns the page of a comparison."""
     labels = [*dict.fromkeys([*comparison.records, *comparison.problems])]
-    lead = [*_findings(comparison)]
+    models, lead = comparison.models, list[str]()
+    if "models" in comparison.caveats:
+        solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
+        if len(solved) > 1:
+            lead.append(f"Solved free-running, on different tasks: {_rank(solved, percent)}.")
+    elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
+        best, share, rule = leader
+        lead.append(f"{best} solves the most grids on its own (free-running): {share}{rule}.")
+    elif len(comparison.scores) > 1:
+        column, means = next(iter(_by_key(comparison.scores).items()))
+        lead.append(f"By {column}: {_rank(means, percent)}.")
+    agreements = {
+        label: report.agreement.alpha.value
+        for label, report in comparison.annotations.items()
+        if report.agreement.alpha.value is not None
+    }
+    if len(agreements) > 1:
+        ranked = _rank(agreements, number)
+        lead.append(f"Agreement beyond chance (Krippendorff's alpha): {ranked}.")
     lead.append(f"{pluralize(len(labels), 'run')} side by side: {join_names(labels, 8)}.")
     finished = [label for label, record in comparison.records.items() if record.finished]
     if unfinished := [label for label in labels if label not in finished]:
@@ -215,28 +233,6 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     problems = [f"{label}: {problem}" for label, problem in comparison.problems.items()]
     notes = [*comparison.caveats.values(), *problems]
     return Page("comparison", name, uri, lead, list(_sections(comparison)), notes)
-
-
-def _findings(comparison: Comparison) -> Iterator[str]:
-    """Yields a sentence on each kind of result."""
-    models = comparison.models
-    if "models" in comparison.caveats:
-        solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
-        if len(solved) > 1:
-            yield f"Solved free-running, on different tasks: {_rank(solved, percent)}."
-    elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
-        name, share, rule = leader
-        yield f"{name} solves the most grids on its own (free-running): {share}{rule}."
-    elif len(comparison.scores) > 1:
-        column, means = next(iter(_by_key(comparison.scores).items()))
-        yield f"By {column}: {_rank(means, percent)}."
-    agreements = {
-        label: report.agreement.alpha.value
-        for label, report in comparison.annotations.items()
-        if report.agreement.alpha.value is not None
-    }
-    if len(agreements) > 1:
-        yield f"Agreement beyond chance (Krippendorff's alpha): {_rank(agreements, number)}."
 
 
 def _rank(values: Mapping[str, float], say: Callable[[float], str]) -> str:

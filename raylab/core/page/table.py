@@ -106,7 +106,7 @@ class Table:
 
     @property
     def upright(self) -> "Table":
-        """The table, transposed if that makes it narrower; it has no `RULE`."""
+        """The table, transposed if that is narrower. It must have no `RULE`."""
         if len(self.columns) <= len(self.rows) + 1:
             return self
         text = any(column.text for column in self.head)
@@ -139,7 +139,15 @@ def as_rich(table: Table) -> RichTable:
         shown.add_column(Text(printable(column.label)), justify=justify)
     for group in table.bodies:
         for row in group:
-            shown.add_row(*(_as_text(row[place], table.dense) for place in wanted))
+            texts = list[Text]()
+            for cell in (row[place] for place in wanted):
+                is_small = cell.small and not table.dense
+                small = f"{' ' if cell.text else ''}[{cell.small}]" if is_small else ""
+                style = LOOKS.get(cell.look, "")
+                if cell.shade is not None and cell.shade >= DARK:
+                    style = f"{style} bold"
+                texts.append(Text(printable(cell.text + small), style))
+            shown.add_row(*texts)
         shown.add_section()
     return shown
 
@@ -151,14 +159,6 @@ def print_tables(*tables: Table, **fields: Any) -> None:
         return
     for table in tables:
         console().print(as_rich(table))
-
-
-def _as_text(cell: Cell, dense: bool) -> Text:
-    small = f"{' ' if cell.text else ''}[{cell.small}]" if cell.small and not dense else ""
-    style = LOOKS.get(cell.look, "")
-    if cell.shade is not None and cell.shade >= DARK:
-        style = f"{style} bold"
-    return Text(printable(cell.text + small), style)
 
 
 def percent(value: float | None) -> str:
