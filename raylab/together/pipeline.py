@@ -225,12 +225,12 @@ def pipeline_page(
     pictures = list[Section]()
     if examples:
         solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)
-        said = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
-        said += "; solved ones come first." if solved else "."
+        caption = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
+        caption += "; solved ones come first." if solved else "."
         names = dict.fromkeys(name for example in examples for name in example.predictions)
-        known = {name: model.result.metrics.get(metric, -1.0) for name, model in models.items()}
-        best = sorted(names, key=lambda name: -known.get(name, -1.0))
-        blocks = [said, *picture_blocks(examples, best[:SHOWN_MODELS])]
+        reached = {name: model.result.metrics.get(metric, -1.0) for name, model in models.items()}
+        best = sorted(names, key=lambda name: -reached.get(name, -1.0))
+        blocks = [caption, *picture_blocks(examples, best[:SHOWN_MODELS])]
         pictures = [Section("tasks", "Answers of the models", blocks)]
     sections = [
         scores,
