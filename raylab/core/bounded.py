@@ -55,11 +55,7 @@ def over(where: str, what: str, most: int, way_out: str = "") -> DataError:
 
 
 def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
-    """Returns the rest of a stream.
-
-    Raises:
-        DataError: It has more than `most` bytes.
-    """
+    """Returns the rest of a stream, which has at most `most` bytes."""
     chunks, size = list[bytes](), 0
     while chunk := stream.read(CHUNK):
         chunks.append(chunk)
@@ -70,11 +66,7 @@ def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
 
 
 def read_file(path: str | os.PathLike[str], most: int) -> bytes:
-    """Returns the content of a regular file on this machine.
-
-    Raises:
-        DataError: It is absent or no regular file, or has more than `most` bytes.
-    """
+    """Returns the content of a regular file on this machine, which has at most `most` bytes."""
     where = os.fspath(path)
     try:
         # To open a pipe waits for its writer, and a device has no end.
@@ -90,8 +82,7 @@ def read_file(path: str | os.PathLike[str], most: int) -> bytes:
 def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[tuple[int, bytes]]:
     """Yields the lines that are not blank, with line numbers from 1 and line ends.
 
-    Raises:
-        DataError: A line has `longest` bytes or more.
+    Every line has fewer than `longest` bytes.
     """
     for number, line in enumerate(iter(lambda: stream.readline(longest), b""), 1):
         if len(line) == longest and not line.endswith(b"\n"):
@@ -137,12 +128,9 @@ def parse_json(content: bytes | str, where: str) -> object:
 
 
 def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: str = "") -> T:
-    """Parses JSON, with NaN and infinities as Python writes them.
+    """Parses JSON of the decoder's type, with NaN and infinities as Python writes them.
 
-    `what` is the expected type in words.
-
-    Raises:
-        DataError: It is not valid, not of the decoder's type, or too deep.
+    `what` is the type in words, for errors.
     """
     place = where and f"{where}: "
     if content.count(b"{") + content.count(b"[") > MAX_NODES:
@@ -165,13 +153,8 @@ def elements(
 ) -> Generator[Any, None, str]:
     """Yields the elements of a JSON list one at a time, starting after its bracket.
 
-    Returns the text after the list, at most `longest` bytes.
-
-    Args:
-        errors: What becomes of bytes that are not UTF-8, as in `bytes.decode`.
-
-    Raises:
-        DataError: The list is not JSON, ends early, or an element is longer than `longest`.
+    Returns the text after the list. It, and every element, has at most `longest` bytes. `errors`
+    says what becomes of bytes that are not UTF-8, as in `bytes.decode`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     scan, text, place = json.JSONDecoder().raw_decode, "", 0
@@ -215,12 +198,7 @@ def _finite(text: str) -> float:
 
 @contextmanager
 def open_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
-    """Opens a zip for `read_member`.
-
-    Raises:
-        DataError: It is no zip, or broken.
-        OSError: It cannot be read.
-    """
+    """Opens a zip for `read_member`; an `OSError` of the file itself passes through."""
     with _data_errors(where):
         archive = zipfile.ZipFile(file)
     with archive:
@@ -230,10 +208,8 @@ def open_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
     """Returns the content of a member of a zip that `open_zip` opened.
 
-    Raises:
-        DataError: It is broken, encrypted, of an unknown method or fails its checksum, or it has
-            more than `most` bytes, declared or real.
-        OSError: It cannot be read.
+    Members that are encrypted, of an unknown method, or of another checksum are broken. `most`
+    bounds the bytes that the zip declares, and the real ones.
     """
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)

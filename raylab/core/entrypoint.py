@@ -15,7 +15,7 @@ import shlex
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -152,10 +152,29 @@ def help_text(kind: type[JobConfig], doc: str | None, every: bool = False) -> st
     # What is submitted runs in a checkout.
     rest = re.sub(r"(?<!-- )python jobs/(\w+)\.py", lambda m: shlex.join(command_of(m[1])), rest)
     groups = "".join(f"\n  {name}={' | '.join(o)}" for name, o in config_groups(kind).items())
+    lines = list[str]()
     if every:
-        title, lines = "All keys, each with its type,", _key_lines(keys, values)
+        title, around = "All keys, each with its type,", ("", None)
+        for key in keys:
+            section = (key.path.rpartition(".")[0], key.variant)
+            if key.type and section != around:
+                lines.append(f"\n  With {key.variant}:" if key.variant else "")
+            around = section if key.type else (key.path, key.variant)
+            default = _plain(key.default if key.variant else _value_at(values, key))
+            own = f"  {key.path}: {key.type} = {default}" if key.type else f"\n  {key.path}"
+            wrapped = textwrap.wrap(key.doc, WIDTH - 6, break_on_hyphens=False)
+            lines += [own, *(f"      {line}" for line in wrapped)]
     else:
-        title, lines = "Main keys, each with its", _main_lines(kind, keys, values)
+        title, by_path = "Main keys, each with its", {key.path: key for key in keys}
+        main = [by_path[path] for path in (*kind.main, "storage", "name", "resume")]
+        defaults = [_plain(_value_at(values, key)) for key in main]
+        shown = [text if len(text) <= MAX_DEFAULT else "..." for text in defaults]
+        settings = [f"  {key.path}={text}" for key, text in zip(main, shown, strict=True)]
+        column = max(map(len, settings)) + 2
+        for setting, key in zip(settings, main, strict=True):
+            meaning = key.doc.partition(". ")[0].rstrip(".")
+            wrapped = textwrap.wrap(meaning, WIDTH - column, break_on_hyphens=False)
+            lines.append(f"{setting:<{column}}" + f"\n{' ' * column}".join(wrapped))
     sections = [
         f"usage: {shlex.join(command_of(kind.job))} [--help] [--cfg job] [--config FILE] "
         "[key=value ...]",
@@ -207,10 +226,14 @@ def _status(
         # Code of a user's own runs in the job, such as model.target, and must not end it silently.
         return _log_failure(f"error: code that the job runs called exit({ended.code!r})", 1)
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            # Otherwise Python's flush at exit would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+        if isinstance(error, BrokenPipeError):
+            # Another pipe of the job may be the broken one.
+            output_pipe = select.poll()
+            output_pipe.register(sys.stdout, 0)
+            if output_pipe.poll(0):
+                # Otherwise Python's flush at exit would fail again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 1
         if not prints_json():
             raise
         return _log_failure(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
@@ -260,42 +283,6 @@ def _configure(kind: type[Config], doc: str | None, argv: Sequence[str]) -> Conf
         print(as_yaml(config), end="")
         return None
     return config
-
-
-def _reader_is_gone() -> bool:
-    """Returns True if the standard output is broken, not some other pipe of the job."""
-    watch = select.poll()
-    watch.register(sys.stdout, 0)
-    return bool(watch.poll(0))
-
-
-def _main_lines(
-    kind: type[JobConfig], keys: Sequence[ConfigKey], values: dict[str, Any]
-) -> Iterator[str]:
-    by_path = {key.path: key for key in keys}
-    main = [by_path[path] for path in (*kind.main, "storage", "name", "resume")]
-    defaults = [_plain(_value_at(values, key)) for key in main]
-    shown = [text if len(text) <= MAX_DEFAULT else "..." for text in defaults]
-    settings = [f"  {key.path}={text}" for key, text in zip(main, shown, strict=True)]
-    column = max(map(len, settings)) + 2
-    for setting, key in zip(settings, main, strict=True):
-        meaning = key.doc.partition(". ")[0].rstrip(".")
-        wrapped = textwrap.wrap(meaning, WIDTH - column, break_on_hyphens=False)
-        yield f"{setting:<{column}}" + f"\n{' ' * column}".join(wrapped)
-
-
-def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[str]:
-    around = ("", None)
-    for key in keys:
-        section = (key.path.rpartition(".")[0], key.variant)
-        if key.type and section != around:
-            yield f"\n  With {key.variant}:" if key.variant else ""
-        around = section if key.type else (key.path, key.variant)
-        default = key.default if key.variant else _value_at(values, key)
-        yield f"  {key.path}: {key.type} = {_plain(default)}" if key.type else f"\n  {key.path}"
-        if key.doc:
-            wrapped = textwrap.wrap(key.doc, WIDTH - 6, break_on_hyphens=False)
-            yield textwrap.indent("\n".join(wrapped), " " * 6)
 
 
 def _value_at(values: dict[str, Any], key: ConfigKey) -> object:

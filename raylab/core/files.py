@@ -181,9 +181,19 @@ class Place:
     @contextmanager
     def writer(self) -> Generator[BinaryIO]:
         """Opens a new file that replaces this one, like `write`, when the block succeeds."""
-        write = _new_file(Path(self.path), os.replace) if self.is_local else self._upload()
-        with self._errors_as("written", RunError), write as file:
-            yield file
+        with self._errors_as("written", RunError):
+            if self.is_local:
+                with _new_file(Path(self.path), os.replace) as file:
+                    yield file
+                return
+            # Closing a stream to an object store early would leave a truncated object. The file has
+            # no name, so a killed process leaves nothing behind.
+            with tempfile.TemporaryFile() as file:
+                yield cast(BinaryIO, file)
+                file.flush()
+                self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
+                opened = f"/dev/fd/{file.fileno()}"
+                fs.copy_files(opened, self.path, fs.LocalFileSystem(), self.filesystem)
 
     def remove(self) -> None:
         """Removes the directory with all its content; a missing one is skipped."""
@@ -191,10 +201,7 @@ class Place:
             self.filesystem.delete_dir(self.path)
 
     def remove_abandoned(self) -> None:
-        """Removes unfinished files below the directory that killed processes left.
-
-        Only local disks have such files.
-        """
+        """Removes unfinished files below a local directory that killed processes left."""
         before = time.time() - ABANDONED_SECONDS
         with self._errors_as("removed", RunError):
             for file in Path(self.path).rglob(".*.tmp") if self.is_local else ():
@@ -204,17 +211,6 @@ class Place:
                         file.unlink()
 
     @contextmanager
-    def _upload(self) -> Generator[BinaryIO]:
-        # Closing a stream to an object store early would leave a truncated object. The file has no
-        # name, so a killed process leaves nothing behind.
-        with tempfile.TemporaryFile() as file:
-            yield cast(BinaryIO, file)
-            file.flush()
-            self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-            opened = f"/dev/fd/{file.fileno()}"
-            fs.copy_files(opened, self.path, fs.LocalFileSystem(), self.filesystem)
-
-    @contextmanager
     def _errors_as(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
         """Turns errors of the filesystem into a `RaylabError` that names the place."""
         try:
@@ -222,17 +218,6 @@ class Place:
         except (OSError, ArrowException) as error:
             where = f" (on {platform.node()})" if self.is_local else ""
             raise kind(f"{self} cannot be {verb}: {_reason(error)}{where}") from error
-
-
-def places_of(text: str, storage: str) -> list[Place]:
-    """Returns the places that a text may name: below the storage first, then the path itself.
-
-    A URI or an absolute path has one place only.
-    """
-    place = Place.at(text)
-    if "://" in text or os.path.isabs(os.path.expanduser(text)):
-        return [place]
-    return [Place.at(storage) / text.rstrip("/"), place]
 
 
 @lru_cache(OPENED_URIS)
@@ -284,10 +269,9 @@ def _link(temporary: Path, final: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Refuses a local directory that does not exist and cannot be made, or cannot be written.
+    """Refuses a local directory that takes no new file, by a `RunError`.
 
-    Raises:
-        RunError: It, or the nearest directory above it that exists, refuses new files.
+    For a missing directory, the nearest one above it decides.
     """
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):

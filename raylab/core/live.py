@@ -1,9 +1,15 @@
-"""Progress of long work: a live bar on a terminal, else a line from time to time."""
+"""Progress of long work: a live bar on a terminal, else a line from time to time.
+
+`watch` counts work in parts, with the remaining time; `progress` and `log_progress` show the rest.
+"""
 
 import sys
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console, Group
@@ -12,11 +18,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from raylab.core.background import running
 from raylab.core.log import console, log_line, prints_json
 from raylab.core.printable import duration, printable
+from raylab.core.workers import listening
 
 REFRESHES = 4
 """Refreshes of the bar a second."""
+LINE_SECONDS, LOOK_SECONDS = 30.0, 0.5
+"""Longest time between the lines of `watch`, and between its looks at the progress."""
 
 
 @contextmanager
@@ -75,71 +85,63 @@ def log_progress(
 
     Args:
         message: The line, for people.
-        done: Units done.
+        done: Units done, of `total`.
         total: Units in all.
         unit: Name of the unit in the plural, such as `steps`.
         figures: The last figures, below the bar; empty keeps the present ones.
-        every: Fewest seconds between two lines; 0 prints each.
+        every: Minimum seconds between two lines; 0 prints all.
         **fields: Further data, as for `log_line`; the bar shows `cost` and `eta_seconds`.
     """
-    if _state.bar is not None:
-        _state.bar.move(message, done, total, unit, figures, fields)
-    elif (now := time.monotonic()) >= _state.shown + every:
-        _state.shown = now
-        log_line(message, done=done, total=total, **fields)
+    now, bar = time.monotonic(), _state.bar
+    if bar is None:
+        if now >= _state.shown + every:
+            _state.shown = now
+            log_line(message, done=done, total=total, **fields)
+        return
+    if bar.start is None or done < bar.start[1]:
+        bar.start = now, done
+    bar.message, bar.figures, bar.cost = message, figures or bar.figures, fields.get("cost")
+    bar.done, bar.total, bar.unit = done, total, unit
+    left = fields.get("eta_seconds")
+    if left is None and (rate := bar.rate(now)):
+        left = (total - done) / rate
+    bar.end = None if left is None else now + left
 
 
+@dataclass
 class _Bar:
     """A bar with the work done, its rate and the time left, above the last figures."""
 
-    def __init__(self) -> None:
-        self.message = self._figures = ""
-        self._done, self._total, self._unit = 0.0, 0, ""
-        self._cost: float | None = None
-        self._start: tuple[float, float] | None = None
-        self._end: float | None = None
+    message: str = ""
+    figures: str = ""
+    done: float = 0.0
+    total: int = 0
+    unit: str = ""
+    cost: float | None = None
+    start: tuple[float, float] | None = None
+    """Time and amount of work from which the rate counts."""
+    end: float | None = None
 
-    def move(
-        self,
-        message: str,
-        done: float,
-        total: int,
-        unit: str,
-        figures: str,
-        fields: dict[str, Any],
-    ) -> None:
-        now = time.monotonic()
-        if self._start is None or done < self._start[1]:
-            self._start = now, done
-        self.message, self._figures = message, figures or self._figures
-        self._done, self._total, self._unit = done, total, unit
-        self._cost = fields.get("cost")
-        left = fields.get("eta_seconds")
-        if left is None and (rate := self._rate(now)):
-            left = (total - done) / rate
-        self._end = None if left is None else now + left
-
-    def _rate(self, now: float) -> float:
-        start, done = self._start or (now, 0.0)
-        return (self._done - done) / (now - start) if now > start else 0.0
+    def rate(self, now: float) -> float:
+        start, done = self.start or (now, 0.0)
+        return (self.done - done) / (now - start) if now > start else 0.0
 
     def __rich__(self) -> Group:
         now = time.monotonic()
-        counts = [f"{self._done:,.0f}/{self._total:,} {self._unit}"]
-        if rate := self._rate(now):
+        counts = [f"{self.done:,.0f}/{self.total:,} {self.unit}"]
+        if rate := self.rate(now):
             counts.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
-        if self._end is not None:
-            counts.append(f"ETA {duration(max(self._end - now, 0.0))}")
-        if self._cost:
-            counts.append(f"cost {self._cost:.4g}")
+        if self.end is not None:
+            counts.append(f"ETA {duration(max(self.end - now, 0.0))}")
+        if self.cost:
+            counts.append(f"cost {self.cost:.4g}")
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
-        bar = ProgressBar(total=max(self._total, 1), completed=self._done, pulse=not self._unit)
-        line.add_row(bar, "  ".join(counts) if self._unit else "starting")
-        below = Text(printable(self._figures or self.message.strip()), no_wrap=True)
-        below.overflow = "ellipsis"
-        return Group(line, below)
+        bar = ProgressBar(total=max(self.total, 1), completed=self.done, pulse=not self.unit)
+        line.add_row(bar, "  ".join(counts) if self.unit else "starting")
+        text = printable(self.figures or self.message.strip())
+        return Group(line, Text(text, no_wrap=True, overflow="ellipsis"))
 
 
 class _State:
@@ -151,3 +153,58 @@ class _State:
 
 
 _state = _State()
+
+
+@contextmanager
+def watch(total: int, noun: str, parts: int | None = None) -> Generator["Progress"]:
+    """Prints a line at least every `LINE_SECONDS` while in use.
+
+    Args:
+        total: The amount of work, more than 0.
+        noun: Its unit in the plural, such as `tasks`.
+        parts: Number of parts of similar size; None takes `total`.
+    """
+    work, over = Progress(total, noun, parts or total), threading.Event()
+    with progress(), listening(work.advance), running(partial(work.beat, over), stop=over.set):
+        yield work
+
+
+class Progress:
+    """The progress of some work, with its clock."""
+
+    def __init__(self, total: int, noun: str, parts: int) -> None:
+        """Starts the clock; see `watch`."""
+        self._total, self._noun, self._of_part = total, noun, total / parts
+        self._done, self._share = 0, 0.0
+        self._start = time.monotonic()
+
+    def advance(self, share: float) -> None:
+        """Records the share of the current part that is done."""
+        self._share = share
+
+    def end(self, done: int, message: str = "", **fields: Any) -> None:
+        """Adds the work of a part, and prints its message if it has one."""
+        self._done, self._share = self._done + done, 0.0
+        if message:
+            width = len(str(self._total))
+            line = f"[{self._done:>{width}}/{self._total}] {message}"
+            self._tell(line, figures=message, **fields)
+
+    def beat(self, over: threading.Event) -> None:
+        """Prints the progress until the event is set."""
+        while not over.wait(min(LOOK_SECONDS, LINE_SECONDS)):
+            seconds = time.monotonic() - self._start
+            share = (self._done + self._share * self._of_part) / self._total
+            done = f"{100 * share:.0f} % of {self._total:,} {self._noun}"
+            line = f"  {done} after {duration(seconds)}"
+            self._tell(line, every=LINE_SECONDS, seconds=seconds)
+
+    def _tell(self, message: str, **fields: Any) -> None:
+        done = self._done + self._share * self._of_part
+        seconds = time.monotonic() - self._start
+        eta = seconds * (self._total - done) / done if done else None
+        if eta is not None:
+            message = f"{message}, ETA {duration(eta)}"
+        log_progress(
+            message, done=self._done, total=self._total, unit=self._noun, eta_seconds=eta, **fields
+        )

@@ -1,6 +1,7 @@
 """The output of a job: text for people, or with `log=json` one JSON object a line.
 
-All output goes through `log_line` and `log_tables`, except warnings of Python's logging.
+All output goes through `log_line` and the tables of `core.page`, except warnings of Python's
+logging.
 """
 
 import errno
@@ -14,7 +15,6 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from raylab.core.printable import printable
@@ -39,15 +39,6 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
         LOGGER.log(level, message, extra={"fields": fields})
     else:
         _print(printable(message), sys.stderr if level >= logging.ERROR else sys.stdout)
-
-
-def log_tables(*tables: Table, **fields: Any) -> None:
-    """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
-    if prints_json():
-        log_line("; ".join(str(table.title) for table in tables), **fields)
-        return
-    for table in tables:
-        console().print(table)
 
 
 def console() -> Console:

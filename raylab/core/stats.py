@@ -53,11 +53,9 @@ def binomial(most: Any, size: Any, share: Any) -> Any:
 
 
 def wilson(share: float, size: float) -> Interval:
-    """Returns Wilson's score interval of a share (J. Am. Stat. Assoc. 22, 1927).
+    """Returns Wilson's score interval (J. Am. Stat. Assoc. 22, 1927) of a share in [0, 1].
 
-    Args:
-        share: In [0, 1].
-        size: Number of cases > 0, which need not be whole.
+    The share is of `size` > 0 cases, a number that need not be whole.
     """
     scale = 2 * (size + Z**2)
     centre = (2 * size * share + Z**2) / scale
@@ -72,11 +70,7 @@ def interval_of(draws: Any, quantiles: tuple[float, float] = QUANTILES) -> Inter
 
 
 def proportion(successes: int, trials: int) -> Figure:
-    """Returns a proportion with its interval by `wilson`.
-
-    Args:
-        successes: 0 to `trials`.
-        trials: Number of trials; with 0 the proportion is undefined.
+    """Returns a proportion with its interval by `wilson`; it is undefined without trials.
 
     Raises:
         ValueError: The successes are negative or more than the trials.
@@ -95,14 +89,11 @@ def share_of(rows: Any) -> Figure:
 
 
 def share_mean(counts: Mapping[float, int], seed: int) -> Figure:
-    """Returns the mean of counted values in [0, 1] with the 95 % interval of its posterior.
+    """Returns the mean of values in [0, 1] with the 95 % interval of its posterior.
 
-    The shares of the values have a Dirichlet posterior, whose prior is half a case at 0 and half at
-    1. Where nothing lies between, this is Jeffreys' interval of a proportion.
-
-    Args:
-        counts: Cases by value.
-        seed: Seed of the draws.
+    `counts` has the cases of each value. The shares of the values have a Dirichlet posterior, whose
+    prior is half a case at 0 and half at 1. Where nothing lies between, this is Jeffreys' interval
+    of a proportion.
     """
     values = np.array(sorted(counts), float)
     cases = np.array([counts[value] for value in values], float)
@@ -124,12 +115,11 @@ def agreement(
 ) -> Figure:
     """Returns a statistic of pairs of answers with the 95 % interval of its posterior.
 
-    The shares of the cases, by their pairs of answers, have a Dirichlet posterior. Its prior is
-    half a case of two different answers, as chance would pair them, and one of two equal answers,
-    spread over the answers as they enter the disagreement that chance expects: where one answer
-    dominates, agreement on the others decides, and too few of them are seen. The quantiles are
-    widened as Student's distribution is for so many cases, and the upper end is 1 where all answers
-    agree. `tests/coverage` has how often these intervals hold the truth.
+    The shares of the cases, by their pairs of answers, have a Dirichlet posterior. Its prior adds
+    one agreeing case and half a disagreeing one. Agreement is spread over labels by their weight in
+    the expected disagreement, so that a dominant label does not make a rare one look certain. The
+    quantiles are widened as Student's distribution is for so many cases, and the upper end is 1
+    where all answers agree. `tests/coverage` has how often these intervals hold the truth.
 
     Args:
         cases: Numbers of cases by what they add to a (size, size) table of pairs of answers.
@@ -147,20 +137,6 @@ def agreement(
         return Figure(count=total, reason=reason)
     if missing := _too_few(total):
         return Figure(value=value, count=total, reason=missing)
-    tail = float(ndtr(stdtrit(total - 1, QUANTILES[0])))
-    values = _posterior(cases, table, statistic, seed)
-    low, high = interval_of(values, (tail, 1 - tail))
-    all_agree = np.count_nonzero(table) == np.count_nonzero(table.diagonal())
-    return Figure(value=value, interval=(low, 1.0 if all_agree else high), count=total)
-
-
-def _posterior(
-    cases: Mapping[Cells, int],
-    table: Array,
-    statistic: Callable[[Array], Array],
-    seed: int,
-) -> Array:
-    """Returns (DRAWS,) values of the statistic for tables of as many cases."""
     margin = (table.sum(0) + table.sum(1)) / (2 * table.sum())
     chance = np.outer(table.sum(1), table.sum(0))
     np.fill_diagonal(chance, 0.0)
@@ -169,14 +145,17 @@ def _posterior(
     weights = Counter[Cells](cases)
     for cell in np.flatnonzero(prior).tolist():
         weights[(cell,), 1.0] += prior.flat[cell]
-    ordered, total = sorted(weights), sum(cases.values())
-    added, values = _cell_weights(ordered, len(table)), list[Array]()
+    ordered = sorted(weights)
+    added, values = _cell_weights(ordered, size), list[Array]()
     shapes = np.array([weights[cells] for cells in ordered])
     for gammas in _gammas(shapes, seed, table.size):
         tables = np.ascontiguousarray(gammas / gammas.sum(-1, keepdims=True) * total @ added)
-        values.append(statistic(tables.reshape(-1, *table.shape)))
+        values.append(statistic(tables.reshape(-1, size, size)))
     drawn = np.concatenate(values)
-    return drawn[~np.isnan(drawn)]
+    tail = float(ndtr(stdtrit(total - 1, QUANTILES[0])))
+    low, high = interval_of(drawn[~np.isnan(drawn)], (tail, 1 - tail))
+    all_agree = np.count_nonzero(table) == np.count_nonzero(table.diagonal())
+    return Figure(value=value, interval=(low, 1.0 if all_agree else high), count=total)
 
 
 def _cell_weights(cases: Iterable[Cells], size: int) -> Any:

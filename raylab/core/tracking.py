@@ -60,9 +60,6 @@ def tracking(
     servers `SERVER_SECONDS` at most; a warning names the figures that a server has not taken. With
     `has_trainings`, that of a sweep or a pipeline, it waits as long for its tracked runs, because
     those of its trainings are placed below them.
-
-    Raises:
-        ConfigError: The package of one is not installed.
     """
     require_trackers(names)
     trackers: dict[str, Tracker] = {}
@@ -134,33 +131,14 @@ class TensorBoard:
         self._records.write(event(wall_time=time.time(), **content).SerializeToString())
 
 
-class _Server(Protocol):
-    """A tracked run, whose methods may fail, or hang where it is not local."""
-
-    is_local: bool
-    way_out: str
-    """The end of a warning that figures are missing."""
-
-    def begin(self) -> None:
-        """Starts the tracked run or continues it; called again if it failed."""
-        ...
-
-    def log(self, step: int, seconds: float, figures: Figures) -> None:
-        """Sends the figures of a step, measured at `seconds` since 1970; a repetition is safe."""
-        ...
-
-    def end(self) -> None:
-        """Ends the tracked run once all figures are sent."""
-        ...
-
-
 class _Sender:
     """A tracker with a thread that sends the figures to a server in their order.
 
-    A failure is a warning; what is left is sent again with the next figures, and at the end.
+    A failure of the server is a warning; what is left is sent again with the next figures, and at
+    the end. A server that is not local may also hang.
     """
 
-    def __init__(self, name: str, run: Run, server: _Server) -> None:
+    def __init__(self, name: str, run: Run, server: "_Mlflow | _WeightsAndBiases") -> None:
         self._name, self._run, self._server = name, run, server
         self._unsent: deque[tuple[int, float, Figures]] = deque()
         self._news = threading.Event()
@@ -240,7 +218,12 @@ def _find_enclosing(run: Run) -> Run | None:
 
 
 class _Mlflow:
-    """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run."""
+    """A run of MLflow, at MLFLOW_TRACKING_URI or in `mlflow.db` beside the run.
+
+    Attributes:
+        is_local: True if it is in a file.
+        way_out: The end of a warning that figures are missing.
+    """
 
     way_out = "let MLFLOW_TRACKING_URI name a server that answers, or leave mlflow out of tracking="
 
@@ -258,6 +241,7 @@ class _Mlflow:
         self._new_client = partial(mlflow.MlflowClient, place)
 
     def begin(self) -> None:
+        """Starts the tracked run or continues it; called again if it failed."""
         from mlflow.entities import Param
 
         run = self._run
@@ -284,6 +268,7 @@ class _Mlflow:
         return tracked[0].info.run_id if tracked else None
 
     def log(self, step: int, seconds: float, figures: Figures) -> None:
+        """Sends the figures of a step, measured at `seconds` since 1970; a repetition is safe."""
         from mlflow.entities import Metric
 
         at = round(seconds * 1000)
@@ -291,11 +276,15 @@ class _Mlflow:
         self._client.log_batch(self._id, metrics)
 
     def end(self) -> None:
+        """Ends the tracked run once all figures are sent."""
         self._client.set_terminated(self._id)
 
 
 class _WeightsAndBiases:
-    """A run of Weights & Biases; without a key it stays in the run directory for a later sync."""
+    """A run of Weights & Biases, used as that of MLflow is.
+
+    Without a key it stays in the run directory for a later sync.
+    """
 
     way_out = (
         "let WANDB_BASE_URL name a server that answers, or set WANDB_MODE=offline and send the "

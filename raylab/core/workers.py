@@ -1,4 +1,4 @@
-"""Work in parts: done in this process, or by other `Workers`, such as Ray's.
+"""Work in parts: done in this process, or by `raylab.core.on_ray.workers.RayWorkers`.
 
 A part is a call of a function with arguments and a result that can be pickled.
 """
@@ -6,7 +6,7 @@ A part is a call of a function with arguments and a result that can be pickled.
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from raylab.core.config.base import ClusterConfig
 
@@ -14,23 +14,23 @@ Key = TypeVar("Key", bound=Hashable)
 R = TypeVar("R")
 
 
-class Workers(Protocol):
-    """A place where calls run.
+class Workers:
+    """Where calls run: this process, which makes one after the other, or others in a subclass.
 
     Attributes:
         share: CPUs and GPU that each call may use.
         places: Number of calls at the same time, at least 1.
     """
 
-    @property
-    def share(self) -> ClusterConfig: ...
+    places = 1
 
-    @property
-    def places(self) -> int: ...
+    def __init__(self, share: ClusterConfig) -> None:
+        """Takes the CPUs and GPU that calls may use."""
+        self.share = share
 
     def put(self, value: Any) -> Any:
         """Returns a reference to a value, to use as an argument of many calls."""
-        ...
+        return value
 
     def run(
         self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
@@ -40,15 +40,20 @@ class Workers(Protocol):
         A call whose storage or process fails is repeated up to `share.max_failures` times. Closing
         the generator ends running calls.
 
-        Args:
-            function: The function that is called.
-            calls: The arguments of each call.
-
         Raises:
             RaylabError: A call raised it, or was lost.
             OSError: A call raised it each time.
         """
-        ...
+        for key, arguments in calls.items():
+            yield key, self._call(function, arguments)
+
+    def _call(self, function: Callable[..., R], arguments: Sequence[Any]) -> R:
+        for _ in range(self.share.max_failures):
+            try:
+                return function(*arguments)
+            except OSError:
+                continue
+        return function(*arguments)
 
 
 _listener: ContextVar[Callable[[float], object] | None] = ContextVar("listener", default=None)
@@ -68,32 +73,3 @@ def listening(listen: Callable[[float], object]) -> Generator[None]:
         yield
     finally:
         _listener.reset(token)
-
-
-class WorkersHere:
-    """This process, which makes one call after the other."""
-
-    places = 1
-
-    def __init__(self, share: ClusterConfig) -> None:
-        """Takes the CPUs and GPU that calls may use."""
-        self.share = share
-
-    def put(self, value: Any) -> Any:
-        """See `Workers`."""
-        return value
-
-    def run(
-        self, function: Callable[..., R], calls: Mapping[Key, Sequence[Any]]
-    ) -> Generator[tuple[Key, R]]:
-        """See `Workers`."""
-        for key, arguments in calls.items():
-            yield key, self._call(function, arguments)
-
-    def _call(self, function: Callable[..., R], arguments: Sequence[Any]) -> R:
-        for _ in range(self.share.max_failures):
-            try:
-                return function(*arguments)
-            except OSError:
-                continue
-        return function(*arguments)

@@ -94,12 +94,7 @@ class Comparison:
 
 
 def report_runs(config: ReportConfig) -> None:
-    """Compares the runs of `config`, prints tables, and writes `report.html`.
-
-    Raises:
-        RunError: There is no such run, or the name of this one is taken.
-        DataError: A file of a run cannot be read.
-    """
+    """Compares the runs of `config`, prints tables, and writes `report.html`."""
     comparison = compare(find_runs(config.runs, config.storage))
     run = Run.open(config)
     page = comparison_page(run.name, run.uri, comparison)
@@ -117,14 +112,10 @@ def report_runs(config: ReportConfig) -> None:
 
 
 def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
-    """Returns the named runs by distinct labels.
-
-    A name is one under `storage`, a directory or a URI.
+    """Returns the runs of some names, as `find_named` finds them, by distinct labels.
 
     Raises:
         RunError: There is no such run, or a run is named twice.
-        DataError: The storage cannot be read.
-        ConfigError: No filesystem opens a URI.
     """
     runs = [Run.at(find_named(text, storage)) for text in names]
     for uri, count in Counter(run.uri for run in runs).items():
@@ -216,7 +207,25 @@ def _by_key(values: Mapping[str, Mapping[str, Any]]) -> Values:
 def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     """Returns the page of a comparison."""
     labels = [*dict.fromkeys([*comparison.records, *comparison.problems])]
-    lead = [*_findings(comparison)]
+    models, lead = comparison.models, list[str]()
+    if "models" in comparison.caveats:
+        solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
+        if len(solved) > 1:
+            lead.append(f"Solved free-running, on different tasks: {_rank(solved, percent)}.")
+    elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
+        best, share, rule = leader
+        lead.append(f"{best} solves the most grids on its own (free-running): {share}{rule}.")
+    elif len(comparison.scores) > 1:
+        column, means = next(iter(_by_key(comparison.scores).items()))
+        lead.append(f"By {column}: {_rank(means, percent)}.")
+    agreements = {
+        label: report.agreement.alpha.value
+        for label, report in comparison.annotations.items()
+        if report.agreement.alpha.value is not None
+    }
+    if len(agreements) > 1:
+        ranked = _rank(agreements, number)
+        lead.append(f"Agreement beyond chance (Krippendorff's alpha): {ranked}.")
     lead.append(f"{pluralize(len(labels), 'run')} side by side: {join_names(labels, 8)}.")
     finished = [label for label, record in comparison.records.items() if record.finished]
     if unfinished := [label for label in labels if label not in finished]:
@@ -224,28 +233,6 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
     problems = [f"{label}: {problem}" for label, problem in comparison.problems.items()]
     notes = [*comparison.caveats.values(), *problems]
     return Page("comparison", name, uri, lead, list(_sections(comparison)), notes)
-
-
-def _findings(comparison: Comparison) -> Iterator[str]:
-    """Yields a sentence on each kind of result."""
-    models = comparison.models
-    if "models" in comparison.caveats:
-        solved = {label: model.result.metrics["solve_rate"] for label, model in models.items()}
-        if len(solved) > 1:
-            yield f"Solved free-running, on different tasks: {_rank(solved, percent)}."
-    elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
-        name, share, rule = leader
-        yield f"{name} solves the most grids on its own (free-running): {share}{rule}."
-    elif len(comparison.scores) > 1:
-        column, means = next(iter(_by_key(comparison.scores).items()))
-        yield f"By {column}: {_rank(means, percent)}."
-    agreements = {
-        label: report.agreement.alpha.value
-        for label, report in comparison.annotations.items()
-        if report.agreement.alpha.value is not None
-    }
-    if len(agreements) > 1:
-        yield f"Agreement beyond chance (Krippendorff's alpha): {_rank(agreements, number)}."
 
 
 def _rank(values: Mapping[str, float], say: Callable[[float], str]) -> str:

@@ -14,7 +14,7 @@ from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.logs.reading import read_responses, read_trees
-from raylab.benchmark.logs.trees import CONFIGURED, ScoreTree, find_tree
+from raylab.benchmark.logs.trees import CONFIGURED, find_tree
 from raylab.core.errors import DataError, RunError
 from raylab.core.files import Place
 from raylab.core.runs.run import Run
@@ -125,16 +125,12 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     (read,) = read_trees([replace(listed, reason=CONFIGURED)], wanted="headers")
     used = read.table[["model", "generation", "item", "score"]]
     rows = [(*row, None) for row in used.itertuples(index=False, name=None)]
+    sources = (*listed.sources, *(source for source, _ in listed.faults))
+    places = {f"{s.top.path}/{s.name}": (s.generation, s.name) for s in sources}
     for model, files in read.skipped.items():
-        rows += [(model, *_below(file.path, listed), None, file.reason) for file in files]
+        rows += [(model, *places[file.path], None, file.reason) for file in files]
     frame = pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
     return frame.sort_values(SCORE_COLUMNS[:3], ignore_index=True)
-
-
-def _below(path: str, tree: ScoreTree) -> tuple[str, str]:
-    """Returns the generation and name of a file of a tree."""
-    every = (*tree.sources, *(source for source, _ in tree.faults))
-    return next((s.generation, s.name) for s in every if f"{s.top.path}/{s.name}" == path)
 
 
 def responses(tree: str, **keys: Any) -> pd.DataFrame:

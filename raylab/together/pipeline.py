@@ -3,7 +3,7 @@
 Every stage keeps its finished work, so that a second run does only the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import read_checkpoint
@@ -12,7 +12,15 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation.scores import score_plan
 from raylab.arc.on_ray.train import fit
-from raylab.arc.pages.models import summary_table
+from raylab.arc.pages.models import Models, accuracy_phrase, rule_label, summary_table
+from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
+from raylab.arc.pages.training import (
+    list_caveats,
+    summarize_models,
+    summarize_tuning,
+    training_sections,
+    tuning_sections,
+)
 from raylab.arc.prize.answering import Exam, solve
 from raylab.arc.prize.pictures import (
     choose_pictures,
@@ -21,6 +29,7 @@ from raylab.arc.prize.pictures import (
     picture_attempts,
 )
 from raylab.arc.records import (
+    Example,
     Examples,
     PipelineMetrics,
     RuleScores,
@@ -34,21 +43,22 @@ from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.logs.trees import find_trees
 from raylab.benchmark.pages.diagnosis import verdict_sections
-from raylab.benchmark.pages.quality import log_quality
+from raylab.benchmark.pages.quality import log_quality, quality_section
 from raylab.benchmark.run import diagnose_scores, measure_trees, quality_figures
 from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.errors import RunError
 from raylab.core.log import log_line
 from raylab.core.on_ray.session import session
 from raylab.core.on_ray.workers import RayWorkers, session_workers
-from raylab.core.page.page import PAGE, Page, write_page
+from raylab.core.page.page import PAGE, Page, Section, provenance, write_page
 from raylab.core.page.table import print_tables
+from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Record
 from raylab.core.runs.run import SCORES, Run
+from raylab.core.runs.run_record import RunRecord
 from raylab.core.tracking import tracking
 from raylab.core.workers import Workers
 from raylab.together.config import PipelineConfig
-from raylab.together.pipeline_page import pipeline_page
 
 PRIOR = "prior"
 CANDIDATES = 8
@@ -75,7 +85,15 @@ def run_pipeline(config: PipelineConfig, sides: Sides, tuning_sides: Sides | Non
             trained = _train(config, run, sides, tuning_sides)
             best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
             models, workers = best | taken, RayWorkers(config.cluster)
-            _score(config, run, models, workers)
+            scoring = config.scoring.trusting(config.models)
+            log_line("\nscores")
+            planned = plan_scoring(models, config.generations, config.data, scoring, run)
+            score_plan(planned.written(), workers)
+            if config.prior is not None:
+                log_line("\nscores on the prior benchmark")
+                # As it was published.
+                planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
+                score_plan(planned.written(), workers)
             if run.read_record(Examples) is None:
                 run.write_record(_picture_examples(config, run, models, workers))
             log_line("\nquality")
@@ -87,7 +105,24 @@ def run_pipeline(config: PipelineConfig, sides: Sides, tuning_sides: Sides | Non
             diagnose_scores(run, SCORES, workers)
             for tracker in trackers.values():
                 tracker.log(0, quality_figures(quality))
-        write_page(run, _page(config, run))
+        tree, metrics = f"{config.data.source} tasks", _require(run, PipelineMetrics)
+        scored = {
+            tree: run.read_record(RuleScores),
+            str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
+        }
+        page = pipeline_page(
+            uri=run.uri,
+            record=run.record,
+            config=config,
+            models=metrics.models,
+            tuned=metrics.tuned,
+            tree=tree,
+            quality=quality,
+            examples=_require(run, Examples).examples,
+            rules={uri: rules.means for uri, rules in scored.items() if rules},
+            diagnosis=verdict_sections(run),
+        )
+        write_page(run, page)
         run.finish()
         _print_outcome(run)
 
@@ -135,18 +170,6 @@ def _train(
     return results
 
 
-def _score(config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers) -> None:
-    """Scores all models on the generations, and on the prior benchmark as it was published."""
-    scoring = config.scoring.trusting(config.models)
-    log_line("\nscores")
-    planned = plan_scoring(models, config.generations, config.data, scoring, run)
-    score_plan(planned.written(), workers)
-    if config.prior is not None:
-        log_line("\nscores on the prior benchmark")
-        planned = plan_scoring(models, (AS_PUBLISHED,), config.prior, scoring, run, PRIOR)
-        score_plan(planned.written(), workers)
-
-
 def _picture_examples(
     config: PipelineConfig, run: Run, models: Mapping[str, str], workers: Workers
 ) -> Examples:
@@ -175,25 +198,58 @@ def _picture_examples(
     return Examples(examples=tuple(contrast(examples, config.pictures)))
 
 
-def _page(config: PipelineConfig, run: Run) -> Page:
-    quality, tree = _require(run, Quality), f"{config.data.source} tasks"
-    metrics = _require(run, PipelineMetrics)
-    scored = {
-        tree: run.read_record(RuleScores),
-        str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
+def pipeline_page(
+    uri: str,
+    record: RunRecord,
+    config: PipelineConfig,
+    models: Models,
+    tuned: Models,
+    *,
+    tree: str,
+    quality: Quality,
+    examples: Sequence[Example],
+    rules: Mapping[str, Mapping[str, float]],
+    diagnosis: Sequence[Section] = (),
+) -> Page:
+    """Returns the page of a pipeline.
+
+    `tree` is the name of its score tree, which `quality` and `diagnosis` are about. `rules` are the
+    accuracies of the rules that learn nothing, by score tree or prior and rule.
+    """
+    metric = config.scoring.metric
+    labels = {
+        scored: {rule_label(rule): value for rule, value in values.items()}
+        for scored, values in rules.items()
     }
-    return pipeline_page(
-        uri=run.uri,
-        record=run.record,
-        config=config,
-        models=metrics.models,
-        tuned=metrics.tuned,
-        tree=tree,
-        quality=quality,
-        examples=_require(run, Examples).examples,
-        rules={uri: rules.means for uri, rules in scored.items() if rules},
-        diagnosis=verdict_sections(run),
-    )
+    scores, *curves_and_groups = training_sections(models, config.training.monitor)
+    pictures = list[Section]()
+    if examples:
+        solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)
+        caption = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
+        caption += "; solved ones come first." if solved else "."
+        names = dict.fromkeys(name for example in examples for name in example.predictions)
+        reached = {name: model.result.metrics.get(metric, -1.0) for name, model in models.items()}
+        best = sorted(names, key=lambda name: -reached.get(name, -1.0))
+        blocks = [caption, *picture_blocks(examples, best[:SHOWN_MODELS])]
+        pictures = [Section("tasks", "Answers of the models", blocks)]
+    sections = [
+        scores,
+        *tuning_sections(tuned),
+        *pictures,
+        *curves_and_groups,
+        quality_section(1, tree, quality, f" Accuracy is {accuracy_phrase(metric)}.", labels),
+        *diagnosis,
+        provenance(uri, record),
+    ]
+    figures = [
+        f"{name} {figure.value:.3f}"
+        for name, figure in quality.figures.items()
+        if figure.value is not None
+    ]
+    quality_line = f"Quality of {tree}: {join_names(figures or ['no figure could be computed'])}."
+    lead = [*summarize_models(models), *summarize_tuning(tuned), quality_line]
+    notes = list(list_caveats(config.training, config.data, models))
+    return Page(record.job, record.name, uri, lead, sections, notes)
 
 
 def _require(run: Run, kind: type[R]) -> R:

@@ -16,7 +16,7 @@ from raylab.core.config.compose import load_config
 from raylab.core.entrypoint import run_job
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.runs.run import Run
-from raylab.core.workers import WorkersHere
+from raylab.core.workers import Workers
 from tests.benchmark.trees import SCORES, YEAR_2020, measure, write_scores
 from tests.log_lines import id_in, lines_of
 
@@ -60,7 +60,7 @@ def test_a_tree_that_is_slow_to_read_is_tried_again(
 
     monkeypatch.setattr(reading, "read_files", read)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
-    trees, workers = find_trees(str(root), [], Layout.AUTO), WorkersHere(ClusterConfig())
+    trees, workers = find_trees(str(root), [], Layout.AUTO), Workers(ClusterConfig())
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
         measure_trees(trees, QualityConfig(bootstrap=0), workers)
     failures += [OSError("timed out")] * 4

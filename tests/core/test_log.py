@@ -8,16 +8,12 @@ import warnings
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.table import Table
 
-from raylab.core.log import bind_run, json_lines, log_line, log_tables
+from raylab.core.log import bind_run, json_lines, log_line
+from raylab.core.page.table import Table, print_tables
 from tests.log_lines import lines_of
 
-
-def table(title: str) -> Table:
-    made = Table("a", "b", title=title)
-    made.add_row("1", "2")
-    return made
+TABLES = [Table(title, ["a", "b"], [["1", "2"]]) for title in "TU"]
 
 
 def test_text_is_printed_as_it_is_but_for_what_a_terminal_would_obey(
@@ -27,7 +23,7 @@ def test_text_is_printed_as_it_is_but_for_what_a_terminal_would_obey(
     log_line("case \x1b[2J\u202e\ud800\r1:")
     log_line("warning: wet", logging.WARNING)
     log_line("error: no", logging.ERROR, status=1)
-    log_tables(table("T"), table("U"), data=1)
+    print_tables(*TABLES, data=1)
     out, err = capsys.readouterr()
     assert out.startswith(
         "\n  10 % of {it}\n[bold]\ncase \\x1b[2J\\u202e\\ud800\\r1:\nwarning: wet\n"
@@ -42,7 +38,7 @@ def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[
         bind_run("night", "01")
         bind_run("night-part", "02")
         log_line("\n10 % of\nit", done=1, eta_seconds=float("nan"), more={"x": [float("inf"), 2.5]})
-        log_tables(table("T"), table("U"), data={"a": 1})
+        print_tables(*TABLES, data={"a": 1})
         log_line("warning: wet", logging.WARNING)
         log_line("error: no", logging.ERROR, status=1)
     out, err = map(lines_of, capsys.readouterr())

@@ -16,7 +16,7 @@ from raylab.core.page import page as content_of
 from raylab.core.page.page import render
 from raylab.core.page.table import as_rich
 from raylab.together.config import PipelineConfig
-from raylab.together.pipeline_page import pipeline_page
+from raylab.together.pipeline import pipeline_page
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.benchmark.figures.qualities import quality
 from tests.core.page.pages import Page

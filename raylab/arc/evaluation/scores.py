@@ -18,9 +18,9 @@ from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, writ
 from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
 from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import ClusterConfig
+from raylab.core.live import watch
 from raylab.core.log import log_line
 from raylab.core.page.table import percent, print_tables
-from raylab.core.page.work import watch
 from raylab.core.printable import pluralize
 from raylab.core.workers import Workers
 

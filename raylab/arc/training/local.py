@@ -20,7 +20,7 @@ from raylab.arc.training.outcome import report_training, with_test
 from raylab.arc.training.reporter import EpochListener, ended_metrics, reporting
 from raylab.core.live import progress
 from raylab.core.runs.run import Run
-from raylab.core.workers import WorkersHere
+from raylab.core.workers import Workers
 
 
 def train(inputs: Inputs) -> None:
@@ -28,7 +28,7 @@ def train(inputs: Inputs) -> None:
     config = inputs.config
     with Run.open_alone(config) as run:
         metrics = fit(config, run, inputs.sides, inputs.start)
-        workers = WorkersHere(config.cluster)
+        workers = Workers(config.cluster)
         report_training(config, run, with_test(config, run, metrics, inputs.sides, workers))
 
 

@@ -30,10 +30,10 @@ from raylab.core.bounded import LINE_BYTES
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError
 from raylab.core.files import REQUEST_BYTES
-from raylab.core.page.work import watch
+from raylab.core.live import watch
 from raylab.core.printable import join_names
 from raylab.core.runs.eval_logs import LOG_BYTES, PREFIX
-from raylab.core.workers import Workers, WorkersHere
+from raylab.core.workers import Workers
 
 PARTS_PER_PLACE, FILES_PER_PART = 4, 2000
 """Enough parts for an even load, and for a large tree to show progress; starting them costs."""
@@ -75,7 +75,7 @@ def read_trees(
     Raises:
         DataError: A directory is missing where files are read, or storage fails repeatedly.
     """
-    config, workers = config or QualityConfig(), workers or WorkersHere(ClusterConfig())
+    config, workers = config or QualityConfig(), workers or Workers(ClusterConfig())
     calls = dict[tuple[int, int], tuple[Any, ...]]()
     for place, tree in enumerate(trees):
         files = len(tree.sources)

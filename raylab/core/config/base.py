@@ -48,10 +48,6 @@ PLAIN = re.compile(r"[A-Za-z0-9_/:@.-]+")
 """A value that an override takes without quotes."""
 
 
-def _path_as_text(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
 def _without_secret(location: str) -> str:
     if URI.match(location) and secret_in(location):
         raise ValueError(
@@ -65,8 +61,7 @@ def absolute_location(location: str) -> str:
     """Returns a URI as it is, or a path made absolute against the current directory.
 
     Raises:
-        ValueError: A URI carries a secret, which the message does not repeat, or a fragment, or has
-            one slash.
+        ValueError: A URI has a secret, which the message does not repeat, a fragment or one slash.
     """
     if not URI.match(location):
         if HALF_URI.match(location):
@@ -81,10 +76,6 @@ def _no_uri(value: object) -> object:
     if isinstance(value, str) and URI.match(value):
         raise ValueError("should be the path of a local file, which people can edit, not a URI")
     return value
-
-
-def _absolute_path(path: Path) -> Path:
-    return Path(absolute_location(str(path)))
 
 
 @dataclass(frozen=True)
@@ -107,12 +98,16 @@ Text = Annotated[str, BeforeValidator(_integer_as_text)]
 RunName = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Location = Annotated[
     str,
-    BeforeValidator(_path_as_text),
+    BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value),
     AfterValidator(absolute_location),
     Field(json_schema_extra={"format": "path or URI"}),
 ]
 """A URI, or a path made absolute because Ray's workers run in other directories."""
-LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
+LocalPath = Annotated[
+    Path,
+    BeforeValidator(_no_uri),
+    AfterValidator(lambda path: Path(absolute_location(str(path)))),
+]
 """An absolute path like `Location`, where URIs are refused."""
 Label = Annotated[Text, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")]
 """The value of a label of a node."""
@@ -183,8 +178,6 @@ class ClusterConfig(Strict):
 
 STORAGE = "./runs"
 """The storage of every job by default, from the directory in which it runs."""
-
-
 COMMAND = "raylab"
 """The command that runs any job of the checkout in which it is installed."""
 
@@ -201,6 +194,9 @@ def command_of(job: str) -> list[str]:
 
 Keys = tuple[str, ...]
 """Dotted paths of keys."""
+Tracking = Literal["tensorboard", "mlflow", "wandb"]
+Scalar = bool | int | float | str | None
+AS_PUBLISHED = "published"
 
 
 class JobConfig(Strict):
@@ -252,15 +248,8 @@ class JobConfig(Strict):
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
-        """Returns the configuration in a run's record, with some values `changed`.
-
-        Raises:
-            pydantic.ValidationError: The values are not valid for this job.
-        """
+        """Returns the configuration in a run's record, validated, with some values `changed`."""
         return cls.model_validate({**recorded, **changed})
-
-
-Tracking = Literal["tensorboard", "mlflow", "wandb"]
 
 
 def _as_names(value: object) -> object:
@@ -270,11 +259,7 @@ def _as_names(value: object) -> object:
 
 
 def require_trackers(names: Iterable[Tracking]) -> None:
-    """Refuses trackers whose package is not installed.
-
-    Raises:
-        ConfigError: One is not.
-    """
+    """Refuses trackers whose package is not installed, by a `ConfigError`."""
     for name in names:
         if name != "tensorboard" and importlib.util.find_spec(name) is None:
             raise ConfigError(
@@ -290,12 +275,6 @@ Trackers = Annotated[
         "mlflow and wandb, one or a list."
     ),
 ]
-
-
-Scalar = bool | int | float | str | None
-
-
-AS_PUBLISHED = "published"
 
 
 def _seed_or_archive(value: int | str) -> int | str:

@@ -8,7 +8,7 @@ import logging
 import re
 import shlex
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -73,19 +73,24 @@ def load_config(
     usable = [override for override in read if isinstance(override, Override)]
     problems = [problem for problem in read if isinstance(problem, ConfigProblem)]
     try:
-        sections = {} if file is None else _read_file(file, kind.foreign)
+        sections = {} if file is None else _read_yaml(file)
+        if ignored := sorted(sections.keys() & kind.foreign):
+            LOGGER.warning("%s: ignored, they are of other tools: %s", file, ", ".join(ignored))
+            sections = {key: value for key, value in sections.items() if key not in ignored}
+        # When they are resolved, interpolations would multiply like aliases.
+        if "${" in repr(sections):
+            raise ConfigError(f"{file}: ${{...}} is not read in a file: write the value itself")
         values = kind.resolve(compose_values(kind, usable, sections))
         config = kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
-        unchosen = {problem.path for problem in problems} & groups.keys()
-        invalid = explain_errors(kind, error)
-        problems += [p for p in invalid if p.path.split(".")[0] not in unchosen]
+        unchosen = {problem.keys for problem in problems} & {(group,) for group in groups}
+        problems += [p for p in explain_errors(kind, error) if p.keys[:1] not in unchosen]
     except (ConfigError, *UNUSABLE) as error:
         reason = str(error).strip()
         for _, equals, value in (text.partition("=") for text in overrides):
             # The words of a library may repeat an override, and its value may be a secret.
             reason = reason.replace(f"{equals}{value}", "=...") if value else reason
-        problems.append(ConfigProblem("", reason[:MAX_REASON].replace("\n", "\n    ")))
+        problems.append(ConfigProblem((), reason[:MAX_REASON].replace("\n", "\n    ")))
     else:
         if not problems:
             return config
@@ -155,21 +160,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", document or {})
 
 
-def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
-    """Reads the user's file, whose sections replace those of the job's YAML.
-
-    Foreign sections are named in a warning and left out.
-    """
-    values = _read_yaml(path)
-    if ignored := sorted(values.keys() & foreign):
-        LOGGER.warning("%s: ignored, they are of other tools: %s", path, ", ".join(ignored))
-        values = {key: value for key, value in values.items() if key not in ignored}
-    # When they are resolved, interpolations would multiply like aliases.
-    if "${" in repr(values):
-        raise ConfigError(f"{path}: ${{...}} is not read in a file: write the value itself")
-    return values
-
-
 def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
     """Returns the configuration without `exclude`, as YAML that loads back to the same."""
     return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json", exclude=exclude)))
@@ -183,15 +173,16 @@ def _read_override(groups: Groups, number: int, text: str) -> Override | ConfigP
         override = OverridesParser.create().parse_override(text)
     except UNUSABLE as error:
         if not equals:
-            return ConfigProblem(where, "is not key=value")
+            return ConfigProblem((where,), "is not key=value")
         column = getattr(getattr(error.__cause__, "offendingToken", None), "column", None)
         place = "" if column is None else f" at character {column + 1}"
         way_out = "a value with special characters is quoted twice: \"key='value'\""
-        return ConfigProblem(where, f"cannot be read{place}; {way_out}")
+        return ConfigProblem((where,), f"cannot be read{place}; {way_out}")
     key = override.key_or_group
     if not override.is_delete() and override.is_sweep_override():
-        return ConfigProblem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
+        problem = "a job takes one value, not a sweep; a list is written key=[a,b]"
+        return ConfigProblem((key,), problem)
     option, options = _chosen_option(groups, override), groups.get(key, ())
     if option is not None and option not in options:
-        return ConfigProblem(key, f"no option {option!s:.40}; options: {', '.join(options)}")
+        return ConfigProblem((key,), f"no option {option!s:.40}; options: {', '.join(options)}")
     return override

@@ -41,6 +41,7 @@ WORDS = {
 """What a value should be, by the type of pydantic's error and with the values of its context."""
 BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 JsonSchema = dict[str, Any]
+Keys = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
@@ -72,19 +73,17 @@ class ConfigProblem:
     """A mistake in a configuration.
 
     Attributes:
-        path: Dotted path of the key; empty if it concerns no single key.
-        text: The mistake, worded to follow the path.
-        keys: The keys and indices of the path.
+        keys: The keys and indices of its place, the first one dotted where a user wrote it so; none
+            if it concerns no single key.
+        text: The mistake, worded to follow the place.
     """
 
-    path: str
+    keys: Keys
     text: str
-    keys: tuple[int | str, ...] = ()
 
     def __str__(self) -> str:
         """Returns the problem on one line."""
-        path = _cut(self.path)
-        return f"{path}: {self.text}" if path else self.text
+        return f"{_cut(_dotted(self.keys))}: {self.text}" if self.keys else self.text
 
 
 def list_keys(kind: type[BaseModel]) -> list[ConfigKey]:
@@ -97,21 +96,31 @@ def explain_errors(kind: type[BaseModel], error: ValidationError) -> list[Config
     schema, errors = _Schema(kind), error.errors(include_url=False)
     places = [schema.locate(each["loc"]) for each in errors[:MAX_PROBLEMS]]
     problems = list[ConfigProblem]()
-    for place, each in zip(places, errors, strict=False):
-        below = (other for other in places if other.keys[: len(place.keys)] == place.keys)
+    for (keys, siblings, is_choice), each in zip(places, errors, strict=False):
+        below = (other for other, *_ in places if other[: len(keys)] == keys)
         if each["type"] == "too_short" and each["input"]:
             # The list is too short only because its items have errors of their own.
             continue
-        if place.is_choice and any(len(other.keys) > len(place.keys) for other in below):
+        if is_choice and any(len(other) > len(keys) for other in below):
             # Another of the types was meant.
             continue
-        problem = _problem(schema, place, each)
-        if place.is_choice and problems and problems[-1].path == problem.path:
-            before, way = problems.pop().text, explain(each).removeprefix("should ")
-            problem = ConfigProblem(place.path, f"{before} or {way}", place.keys)
-        problems.append(problem)
+        message = explain(each)
+        match each["type"]:
+            case "extra_forbidden":
+                message = _unknown_key(schema, _dotted(keys), siblings)
+            case "missing" | "value_error":
+                pass
+            case "union_tag_invalid" | "union_tag_not_found":
+                # The message has the value.
+                message = _cut(redact(message))
+            case _:
+                message = f"given {_cut(redact(json.dumps(each['input'])))}, {message}"
+        if is_choice and problems and problems[-1].keys == keys:
+            way = explain(each).removeprefix("should ")
+            message = f"{problems.pop().text} or {way}"
+        problems.append(ConfigProblem(keys, message))
     if (more := len(errors) - MAX_PROBLEMS) > 0:
-        problems.append(ConfigProblem("", f"and {more:,} more"))
+        problems.append(ConfigProblem((), f"and {more:,} more"))
     return problems
 
 
@@ -122,30 +131,17 @@ def explain(error: ErrorDetails) -> str:
     return re.sub(r"^(Value error, |\w+ (?=should ))", "", error["msg"])
 
 
-@dataclass(frozen=True)
-class _Location:
-    """The key of an error, and the keys of its section.
-
-    Attributes:
-        is_choice: True if the error is that of one of several types of the key.
-    """
-
-    keys: tuple[int | str, ...]
-    path: str
-    siblings: tuple[str, ...]
-    is_choice: bool
-
-
 class _Schema:
     def __init__(self, kind: type[BaseModel]) -> None:
         self._root: JsonSchema = kind.model_json_schema()
         self._definitions: JsonSchema = self._root.get("$defs", {})
 
-    def keys(self) -> Iterator[ConfigKey]:
-        return self._keys(self._root, "", None)
+    def locate(self, location: Sequence[int | str]) -> tuple[Keys, tuple[str, ...], bool]:
+        """Returns the keys of the place of an error, and all keys of their last section.
 
-    def locate(self, location: Sequence[int | str]) -> _Location:
-        path, node, keys = "", self._root, list[int | str]()
+        True comes with them if the error is that of one of several types of the last key.
+        """
+        node, keys = self._root, list[int | str]()
         siblings: tuple[str, ...] = ()
         is_choice = False
         for key in location:
@@ -161,14 +157,13 @@ class _Schema:
                 break
             keys.append(key)
             siblings = tuple(node.get("properties", ()))
-            path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
             if isinstance(key, str):
                 child = node.get("properties", {}).get(key) or _additional(node)
             else:
                 prefix = node.get("prefixItems", [])
                 child = prefix[key] if key < len(prefix) else node.get("items", {})
             node = self.resolve(child)
-        return _Location(tuple(keys), path, siblings, is_choice)
+        return tuple(keys), siblings, is_choice
 
     def resolve(self, node: JsonSchema) -> JsonSchema:
         """Returns the node with its reference followed; for `X | None` the node of X."""
@@ -177,16 +172,19 @@ class _Schema:
         options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
         return {**node, **self.resolve(options[0])} if len(options) == 1 else node
 
-    def _keys(self, section: JsonSchema, prefix: str, variant: str | None) -> Iterator[ConfigKey]:
-        for name, child in section["properties"].items():
+    def keys(
+        self, section: JsonSchema | None = None, prefix: str = "", variant: str | None = None
+    ) -> Iterator[ConfigKey]:
+        """Yields the keys of a section, by default the whole, with this prefix of their paths."""
+        for name, child in (section or self._root)["properties"].items():
             node, path = self.resolve(child), prefix + name
             doc = node.get("description", "")
             if "discriminator" in node:
                 below = self._variants(node, path)
             elif "properties" in node:
-                below = self._keys(node, f"{path}.", variant)
+                below = self.keys(node, f"{path}.", variant)
             elif "properties" in (entry := self.resolve(_additional(node))):
-                below = self._keys(entry, f"{path}.<name>.", variant)
+                below = self.keys(entry, f"{path}.<name>.", variant)
             else:
                 yield ConfigKey(path, self._type(child), child.get("default"), doc, variant)
                 continue
@@ -202,7 +200,7 @@ class _Schema:
             f"{path}.{tag}", " | ".join(choices), default, node.get("description", ""), None
         )
         for choice, member in zip(choices, members, strict=True):
-            for key in self._keys(member, f"{path}.", f"{path}.{tag}={choice}"):
+            for key in self.keys(member, f"{path}.", f"{path}.{tag}={choice}"):
                 if key.name != tag:
                     yield key
 
@@ -232,32 +230,22 @@ def _additional(node: JsonSchema) -> JsonSchema:
     return cast(JsonSchema, schema) if isinstance(schema, dict) else {}
 
 
-def _problem(schema: _Schema, place: _Location, error: ErrorDetails) -> ConfigProblem:
-    message = explain(error)
-    match error["type"]:
-        case "extra_forbidden":
-            message = _unknown_key(schema, place)
-        case "missing" | "value_error":
-            pass
-        case "union_tag_invalid" | "union_tag_not_found":
-            # It has the value.
-            message = _cut(redact(message))
-        case _:
-            message = f"given {_cut(redact(json.dumps(error['input'])))}, {message}"
-    return ConfigProblem(place.path, message, place.keys)
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
-def _unknown_key(schema: _Schema, place: _Location) -> str:
-    parent, _, name = place.path.rpartition(".")
+def _dotted(keys: Keys) -> str:
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return path.removeprefix(".")
+
+
+def _unknown_key(schema: _Schema, path: str, siblings: Sequence[str]) -> str:
+    parent, _, name = path.rpartition(".")
     keys = list(schema.keys())
-    listed = f"keys of {parent or 'this job'}: {', '.join(place.siblings)}"
-    if elsewhere := [key.variant for key in keys if key.path == place.path and key.variant]:
+    listed = f"keys of {parent or 'this job'}: {', '.join(siblings)}"
+    if elsewhere := [key.variant for key in keys if key.path == path and key.variant]:
         return f"a key of {', '.join(elsewhere)} alone; {listed}"
-    if close := difflib.get_close_matches(name, place.siblings, 1):
+    if close := difflib.get_close_matches(name, siblings, 1):
         return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
     names = difflib.get_close_matches(name, [key.name for key in keys], 1)
     paths = dict.fromkeys(key.path for key in keys if key.name in names)

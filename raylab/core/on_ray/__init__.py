@@ -5,14 +5,14 @@ from contextlib import contextmanager
 
 from raylab.core.config.base import ClusterConfig
 from raylab.core.runs.run import Run
-from raylab.core.workers import Workers, WorkersHere
+from raylab.core.workers import Workers
 
 
 @contextmanager
 def workers_for(cluster: ClusterConfig, run: Run) -> Generator[Workers]:
     """Yields the workers of a configuration: this process, or tasks of a Ray session."""
     if cluster.is_this_process:
-        yield WorkersHere(cluster)
+        yield Workers(cluster)
         return
     # Ray takes a second to import.
     from raylab.core.on_ray.session import session

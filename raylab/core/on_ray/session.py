@@ -8,7 +8,6 @@ import secrets
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -40,6 +39,8 @@ SETTINGS = {
 JOIN_SECONDS = 5.0
 _own = Event()
 """Set while this process has a connection that a `session` made."""
+_TOKEN = secrets.token_hex(32)
+"""The token of all local Rays of this process, which Ray reads once."""
 
 
 def placement_options(config: ClusterConfig) -> dict[str, Any]:
@@ -57,9 +58,9 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     of the cluster must see the directory of `run`.
 
     Raises:
-        ConfigError: the `lightning` package is installed, no Ray can be joined or started, or other
+        ConfigError: The `lightning` package is installed, no Ray can be joined or started, or other
             accounts can read the token of a cluster.
-        RunError: a node of the cluster does not see the run's directory.
+        RunError: A node of the cluster does not see the run's directory.
     """
     if importlib.util.find_spec("lightning") is not None:
         raise ConfigError(
@@ -74,14 +75,12 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
 
 def _require_shared(run: Run) -> None:
     """Refuses a run that a node cannot read or has a separate copy of."""
-    nodes = _nodes()
-    if len(nodes) == 1:
+    if len(nodes := _nodes()) == 1:
         return
     record = str(run / RECORD)
     read: Any = ray.remote(num_cpus=0)(_read)
-    probes = [
-        read.options(scheduling_strategy=_on_node(node["NodeID"])).remote(record) for node in nodes
-    ]
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    probes = [read.options(scheduling_strategy=place).remote(record) for place in places]
     own, blind = _read(record), list[str]()
     for node, probe in zip(nodes, probes, strict=True):
         # A node that was lost meanwhile gets no task.
@@ -115,18 +114,14 @@ def _nodes() -> list[dict[str, Any]]:
 
 def this_node() -> NodeAffinitySchedulingStrategy:
     """Returns the node of the caller, as a place for tasks and actors."""
-    return _on_node(ray.get_runtime_context().get_node_id())
-
-
-def _on_node(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node, soft=False)
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 @contextmanager
 def _connect(address: str | None) -> Generator[None]:
     # Without one Ray would write a token to `TOKEN_FILE`, for every account to read.
     lacks_token = os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
-    token = {"RAY_AUTH_TOKEN": _draw_token()} if address is None and lacks_token else {}
+    token = {"RAY_AUTH_TOKEN": _TOKEN} if address is None and lacks_token else {}
     # Set until the end: this process reads it for each of its connections.
     with set_variables(**token):
         if address is None:
@@ -144,12 +139,6 @@ def _connect(address: str | None) -> Generator[None]:
 def owns_connection() -> bool:
     """Returns True if a `session` connected this process, and its end ends all tasks."""
     return _own.is_set()
-
-
-@cache
-def _draw_token() -> str:
-    """Returns the token of all local Rays of this process, which Ray reads once."""
-    return secrets.token_hex(32)
 
 
 def _start() -> None:
@@ -219,15 +208,13 @@ def _init(address: str, **options: Any) -> None:
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
-    """Returns the result of a Ray task or of an actor's call, or raises its original error.
-
-    Errors name the task as `what`.
+    """Returns the result of a Ray task or of an actor's call.
 
     Raises:
-        RaylabError, OSError: the task raised it.
-        RunError: the task was lost with its process or node, and so were its retries.
-        ray.exceptions.RayActorError: the actor was lost.
-        ray.exceptions.RayTaskError: the task raised any other error.
+        RaylabError, OSError: The task raised it.
+        RunError: The task, by its name `what`, was lost with its process or node at each attempt.
+        ray.exceptions.RayActorError: The actor was lost.
+        ray.exceptions.RayTaskError: The task raised any other error.
     """
     try:
         return ray.get(task)
@@ -256,13 +243,11 @@ def uses_gpu(config: ClusterConfig) -> bool:
 
 
 def cpus_per_worker(config: ClusterConfig) -> int:
-    """Returns the CPUs of each worker: as configured, or the largest even share that fits.
-
-    The share is that of the fewest workers, so that more find room on nodes that join.
-    Too few CPUs cause a warning, not an error, because the cluster may still be growing.
-    """
+    """Returns the CPUs of each worker: as configured, or the largest even share that fits."""
     nodes = _shares(config, "CPU")
+    # More workers than the fewest find room on nodes that join.
     wanted = config.cpus_per_worker or even_share(nodes, config.fewest_workers)
+    # A warning, not an error, because the cluster may still be growing.
     if sum(cpus // wanted for cpus in nodes) < config.fewest_workers:
         logger.warning(
             "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster that "
@@ -293,10 +278,10 @@ def count_trainings(config: ClusterConfig, wanted: int | None) -> int:
     """Returns the number of trainings to run side by side: `wanted`, or all that fit.
 
     Raises:
-        ConfigError: the cluster holds none, or fewer than wanted: they would deadlock, each
-            waiting for workers of another.
+        ConfigError: The cluster holds none, or fewer than wanted.
     """
     fit = count_places(config) // config.most_workers
+    # More than fit would deadlock, each waiting for workers of another.
     if fit < (wanted or 1):
         raise ConfigError(
             f"{wanted or 1} training(s) at a time of cluster.workers={config.most_workers} with "

@@ -16,11 +16,11 @@ from raylab.core.on_ray.session import (
     result_of,
     uses_gpu,
 )
-from raylab.core.workers import Key, R, Workers, WorkersHere
+from raylab.core.workers import Key, R, Workers
 
 
-class RayWorkers:
-    """Tasks of a Ray session; see `raylab.core.workers.Workers`.
+class RayWorkers(Workers):
+    """Tasks of a Ray session.
 
     Attributes:
         share: The CPUs of a task, one by default, and whether it has a GPU.
@@ -31,7 +31,7 @@ class RayWorkers:
         """Takes the share of a task of the cluster."""
         alone = {"workers": 1, "cpus_per_worker": cluster.cpus_per_worker or 1}
         share = cluster.model_copy(update=alone)
-        self.share = share.model_copy(update={"use_gpu": uses_gpu(share)})
+        super().__init__(share.model_copy(update={"use_gpu": uses_gpu(share)}))
         self._at_once = cluster.most_workers if cluster.most_workers > 1 else None
         self.places = max(1, min(count_places(self.share), self._at_once or sys.maxsize))
 
@@ -71,4 +71,4 @@ class RayWorkers:
 
 def session_workers(cluster: ClusterConfig) -> Workers:
     """Returns the workers of a Ray session; this process if the configuration asks for no more."""
-    return WorkersHere(cluster) if cluster.is_this_process else RayWorkers(cluster)
+    return Workers(cluster) if cluster.is_this_process else RayWorkers(cluster)

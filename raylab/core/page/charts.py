@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import matplotlib as mpl
 from markupsafe import Markup, escape
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -125,10 +124,49 @@ def learning_curves(
         prefix: Part of the ids in the SVG.
         axis: Key and name of the horizontal axis: `epoch`, or `views` on a logarithmic scale.
     """
+    is_loss, points = metric.endswith("loss"), dict[str, list[tuple[float, float]]]()
+    for name, rows in histories.items():
+        values = ((row[axis], row.get(metric)) for row in rows)
+        if line := [(at, v) for at, v in values if v is not None and math.isfinite(v)]:
+            points[name] = line
+    choose = min if is_loss else max
+    tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items()}
+    lead = choose(tops, key=lambda name: tops[name][1], default=None)
+    crowded = len(histories) > len(SERIES)
     with drawing(prefix):
-        best = "lowest" if _is_loss(metric) else "highest"
-        title = f"{label} by {axis}; the large mark is the {best}"
-        return as_svg(_curves_figure(histories, metric, label, axis), title)
+        figure = new_figure(3.1)
+        axes = figure.add_subplot(xlabel=axis)
+        for index, name in enumerate(histories):
+            if name not in points:
+                continue
+            along, values = zip(*points[name], strict=True)
+            if crowded and name != lead:
+                axes.plot(along, values, color=MUTED, linewidth=0.9, alpha=0.35)
+                continue
+            colour, mark = SERIES[0 if crowded else index], MARKERS[index % len(MARKERS)]
+            small = mark if len(along) <= 12 else ""
+            axes.plot(
+                along, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3
+            )
+            short = shorten(printable(name, breaks=False), NAME_LENGTH)
+            axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=short)
+        axes.set_title(label + (", lower is better" if is_loss else ""))
+        axes.grid(axis="x", visible=False)
+        if axis == "views":
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:.0f}")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        if not is_loss:
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
+            axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        if names := axes.get_legend_handles_labels()[1]:
+            columns = min(3, len(names))
+            figure.legend(
+                loc="outside lower left", ncols=columns, labelcolor="linecolor", handlelength=1.2
+            )
+        best = "lowest" if is_loss else "highest"
+        return as_svg(figure, f"{label} by {axis}; the large mark is the {best}")
 
 
 def grid_svg(
@@ -171,54 +209,3 @@ def grid_svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="arc-grid" viewBox="{box}" role="img" '
         f'aria-label="{name}"><title>{name}</title>{"".join(paths)}</svg>'
     )
-
-
-def _curves_figure(histories: Mapping[str, History], metric: str, label: str, axis: str) -> Figure:
-    figure = new_figure(3.1)
-    axes = figure.add_subplot(xlabel=axis)
-    points: dict[str, list[tuple[float, float]]] = {}
-    for name, rows in histories.items():
-        values = ((row[axis], row.get(metric)) for row in rows)
-        if line := [(at, v) for at, v in values if v is not None and math.isfinite(v)]:
-            points[name] = line
-    choose = min if _is_loss(metric) else max
-    tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items()}
-    lead = choose(tops, key=lambda name: tops[name][1], default=None)
-    crowded = len(histories) > len(SERIES)
-    for index, name in enumerate(histories):
-        if name not in points:
-            continue
-        along, values = zip(*points[name], strict=True)
-        if crowded and name != lead:
-            axes.plot(along, values, color=MUTED, linewidth=0.9, alpha=0.35)
-            continue
-        colour, mark = SERIES[0 if crowded else index], MARKERS[index % len(MARKERS)]
-        small = mark if len(along) <= 12 else ""
-        axes.plot(along, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
-        short = shorten(printable(name, breaks=False), NAME_LENGTH)
-        axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=short)
-    _dress(figure, axes, metric, label, axis)
-    return figure
-
-
-def _dress(figure: Figure, axes: Axes, metric: str, label: str, axis: str) -> None:
-    """Sets title, scales and the legend below the chart."""
-    axes.set_title(label + (", lower is better" if _is_loss(metric) else ""))
-    axes.grid(axis="x", visible=False)
-    if axis == "views":
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:.0f}")
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    if not _is_loss(metric):
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    if names := axes.get_legend_handles_labels()[1]:
-        columns = min(3, len(names))
-        figure.legend(
-            loc="outside lower left", ncols=columns, labelcolor="linecolor", handlelength=1.2
-        )
-
-
-def _is_loss(metric: str) -> bool:
-    return metric.endswith("loss")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from raylab.core.log import log_tables
+from raylab.core.log import console, log_line, prints_json
 from raylab.core.printable import duration, printable
 from raylab.core.runs.records import Figure, Measure
 
@@ -106,7 +106,7 @@ class Table:
 
     @property
     def upright(self) -> "Table":
-        """The table, transposed if that makes it narrower; it has no `RULE`."""
+        """The table, transposed if that is narrower. It must have no `RULE`."""
         if len(self.columns) <= len(self.rows) + 1:
             return self
         text = any(column.text for column in self.head)
@@ -139,22 +139,26 @@ def as_rich(table: Table) -> RichTable:
         shown.add_column(Text(printable(column.label)), justify=justify)
     for group in table.bodies:
         for row in group:
-            shown.add_row(*(_as_text(row[place], table.dense) for place in wanted))
+            texts = list[Text]()
+            for cell in (row[place] for place in wanted):
+                is_small = cell.small and not table.dense
+                small = f"{' ' if cell.text else ''}[{cell.small}]" if is_small else ""
+                style = LOOKS.get(cell.look, "")
+                if cell.shade is not None and cell.shade >= DARK:
+                    style = f"{style} bold"
+                texts.append(Text(printable(cell.text + small), style))
+            shown.add_row(*texts)
         shown.add_section()
     return shown
 
 
 def print_tables(*tables: Table, **fields: Any) -> None:
     """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
-    log_tables(*map(as_rich, tables), **fields)
-
-
-def _as_text(cell: Cell, dense: bool) -> Text:
-    small = f"{' ' if cell.text else ''}[{cell.small}]" if cell.small and not dense else ""
-    style = LOOKS.get(cell.look, "")
-    if cell.shade is not None and cell.shade >= DARK:
-        style = f"{style} bold"
-    return Text(printable(cell.text + small), style)
+    if prints_json():
+        log_line("; ".join(printable(table.title) for table in tables), **fields)
+        return
+    for table in tables:
+        console().print(as_rich(table))
 
 
 def percent(value: float | None) -> str:

@@ -34,8 +34,6 @@ MIN_OF_EACH = 5
 """Right and wrong units that a share needs for one."""
 MAX_REASON = 200
 SUFFIXES = (".json", ".eval")
-
-
 A_LOG = "an Inspect eval log"
 
 
@@ -87,19 +85,12 @@ H = TypeVar("H", bound=Header)
 _HEADER = msgspec.json.Decoder(Header)
 
 
-def read_score(
-    file: BinaryIO, name: str, metric: str = "accuracy", scorer: str | None = None
-) -> float | str:
+def read_score(file: BinaryIO, name: str) -> float | str:
     """Reads the accuracy in [0, 1] of an eval log, or the reason why it has none.
 
     A log without a status, as other tools write, is valid if it has a score. So is a JSON log that
-    is truncated within its samples, because nothing after the header is read.
-
-    Args:
-        file: The log, at its start.
-        name: File name; its suffix determines the format.
-        metric: Name of the metric to read.
-        scorer: Name of the score to read, or of its scorer; None reads the first score.
+    is truncated within its samples, because nothing after the header is read. The file is at its
+    start; the suffix of its name determines the format.
     """
     try:
         if name.endswith(".eval"):
@@ -108,20 +99,42 @@ def read_score(
         else:
             log, _ = read_json_header(file, _HEADER)
     except DataError as error:
-        return _shorten(error)
-    return score_of(log, metric, scorer)
+        return _shorten(str(error))
+    return score_of(log, "accuracy", None)
 
 
 def score_of(log: Header, metric: str, scorer: str | None) -> float | str:
-    """Returns the accuracy in [0, 1] of a log, or the reason why it has none."""
-    try:
-        return _value(log, metric, scorer)
-    except DataError as error:
-        return _shorten(error)
+    """Returns a metric in [0, 1] of a log, or the reason why it has none.
+
+    `scorer` names the score, or its scorer; None takes the first score.
+    """
+    score = log.choose(scorer)
+    if log.status is None and log.results is None:
+        reason = f"not {A_LOG}: it has neither status nor results"
+    elif log.status not in (None, "success"):
+        reason = f"status is {log.status}, not success"
+    elif log.error is not None:
+        reason = "the log carries an error"
+    elif log.invalidated:
+        reason = "invalidated: run its samples again, as Inspect's eval sets do"
+    elif not log.scores:
+        reason = "the log has no scores"
+    elif score is None:
+        there = ", ".join(other.label for other in log.scores)
+        reason = f"the log has no score of {scorer}: it has {there}"
+    elif (value := score.value(metric)) is None:
+        there = ", ".join(other for other in score.metrics if other != metric) or "none"
+        which = "the first score" if scorer is None else f"the score of {scorer}"
+        reason = f"{which} has no {metric}: it has {there}"
+    elif type(value) not in (int, float) or not 0 <= value <= 1:
+        reason = f"{metric} is {value!r}, not a number in [0, 1]"
+    else:
+        return float(value)
+    return _shorten(reason)
 
 
-def _shorten(error: DataError) -> str:
-    reason = printable(str(error)[: MAX_REASON + 1], breaks=False)
+def _shorten(reason: str) -> str:
+    reason = printable(reason[: MAX_REASON + 1], breaks=False)
     return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
 
 
@@ -210,40 +223,11 @@ def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
-def _value(log: Header, name: str, scorer: str | None) -> float:
-    """Returns the value of a metric."""
-    if log.status is None and log.results is None:
-        raise DataError(f"not {A_LOG}: it has neither status nor results")
-    if log.status not in (None, "success"):
-        raise DataError(f"status is {log.status}, not success")
-    if log.error is not None:
-        raise DataError("the log carries an error")
-    if log.invalidated:
-        raise DataError("invalidated: run its samples again, as Inspect's eval sets do")
-    if log.results is None or not log.results.scores:
-        raise DataError("the log has no scores")
-    score = log.choose(scorer)
-    if score is None:
-        there = ", ".join(other.label for other in log.scores)
-        raise DataError(f"the log has no score of {scorer}: it has {there}")
-    if (value := score.value(name)) is None:
-        there = ", ".join(other for other in score.metrics if other != name) or "none"
-        which = "the first score" if scorer is None else f"the score of {scorer}"
-        raise DataError(f"{which} has no {name}: it has {there}")
-    if type(value) not in (int, float) or not 0 <= value <= 1:
-        raise DataError(f"{name} is {value!r}, not a number in [0, 1]")
-    return float(value)
-
-
 def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[H, int]:
-    """Reads a JSON log up to its samples.
+    """Reads a JSON log, of a file at its start, up to its samples.
 
-    Args:
-        file: The log, at its start.
-        decoder: A decoder of headers, or of logs with samples where these can be read with it.
-
-    Returns:
-        The header, and the place of its first sample in the file; 0 where it was read whole.
+    Returns the header, and the place of its first sample in the file; 0 where it was read whole,
+    with the samples if the decoder takes them.
 
     Raises:
         DataError: It is no log, or has more than `LOG_BYTES` before its samples.

@@ -19,7 +19,7 @@ import msgspec
 from raylab.core.config.base import JobConfig
 from raylab.core.config.schema import differences
 from raylab.core.errors import OwnerError, RunError
-from raylab.core.files import Place, is_temporary, make_directory, places_of, require_writable
+from raylab.core.files import Place, is_temporary, make_directory, require_writable
 from raylab.core.log import bind_run
 from raylab.core.runs.records import Record
 from raylab.core.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -56,7 +56,7 @@ def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
     """Returns the run directory, or the file with a suffix, that a user names.
 
     Args:
-        text: A name under `storage`, a path or a URI.
+        text: A name under `storage`, which comes first, a path or a URI.
         storage: The directory of runs.
         suffix: Ending of the names of files to find as well as runs.
 
@@ -65,7 +65,9 @@ def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
         DataError: The storage cannot be read.
         ConfigError: No filesystem opens the URI.
     """
-    places = places_of(text, storage)
+    places = [Place.at(text)]
+    if "://" not in text and not os.path.isabs(os.path.expanduser(text)):
+        places.insert(0, Place.at(storage) / text.rstrip("/"))
     files = [p if suffix and p.name.endswith(suffix) else p / RECORD for p in places]
     for place, file in zip(places, files, strict=True):
         if file.exists():
@@ -76,7 +78,11 @@ def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
 
 
 class Run(Place):
-    """A run directory; its name is the name of the run."""
+    """A run directory; its name is the name of the run.
+
+    What cannot be read is a `DataError`, as of every `Place`, and a storage that no filesystem
+    opens is a `ConfigError`.
+    """
 
     @classmethod
     def open(cls, config: JobConfig) -> "Run":
@@ -89,8 +95,6 @@ class Run(Place):
         Raises:
             RunError: The name is taken, the run to resume is of another configuration, or the
                 storage cannot be written.
-            DataError: The storage cannot be read.
-            ConfigError: No filesystem opens the storage.
         """
         run = cls.locate(config)
         record = run._read_resumable(config)
@@ -115,8 +119,25 @@ class Run(Place):
         Raises:
             OwnerError: Another process holds the lock.
         """
-        with cls.locate(config)._lock():
+        run = cls.locate(config)
+        if not run.is_local:
             yield cls.open(config)
+            return
+        with run._errors_as("written", RunError):
+            make_directory(Path(run.path))
+            directory = os.open(run.path, os.O_RDONLY)
+        try:
+            # Some file systems have no locks.
+            with contextlib.suppress(OSError):
+                try:
+                    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise OwnerError(
+                        f"run {run} is worked on by another process: wait until it ends, or stop it"
+                    ) from error
+            yield cls.open(config)
+        finally:
+            os.close(directory)
 
     @classmethod
     def check(cls, config: JobConfig) -> "Run":
@@ -132,7 +153,6 @@ class Run(Place):
 
         Raises:
             RunError: Ray would delete it with its copy of the job's working directory.
-            ConfigError: No filesystem opens the storage.
         """
         name = config.name or f"{config.job}-{config_hash(config)}"
         run = cls.at(Place.at(config.storage) / name)
@@ -156,7 +176,6 @@ class Run(Place):
 
         Raises:
             RunError: There is no valid record of this raylab's version.
-            DataError: It cannot be read.
         """
         record = self.read_record(RunRecord)
         if record is None:
@@ -174,13 +193,10 @@ class Run(Place):
         self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
-        """Reads the record of a kind; None if there is no such file.
-
-        `name` is the relative name of its file; None takes that of the kind.
+        """Reads the record of a kind, by default from the file of the kind; None without the file.
 
         Raises:
             RunError: The file holds no valid record of this version.
-            DataError: It cannot be read.
         """
         file = self / (name or kind.file)
         if not file.exists():
@@ -197,9 +213,9 @@ class Run(Place):
             raise RunError(f"{file} cannot be used: {error}, restore or remove it") from error
 
     def write_record(self, record: Record, name: str | None = None) -> None:
-        """Writes a record whole or not at all; NaN and infinity become null.
+        """Writes a record whole or not at all, by default to the file of its kind.
 
-        A relative `name` may have directories, which are created; None takes that of the kind.
+        NaN and infinity become null. The directories in a relative `name` are created.
 
         Raises:
             RunError: The file cannot be written, or the run is not the one that was opened.
@@ -218,28 +234,6 @@ class Run(Place):
                 f"run {self} was removed or started again while this process worked on it, so "
                 "this process stops writing to it: give another name="
             )
-
-    @contextmanager
-    def _lock(self) -> Generator[None]:
-        if not self.is_local:
-            yield
-            return
-        with self._errors_as("written", RunError):
-            make_directory(Path(self.path))
-            directory = os.open(self.path, os.O_RDONLY)
-        try:
-            # Some file systems have no locks.
-            with contextlib.suppress(OSError):
-                try:
-                    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise OwnerError(
-                        f"run {self} is worked on by another process: wait until it ends, or stop "
-                        "it"
-                    ) from error
-            yield
-        finally:
-            os.close(directory)
 
     def _read_resumable(self, config: JobConfig) -> RunRecord | None:
         """Returns the record of a run that `config` may continue; None if there is no run."""

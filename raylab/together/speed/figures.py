@@ -2,53 +2,28 @@
 
 import statistics
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import ClassVar
 
 from raylab.core.log import log_line
 from raylab.core.page.table import Table, print_tables
-from raylab.core.runs.records import Part, Record
+from raylab.core.runs.records import Record
 from raylab.core.runs.run import METRICS, Run
 from raylab.together.config import BenchmarkConfig
-
-
-class Spread(Part):
-    """A figure over the rounds of a benchmark."""
-
-    min: float
-    median: float
-    max: float
-
-    @classmethod
-    def over(cls, values: Sequence[float]) -> "Spread":
-        """Returns the spread of one or more values."""
-        return cls(min=min(values), median=statistics.median(values), max=max(values))
-
-    def __str__(self) -> str:
-        """Returns the three figures."""
-        return " / ".join(map(_shorten, (self.min, self.median, self.max)))
-
-
-class Rates(Part):
-    """Work per second of raylab and its baseline, over alternating rounds."""
-
-    raylab: Spread
-    baseline: Spread
-    ratio: Spread
-    """Raylab's rate over that of the baseline in the same round."""
 
 
 class BenchmarkRates(Record):
     """The rates of a benchmark: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     unit: str
     """Of the rates, such as samples/s."""
     conditions: str
     """Machine and sizes."""
-    rates: dict[str, Rates]
+    rates: dict[str, tuple[tuple[float, float], ...]]
+    """Of raylab and of its baseline in each round, by what was measured."""
 
 
 Rate = Callable[[int], float]
@@ -85,20 +60,18 @@ def benchmark(config: BenchmarkConfig, unit: str, conditions: str) -> Generator[
                 raylab=fast,
                 baseline=plain,
             )
-        record.rates[name] = Rates(
-            raylab=Spread.over([fast for fast, _ in pairs]),
-            baseline=Spread.over([plain for _, plain in pairs]),
-            ratio=Spread.over([fast / plain for fast, plain in pairs]),
-        )
+        record.rates[name] = tuple(pairs)
         run.write_record(record)
 
     yield compare
-    table = Table(
-        f"{conditions}; minimum / median / maximum of the rounds",
-        ["", f"raylab, {unit}", f"baseline, {unit}", "times as fast"],
-        [[name, *(str(spread) for _, spread in rates)] for name, rates in record.rates.items()],
-    )
-    print_tables(table, **record.model_dump())
+    rows: list[list[str]] = []
+    for name, pairs in record.rates.items():
+        columns = [*zip(*pairs, strict=True), [fast / plain for fast, plain in pairs]]
+        spreads = ((min(rates), statistics.median(rates), max(rates)) for rates in columns)
+        rows.append([name, *(" / ".join(map(_shorten, spread)) for spread in spreads)])
+    title = f"{conditions}; minimum / median / maximum of the rounds"
+    head = ["", f"raylab, {unit}", f"baseline, {unit}", "times as fast"]
+    print_tables(Table(title, head, rows), **record.model_dump())
     run.finish()
 
 

@@ -115,20 +115,12 @@ def _log(model: str, task: str, accuracy: float, created: str, size: int) -> str
         created=created,
         metadata={"prompt": "p" * (SMALL_BYTES - 900)},
     ).content()
-    samples = max(size - SMALL_BYTES, 0) // SAMPLE_BYTES
-    if samples:
-        log["samples"] = [_sample(index) for index in range(samples)]
-    return json.dumps(log, indent=2)
-
-
-def _sample(index: int) -> dict[str, object]:
-    """Returns a question, the conversation about it and its score: about SAMPLE_BYTES."""
+    # A question, the conversation about it and its score: about SAMPLE_BYTES.
     messages = [{"role": "user", "content": "word " * 28, "source": "input"} for _ in range(8)]
-    return {
-        "id": index,
-        "epoch": 1,
-        "input": f"question {index}",
-        "target": "42",
-        "messages": messages,
-        "scores": {"match": {"value": "C", "answer": "42", "metadata": {"samples": [1, 2]}}},
-    }
+    score = {"value": "C", "answer": "42", "metadata": {"samples": [1, 2]}}
+    sample = {"epoch": 1, "target": "42", "messages": messages, "scores": {"match": score}}
+    if samples := max(size - SMALL_BYTES, 0) // SAMPLE_BYTES:
+        log["samples"] = [
+            {"id": index, "input": f"question {index}", **sample} for index in range(samples)
+        ]
+    return json.dumps(log, indent=2)

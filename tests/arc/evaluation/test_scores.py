@@ -10,9 +10,9 @@ import pytest
 from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.sections import DataConfig, ScoringConfig
+from raylab.core import live
 from raylab.core.errors import DataError, RunError
 from raylab.core.log import json_lines
-from raylab.core.page import work
 from tests.arc.evaluation.models import CHECKPOINT, evaluation
 from tests.log_lines import id_in, lines_of
 
@@ -108,7 +108,7 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
 def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(work, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(live, "LINE_SECONDS", 0.0)
     scoring = ScoringConfig(metric="cell_accuracy", batch_size=1)
     run_evaluate(evaluation(storage, "slow", generations=("published",), scoring=scoring))
     out = capsys.readouterr().out

@@ -161,7 +161,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
     """The reader of its output goes away in an epoch, again before the test, and after it."""
     settings = config(tmp_path)
     run = Run.at(tmp_path / "run")
-    printers = {reporter: "epoch_line", outcome: "log_line", table: "log_tables"}
+    printers = {reporter: "epoch_line", outcome: "log_line", table: "console"}
     for module, printer in printers.items():
         with monkeypatch.context() as closed:
             closed.setattr(module, printer, close)

@@ -12,7 +12,7 @@ from raylab.benchmark.run import measure_trees
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import DataError
 from raylab.core.on_ray.workers import RayWorkers
-from raylab.core.workers import WorkersHere
+from raylab.core.workers import Workers
 from tests.benchmark.trees import SCORES, write_scores
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -30,7 +30,7 @@ def test_a_tree_is_measured_as_in_one_process(tmp_path: Path):
         cluster=ClusterConfig(workers=2),
     )
     trees = find_trees(str(root), [str(prior)], Layout.AUTO)
-    here = measure_trees(trees, config, WorkersHere(config.cluster))
+    here = measure_trees(trees, config, Workers(config.cluster))
     run_quality(config)
     written = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert written["figures"] == here.model_dump(mode="json")["figures"]

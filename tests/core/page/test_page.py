@@ -35,7 +35,7 @@ from raylab.core.runs.run_record import Checkout, RunRecord
 from raylab.label.pages.annotation import annotation_page
 from raylab.together.comparison import compare, comparison_page, find_runs
 from raylab.together.config import PipelineConfig
-from raylab.together.pipeline_page import pipeline_page
+from raylab.together.pipeline import pipeline_page
 from tests.arc.measured import epoch, trained, training_metrics
 from tests.benchmark.figures.qualities import figure, quality
 from tests.core.page.pages import Page

@@ -4,10 +4,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from raylab.core.bounded import ZSTANDARD
-from raylab.core.runs.eval_logs import PREFIX, EvalLog, read_score
+from raylab.core.runs.eval_logs import PREFIX, EvalLog, Header, read_score, score_of
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
 
@@ -170,5 +171,5 @@ def test_metric_and_scorer_can_be_chosen(metric: str, scorer: str | None, outcom
         {"name": "match", "scorer": "match", "metrics": first},
         {"name": "judge", "scorer": "model_graded", "metrics": judged},
     ]
-    text = json.dumps(log(results={"scores": scores})).encode()
-    assert read_score(io.BytesIO(text), "x.json", metric, scorer) == outcome
+    header = msgspec.convert(log(results={"scores": scores}), Header)
+    assert score_of(header, metric, scorer) == outcome

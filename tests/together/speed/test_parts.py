@@ -38,9 +38,8 @@ def test_training_is_timed_against_the_baseline(
     record = made.read_record(BenchmarkRates)
     assert made.is_finished and record is not None
     assert list(record.rates) == ["champion", "recursive"]
-    for rate in record.rates.values():
-        for spread in (rate.raylab, rate.baseline, rate.ratio):
-            assert 0 < spread.min <= spread.median <= spread.max
+    for rounds in record.rates.values():
+        assert len(rounds) == 2 and all(rate > 0 for pair in rounds for rate in pair)
     assert f"{config.threads} threads" in record.conditions and "batch size 2" in record.conditions
     told = " ".join(capsys.readouterr().out.split())
     assert told.count(" round 2/2: ") == 2 and "minimum / median / maximum" in told
