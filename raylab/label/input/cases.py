@@ -37,8 +37,7 @@ from raylab.core.errors import ConfigError, DataError, LabelError
 from raylab.core.files import Place
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, quote
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig
+from raylab.label.config.jobs import AnnotateConfig, CasesConfig
 from raylab.label.input.tables import MAX_SHOWN, Columns, RowFault, meta_key, read_rows
 
 KINDS = ("no text", "NUL")

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from raylab.label.codebooks.codebook import PLACES, Codebook
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import AnnotateConfig, LlmConfig
 from raylab.label.input.cases import select_cases
 from raylab.label.protocol.outcome import ADJUDICATOR, EVALUATOR, STAGES, classify_stage
 from raylab.label.protocol.settings import RoleModel, Settings, protocol_settings

@@ -29,7 +29,7 @@ from raylab.label.codebooks.codebook import (
     compare,
     in_field,
 )
-from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
+from raylab.label.config.jobs import MAX_ANNOTATORS, ProtocolConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.outcome import (
     ADJUDICATE,
@@ -373,7 +373,7 @@ class _Course:
         question, turns = prompt, prompt.messages(**content)
         shown = turns[-1].content
         for name in (stage, f"{stage}{AGAIN}"):
-            request = model.request(turns, schema, self._settings.salt)
+            request = model.request(turns, schema)
             try:
                 reply = await self._chat.complete(request, self._case.description_hash, name)
             except TextError as error:

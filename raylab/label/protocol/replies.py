@@ -23,7 +23,7 @@ from raylab.label.codebooks.codebook import (
     drop_asides,
     quote,
 )
-from raylab.label.config.sections import ProtocolConfig
+from raylab.label.config.jobs import ProtocolConfig
 from raylab.label.protocol.outcome import Evaluation, Format
 
 JsonObject = dict[str, Any]

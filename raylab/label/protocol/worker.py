@@ -13,7 +13,7 @@ from itertools import islice
 
 from raylab.core.errors import CallError, DeadlineError, RaylabError
 from raylab.label.archive.records import CaseRow
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.calls import ArchiveClient, CallJournal, GroupedWriter, RunWriter
 from raylab.label.protocol.decisions import DecidedCase, confirm_decision

@@ -19,8 +19,7 @@ from raylab.core.errors import (
 )
 from raylab.label.codebooks.yaml import make_codebook
 from raylab.label.config.codebook import CodebookConfig
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import AnnotateConfig, LlmConfig
 from raylab.label.input.cases import CandidateCode, Case
 from raylab.label.opt.code import Root, parse
 from raylab.label.protocol.outcome import (
@@ -470,7 +469,7 @@ def test_request_holds_what_the_configuration_says() -> None:
         adjudicator=other,
     )
     chat = ScriptedChat(AGREED)
-    asyncio.run(annotate(CASE, chat, replace(settings_by(llm), salt="again")))
+    asyncio.run(annotate(CASE, chat, settings_by(llm, fresh_run="again")))
     a, b = chat.request("classify-a"), chat.request("classify-b")
     assert (a.endpoint, a.base_url, a.model, a.seed) == ("lab", "http://lab/v1", "alpha", 7)
     assert a.parameters == {"temperature": 0.5, "max_tokens": 99, "top_p": 0.9}
