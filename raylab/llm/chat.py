@@ -206,8 +206,8 @@ class Journal(Protocol):
     async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
         """Claims one attempt at a call, which may cost `most`, before it is sent.
 
-        Without a claim the reason is returned, as in `Refusal`, or raised as BudgetError. OwnerError
-        means that another process works on the run by now.
+        Returns why there is no claim as `Refusal` says, but raises BudgetError. Raises OwnerError
+        if another process works on the run by now.
         """
         ...
 

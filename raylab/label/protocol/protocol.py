@@ -266,16 +266,12 @@ class _Course:
                 {"description": self._case.description},
                 partial(read_reply, self._form, LabelReply),
             )
+            answer = _classification(reply.label, reply.rationale, repairs, calls)
         except _CaseEnded as ended:
             if ended.problem is None:
                 raise
-            self._classified[annotator] = _classification(
-                None, "", calls=ended.calls, problem=ended.problem
-            )
-        else:
-            self._classified[annotator] = _classification(
-                reply.label, reply.rationale, repairs, calls
-            )
+            answer = _classification(None, "", calls=ended.calls, problem=ended.problem)
+        self._classified[annotator] = answer
 
     async def _evaluate(self, annotator: Annotator) -> None:
         answer = self._classified[annotator]
