@@ -17,7 +17,6 @@ from raylab.label.codebooks.codebook import (
     Criterion,
     Label,
     PromptSet,
-    SetDistance,
     names_schema,
     quote,
 )
@@ -110,13 +109,13 @@ def packaged_distance() -> FieldDistance:
     return FieldDistance(WASSERSTEIN, measure, content["version"])
 
 
-def compare(a: Label, b: Label, distance: SetDistance | None = None) -> Agreement:
+def compare(a: Label, b: Label) -> Agreement:
     """Compares two codes by the measures of `Agreement`; symmetric.
 
-    `weighted` is 1 minus the 1-Wasserstein distance of the sets of roots, by default with the
-    packaged distance of two roots.
+    `weighted` is 1 minus the 1-Wasserstein distance of the sets of roots, with the packaged
+    distance of two roots.
     """
-    return compare_labels(a, b, distance or packaged_distance())
+    return compare_labels(a, b, packaged_distance())
 
 
 def opt_codebook() -> Codebook:

@@ -154,13 +154,11 @@ class CallJournal:
         return count
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
-        """See `raylab.llm.chat.Journal`."""
         reply = self._replies.get(key)
         self._answered += reply is not None
         return reply
 
     async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
-        """See `raylab.llm.chat.Journal`."""
         claim = Claim(f"{self._name}-{next(self._numbers)}", key, most)
         try:
             results = await self._operations.add(claim)
@@ -197,7 +195,6 @@ class CallJournal:
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> asyncio.Task[None]:
-        """See `raylab.llm.chat.Journal`."""
         about = description_hash, role, request.base_url, request.model, request.seed
         call = CallRow(reply, *about, request.parameters, datetime.now(UTC))
         # Queued at once, so that a claim that is asked for later is granted later.
@@ -209,11 +206,9 @@ class CallJournal:
         return asyncio.create_task(wait_until_stored())
 
     async def end(self, claim: Claim, paid: bool) -> None:
-        """See `raylab.llm.chat.Journal`."""
         await self._operations.add(ClaimEnd(claim, paid=paid))
 
     async def open_batch(self, batch: CallBatch) -> dict[str, Refusal]:
-        """See `raylab.llm.chat.Journal`."""
         results = await self._archive.ask(RunWriter.open_batch, batch, self._archive.claimant)
         claims = [call.claim for call in batch.calls]
         for claim in claims:
@@ -222,15 +217,12 @@ class CallJournal:
         return {claim.key: self._refusal(claim, results) for claim in refused}
 
     async def find_batch(self, id: str) -> CallBatch | None:
-        """See `raylab.llm.chat.Journal`."""
         return await self._archive.ask(RunWriter.find_batch, id)
 
     async def note_batch(self, batch: CallBatch, file: str, server_id: str | None = None) -> bool:
-        """See `raylab.llm.chat.Journal`."""
         return await self._archive.ask(RunWriter.note_batch, batch.id, file, server_id)
 
     async def end_batch(self, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
-        """See `raylab.llm.chat.Journal`."""
         now, endings = datetime.now(UTC), list[ClaimEnd]()
         for call in batch.calls:
             end = ends[call.claim.key]
