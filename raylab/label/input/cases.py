@@ -305,7 +305,7 @@ def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label |
     codebook = _source(info).codebook
     if isinstance(value, dict) and codebook.fields:
         value = _read_cells(codebook, cast("dict[str, object]", value)) or None
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    text = _as_text(value)
     if not _is_there(text):
         return None, None
     problem = f"should be left out, or be text such as {quote(codebook.examples[0])}"

@@ -187,16 +187,16 @@ class Pool:
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
         # These are on the node of the archive's file, and start again if they die.
-        kept = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        kept: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
         kept["scheduling_strategy"] = here
-        self._writer: Any = ray.remote(RunWriter).options(name=writer, **kept)
-        self._writer = self._writer.remote(
+        actor: Any = ray.remote(RunWriter).options(name=writer, **kept)
+        self._writer = actor.remote(
             annotation.archive.place, run, annotation.owner, config.llm.budget
         )
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
-            actor: Any = ray.remote(RateLimiter).options(name=limiter, **kept)
+            actor = ray.remote(RateLimiter).options(name=limiter, **kept)
             self._others.append(actor.remote(config.llm.limits))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
