@@ -163,6 +163,7 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     again = BOOKS["five"].read(str(label))
     assert again == label and again.parts == label.parts
     assert len(label.categories) == 3 + len({*values["colours"]}) == len(label.measured) - 1
+    assert label.primary == f"kind: {values['kind']}"
 
 
 @pytest.mark.parametrize(("codebook", "style"), [*product(BOOKS, ("maximal", "minimal", "word"))])
