@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
@@ -34,7 +34,7 @@ from raylab.llm.chat import (
 from raylab.llm.config import Lane
 from raylab.llm.connection import LOST, Connection
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.prices import Prices, cost_of
+from raylab.llm.prices import Prices, reply_cost
 from raylab.llm.wire import (
     FINAL,
     SHOWN,
@@ -79,16 +79,14 @@ class AbsentError(Exception):
 class BatchApi:
     """The files and batches of a server, by the SDK."""
 
-    def __init__(self, access: EndpointAccess, trust_env: bool) -> None:
-        """Sends to one address, through the proxies of the environment if `trust_env`."""
-        http = DefaultAioHttpClient(trust_env=trust_env, follow_redirects=False)
+    def __init__(self, access: EndpointAccess) -> None:
+        http = DefaultAioHttpClient(trust_env=True, follow_redirects=False)
         key = access.api_key.get_secret_value() or "none"
-        self._sdk = AsyncOpenAI(
+        self._sdk = sdk = AsyncOpenAI(
             api_key=key, base_url=access.base_url, max_retries=0, http_client=http
         )
-
-    async def close(self) -> None:
-        await self._sdk.close()
+        self.close, self.delete = sdk.close, sdk.files.delete
+        self.retrieve, self.cancel = sdk.batches.retrieve, sdk.batches.cancel
 
     async def upload(self, name: str, content: bytes) -> str:
         """Returns the id of a new file."""
@@ -114,15 +112,6 @@ class BatchApi:
             if listed == MAX_LISTED:
                 raise AbsentError(f"no list of batches that ends before {MAX_LISTED:,}")
         return None
-
-    async def retrieve(self, server_id: str) -> ServerBatch:
-        return await self._sdk.batches.retrieve(server_id)
-
-    async def cancel(self, server_id: str) -> object:
-        return await self._sdk.batches.cancel(server_id)
-
-    async def delete(self, file: str) -> object:
-        return await self._sdk.files.delete(file)
 
     async def read(self, file: str) -> bytes:
         """Returns the content of a file, cut off beyond `MAX_FILE`."""
@@ -156,23 +145,13 @@ class _Row(msgspec.Struct):
 _ROW = msgspec.json.Decoder(_Row)
 
 
-@dataclass(eq=False)
-class _Pending:
+class _Pending(NamedTuple):
     """A call that waits for a batch to take it, and then for its result."""
 
+    key: str
     call: BatchCall
     content: bytes
     result: asyncio.Future[Results]
-
-    @property
-    def key(self) -> str:
-        return self.call.claim.key
-
-    @property
-    def line(self) -> bytes:
-        """Its line in the file of a batch."""
-        body = {"custom_id": self.key, "method": "POST", "url": "/v1/chat/completions"}
-        return msgspec.json.encode({**body, "body": msgspec.Raw(self.content)}) + b"\n"
 
 
 class BatchLane:
@@ -194,7 +173,7 @@ class BatchLane:
     ) -> None:
         self._connection, self._journal, self._prices = connection, journal, prices
         self._on_result = on_result
-        self._api = BatchApi(connection.access, connection.endpoint.base_url is not None)
+        self._api = BatchApi(connection.access)
         self._pending: dict[str, _Pending] = {}
         self._waiting: dict[str, list[_Pending]] = {}
         """Calls by model, because servers take one model a batch."""
@@ -222,19 +201,14 @@ class BatchLane:
         """
         content = encode_request(request, self._connection.endpoint.reply_format, Lane.BATCH)
         tokens = most_tokens(content, request.parameters)
-        money = self._prices.most(request.endpoint, request.model, *tokens, in_batch=True)
+        money = self._prices.most(request.endpoint, request.model, Lane.BATCH, *tokens)
         while True:
             if (pending := self._pending.get(key)) is None:
-                call = BatchCall(
-                    Claim(secrets.token_hex(16), key, Cost(1, *tokens, money or 0.0)),
-                    description_hash,
-                    role,
-                    request.model,
-                    request.seed,
-                    request.parameters,
-                )
+                claim = Claim(secrets.token_hex(16), key, Cost(1, *tokens, money))
+                about = request.model, request.seed, request.parameters
+                call = BatchCall(claim, description_hash, role, *about)
                 result = asyncio.get_running_loop().create_future()
-                pending = self._pending[key] = _Pending(call, content, result)
+                pending = self._pending[key] = _Pending(key, call, content, result)
                 self._wait(pending)
             results = await asyncio.shield(pending.result)
             if key in results:
@@ -270,8 +244,7 @@ class BatchLane:
                 size = len(group)
                 await self._connection.pause(GATHER_SECONDS)
         except LlmError as error:
-            self._refuse(self._waiting.pop(model), error)
-            return
+            return self._settle(self._waiting.pop(model), error)
         batch, size = list[_Pending](), 0
         for pending in self._waiting.pop(model):
             size += len(pending.content)
@@ -285,7 +258,7 @@ class BatchLane:
         """Journals a batch, submits it, and hands out what comes back."""
         now = datetime.fromtimestamp(self._connection.timing.now(), UTC)
         url, model = self._connection.access.base_url, group[0].call.model
-        price = self._prices.find(self._connection.name, model)
+        price = self._prices.find(self._connection.name, model, Lane.BATCH)
         calls = tuple(pending.call for pending in group)
         batch = CallBatch(secrets.token_hex(16), url, now, calls, price)
         try:
@@ -293,15 +266,11 @@ class BatchLane:
             for pending in group:
                 if pending.key in refused:
                     self._start(self._yield(pending, refused[pending.key]))
-            group = [pending for pending in group if pending.key not in refused]
-            if group:
-                calls = tuple(pending.call for pending in group)
-                content = b"".join(pending.line for pending in group)
-                results = await self._submit(replace(batch, calls=calls), content)
-                for pending in group:
-                    self._settle_call(pending, results)
+            if group := [pending for pending in group if pending.key not in refused]:
+                batch = replace(batch, calls=tuple(pending.call for pending in group))
+                self._settle(group, await self._submit(batch, group))
         except Exception as error:
-            self._refuse(group, error)
+            self._settle(group, error)
 
     async def _yield(self, pending: _Pending, reason: Refusal) -> None:
         """Answers a call whose claim was not granted, or lets it wait again."""
@@ -309,28 +278,32 @@ class BatchLane:
             if isinstance(reason, BudgetError):
                 raise reason
             if isinstance(reason, Reply):
-                self._settle_call(pending, {pending.key: replace(reason, cached=True)})
+                self._settle([pending], {pending.key: replace(reason, cached=True)})
             elif isinstance(reason, str):
-                self._settle_call(pending, await self.follow(reason))
+                self._settle([pending], await self.follow(reason))
             else:
                 await self._connection.pause(LOOK_SECONDS)
                 self._wait(pending)
         except Exception as error:
-            self._refuse([pending], error)
+            self._settle([pending], error)
 
-    def _settle_call(self, pending: _Pending, results: Results) -> None:
-        self._pending.pop(pending.key, None)
-        if not pending.result.done():
-            pending.result.set_result(results)
-
-    def _refuse(self, group: Sequence[_Pending], error: Exception) -> None:
+    def _settle(self, group: Sequence[_Pending], end: Results | Exception) -> None:
+        """Answers calls by the results of their batch, or by the error that ended it."""
         for pending in group:
             self._pending.pop(pending.key, None)
-            if not pending.result.done():
-                pending.result.set_exception(error)
+            if pending.result.done():
+                continue
+            if isinstance(end, Exception):
+                pending.result.set_exception(end)
+            else:
+                pending.result.set_result(end)
 
-    async def _submit(self, batch: CallBatch, content: bytes) -> Results:
-        name = f"raylab-{batch.id}.jsonl"
+    async def _submit(self, batch: CallBatch, group: Sequence[_Pending]) -> Results:
+        lines = list[bytes]()
+        for pending in group:
+            row = {"custom_id": pending.key, "method": "POST", "url": "/v1/chat/completions"}
+            lines.append(msgspec.json.encode({**row, "body": msgspec.Raw(pending.content)}))
+        name, content = f"raylab-{batch.id}.jsonl", b"\n".join([*lines, b""])
         try:
             file = await self._until(lambda: self._api.upload(name, content))
         except AbsentError as error:
@@ -345,16 +318,15 @@ class BatchLane:
         # Once this is journalled, the batch may exist.
         if not await self._journal.note_batch(batch, file):
             return {}
-        batch, created = replace(batch, file=file), None
-        while created is None or created.outcome is AttemptOutcome.RATE_LIMITED:
+        batch = replace(batch, file=file)
+        while True:
             try:
                 created = await self._once(lambda: self._api.create(file, batch.id))
             except AbsentError as error:
                 created = Failure(AttemptOutcome.REFUSED, str(error))
-            if isinstance(created, str):
+            if isinstance(created, str) or created.outcome is not AttemptOutcome.RATE_LIMITED:
                 break
-            if created.outcome is AttemptOutcome.RATE_LIMITED:
-                await self._connection.pause(max(created.pause or 0.0, QUEUE_SECONDS))
+            await self._connection.pause(max(created.pause or 0.0, QUEUE_SECONDS))
         if isinstance(created, str):
             if not await self._journal.note_batch(batch, file, created):
                 # Another process took it for lost.
@@ -416,12 +388,16 @@ class BatchLane:
             if (row := rows.get(key)) is None:
                 ends[key], results[key] = not is_whole, None
                 continue
-            result = self._read_row(batch, call, row)
-            if isinstance(result, Reply):
-                ends[key] = results[key] = result
-            else:
+            answer = row.status_code, {}, bytes(row.body)
+            result = self._connection.clean(read_answer(answer, call.claim.most, Lane.BATCH, True))
+            if isinstance(result, Failure):
                 ends[key] = result.may_be_billed
                 results[key] = result if result.outcome in FINAL else None
+            else:
+                cost = reply_cost(batch.price, result)
+                seconds = self._connection.timing.now() - batch.created.timestamp()
+                result = replace(result, key=key, cost=cost, seconds=max(seconds, 0.0), attempts=1)
+                ends[key] = results[key] = result
             self._on_result(result)
         await self._journal.end_batch(batch, ends)
         return results
@@ -467,20 +443,10 @@ class BatchLane:
             await self._connection.pause(LOOK_SECONDS)
         return rows, False
 
-    def _read_row(self, batch: CallBatch, call: BatchCall, row: _Response) -> Reply | Failure:
-        answer = row.status_code, {}, bytes(row.body)
-        result = self._connection.clean(read_answer(answer, call.claim.most, Lane.BATCH, True))
-        if isinstance(result, Failure):
-            return result
-        seconds = self._connection.timing.now() - batch.created.timestamp()
-        key, cost = call.claim.key, cost_of(batch.price, result)
-        return replace(result, key=key, cost=cost, seconds=max(seconds, 0.0), attempts=1)
-
     async def _resend(self, batch: CallBatch, state: ServerBatch) -> Results:
         """Frees the calls of a batch that the server did not begin, but those it finds fault with.
 
-        Raises:
-            EndpointError: It names no call.
+        One without a fault of a call, and without a full queue, ends the endpoint.
         """
         await self._free(batch)
         errors = (state.errors and state.errors.data) or []
@@ -506,11 +472,7 @@ class BatchLane:
     # Requests.
 
     async def _once(self, send: Callable[[], Awaitable[T]]) -> T | Failure:
-        """Sends a request once.
-
-        Raises:
-            AbsentError: The server has no such thing.
-        """
+        """Sends a request once; raises AbsentError if the server has no such thing."""
         try:
             return await send()
         except APIStatusError as error:
@@ -529,9 +491,8 @@ class BatchLane:
     async def _until(self, send: Callable[[], Awaitable[T]]) -> T:
         """Sends a request, which may be repeated, until it is answered.
 
-        Raises:
-            AbsentError: The server has no such thing.
-            LlmError: The server refuses it, or answers none until the deadline of the endpoint.
+        Raises AbsentError as `_once`, and LlmError if the server refuses it, or answers none until
+        the deadline of the endpoint.
         """
         timing, attempts = self._connection.timing, 0
         end = timing.clock() + self._connection.deadline

@@ -102,9 +102,8 @@ class Chat(Protocol):
             role: purpose of the call, such as `classify-a`; kept in the journal.
 
         Raises:
-            CallError: the endpoint refused the call.
+            CallError, EndpointError: the endpoint refused the call, or would answer none.
             DeadlineError: no attempt was answered in time.
-            EndpointError: the endpoint would answer no call.
             BudgetError, StoppedError: the budget is used up, or the run stops; nothing was sent.
         """
         ...
@@ -205,14 +204,10 @@ class Journal(Protocol):
         ...
 
     async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
-        """Claims one attempt at a call before it is sent; it may cost `most`.
+        """Claims one attempt at a call, which may cost `most`, before it is sent.
 
-        Returns:
-            The claim; or why there is none, as in `Refusal`.
-
-        Raises:
-            OwnerError: Another process works on the run by now.
-            BudgetError: The rest of the budget is too small.
+        Returns why there is no claim as `Refusal` says, but raises BudgetError. Raises OwnerError
+        if another process works on the run by now.
         """
         ...
 
@@ -232,13 +227,8 @@ class Journal(Protocol):
     async def open_batch(self, batch: CallBatch) -> Mapping[str, Refusal]:
         """Claims the calls of a batch, and journals it with those that are granted.
 
-        Their claims end with the batch alone, whatever becomes of this process.
-
-        Returns:
-            The refused calls by key.
-
-        Raises:
-            OwnerError: Another process works on the run by now.
+        Their claims end with the batch alone, whatever becomes of this process. Returns the refused
+        calls by key; raises OwnerError as `claim` does.
         """
         ...
 

@@ -13,7 +13,7 @@ from raylab.llm.config import Lane, Service
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
 from raylab.llm.limits import RateLimiterClient, Share, limited_endpoints
-from raylab.llm.prices import Prices
+from raylab.llm.prices import Prices, reply_cost
 from raylab.llm.wire import FINAL, AttemptOutcome, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
@@ -82,22 +82,17 @@ class Client:
     ) -> None:
         for name in LOUD_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._timing = timing or Timing()
+        self._timing, share = timing or Timing(), share or Share()
         used, limited = llm.used_endpoints, limited_endpoints(llm)
         accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
         redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
-        self._connections = {
-            name: Connection(
-                name,
-                endpoint,
-                accesses[name],
-                redact,
-                share or Share(),
-                limiter if name in limited else None,
-                self._timing,
+        self._connections = dict[str, Connection]()
+        for name, endpoint in used.items():
+            shared = limiter if name in limited else None
+            access = accesses[name]
+            self._connections[name] = Connection(
+                name, endpoint, access, redact, share, shared, self._timing
             )
-            for name, endpoint in used.items()
-        }
         self._journal = journal
         self._prices = Prices(llm)
         self._on_attempt, self._after_batch = on_attempt, llm.after_batch
@@ -144,8 +139,7 @@ class Client:
         A request that equals one in flight waits for its reply, which then counts as cached.
         """
         key = request.key
-        archived = await self._journal.get(key, description_hash)
-        if archived is not None:
+        if (archived := await self._journal.get(key, description_hash)) is not None:
             return replace(archived, cached=True)
         connection, lane = self._connections[request.endpoint], request.lane
         try:
@@ -163,7 +157,7 @@ class Client:
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
         tokens = most_tokens(content, request.parameters)
-        money = self._prices.most(request.endpoint, request.model, *tokens) or 0.0
+        money = self._prices.most(request.endpoint, request.model, Lane.STANDARD, *tokens)
         most = Cost(1, *tokens, money)
         call = _Call(request, key, description_hash, role, lane, connection, content, most)
         while True:
@@ -221,17 +215,14 @@ class Client:
             self._on_attempt(result)
             await self._journal.end(claim, paid=result.may_be_billed)
             return result
-        cost = self._prices.cost(
-            call.request.endpoint,
-            call.request.model,
-            result.lane,
-            result.prompt_tokens,
-            result.completion_tokens,
-            result.cached_prompt_tokens,
-            result.written_prompt_tokens,
+        price = self._prices.find(call.request.endpoint, call.request.model, result.lane)
+        reply = replace(
+            result,
+            key=call.key,
+            cost=reply_cost(price, result),
+            seconds=call.seconds,
+            attempts=call.attempts,
         )
-        key, seconds, attempts = call.key, call.seconds, call.attempts
-        reply = replace(result, key=key, cost=cost, seconds=seconds, attempts=attempts)
         self._on_attempt(reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
 

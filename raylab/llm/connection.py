@@ -69,10 +69,7 @@ class Transport:
     def __init__(
         self, access: EndpointAccess, connections: int, timeout: float, trust_env: bool
     ) -> None:
-        """Opens at most `connections`, for attempts of `timeout` seconds.
-
-        The environment sets proxies if `trust_env`.
-        """
+        """Opens at most `connections`; the environment sets proxies if `trust_env`."""
         limits = httpx2.Limits(
             max_connections=connections,
             max_keepalive_connections=connections,
@@ -89,7 +86,6 @@ class Transport:
         self._extensions = {"timeout": httpx2.Timeout(None, connect=connect).as_dict()}
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._http.aclose()
 
     async def post(self, content: bytes) -> HttpResponse:
@@ -139,12 +135,14 @@ class Connection:
         self._has_answered = self._reached = self._warned = False
         self._failed = Counter[str]()
         """Calls that failed since the last answer, by the words of their refusal."""
-        trust_env = self.endpoint.base_url is not None
-        timeout = limits.timeout or TIMEOUTS[Lane.STANDARD]
-        self._transport = Transport(self.access, self.slots.most, timeout, trust_env)
+        self._transport = Transport(
+            self.access,
+            self.slots.most,
+            limits.timeout or TIMEOUTS[Lane.STANDARD],
+            trust_env=self.endpoint.base_url is not None,
+        )
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._transport.close()
 
     def end(self, error: LlmError) -> None:

@@ -44,9 +44,11 @@ class Share:
 def calls_at_once(llm: Service) -> tuple[int, int]:
     """Returns the fewest calls in flight that an endpoint in use starts with, and the most."""
     limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
-    return min(limit or FIRST_CALLS for limit in limits), max(
-        limit or MAX_CALLS for limit in limits
+    fewest, most = (
+        min(each or FIRST_CALLS for each in limits),
+        max(each or MAX_CALLS for each in limits),
     )
+    return fewest, most
 
 
 def limited_endpoints(llm: Service) -> set[str]:

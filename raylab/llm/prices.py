@@ -33,7 +33,7 @@ class Prices:
     """
 
     def __init__(self, llm: Service) -> None:
-        self._prices = {
+        self._prices: dict[tuple[str, str, Lane], Price | None] = {
             (chat.endpoint, chat.model, lane): llm.prices.get(chat.model)
             or _find_packaged(llm.endpoints[chat.endpoint].base_url, chat.model, lane)
             for chat in llm.models.values()
@@ -50,37 +50,15 @@ class Prices:
                     "or llm.budget.tokens"
                 )
 
-    def cost(
-        self,
-        endpoint: str,
-        model: str,
-        lane: Lane,
-        prompt: int,
-        completion: int,
-        cached: int = 0,
-        written: int = 0,
-    ) -> float | None:
-        """Returns the price of calls by their tokens; None for a model without a price.
+    def find(self, endpoint: str, model: str, lane: Lane) -> Price | None:
+        """Returns the price of calls in a lane; None for a model without one."""
+        return self._prices.get((endpoint, model, lane))
 
-        Of the `prompt` tokens, `cached` were cached before, and `written` were newly cached.
-        """
-        price = self._prices.get((endpoint, model, lane))
-        return _cost(price, lane, prompt, completion, cached, written)
-
-    def find(self, endpoint: str, model: str) -> Price | None:
-        """Returns the price of calls in batches; None for a model without one."""
-        return self._prices[endpoint, model, Lane.BATCH]
-
-    def most(
-        self, endpoint: str, model: str, prompt: int, completion: int, in_batch: bool = False
-    ) -> float | None:
-        """Returns the highest price of a call, with nothing cached: in a batch, or in any lane."""
-        lane = Lane.BATCH if in_batch else Lane.STANDARD
-        costs = (
-            self.cost(endpoint, model, lane, prompt, completion, written=written)
-            for written in (0, prompt)
-        )
-        return max((cost for cost in costs if cost is not None), default=None)
+    def most(self, endpoint: str, model: str, lane: Lane, prompt: int, completion: int) -> float:
+        """Returns the highest price of a call, none of it cached before; 0 for one without."""
+        price = self.find(endpoint, model, lane)
+        costs = (tokens_cost(price, lane, prompt, completion, 0, new) for new in (0, prompt))
+        return max(cost or 0.0 for cost in costs)
 
     def find_unpriced(self) -> Iterator[str]:
         """Yields the models without a price that are not the embedded one, with their endpoints."""
@@ -89,17 +67,20 @@ class Prices:
                 yield f"{model} at endpoint {endpoint}"
 
 
-def cost_of(price: Price | None, reply: Reply) -> float | None:
-    """Returns what a reply costs at a price, in its lane; None without a price."""
-    tokens = reply.prompt_tokens, reply.completion_tokens
-    return _cost(
-        price, reply.lane, *tokens, reply.cached_prompt_tokens, reply.written_prompt_tokens
-    )
+def reply_cost(price: Price | None, reply: Reply) -> float | None:
+    """Returns what a reply costs in its lane; None without a price."""
+    cached, written = reply.cached_prompt_tokens, reply.written_prompt_tokens
+    tokens = reply.prompt_tokens, reply.completion_tokens, cached, written
+    return tokens_cost(price, reply.lane, *tokens)
 
 
-def _cost(
-    price: Price | None, lane: Lane, prompt: int, completion: int, cached: int, written: int
+def tokens_cost(
+    price: Price | None, lane: Lane, prompt: int, completion: int, cached: int = 0, written: int = 0
 ) -> float | None:
+    """Returns the price of calls by their tokens; None without a price.
+
+    Of the `prompt` tokens, `cached` were cached before, and `written` were newly cached.
+    """
     if price is None:
         return None
     total = (prompt - cached - written) * price.input + completion * price.output

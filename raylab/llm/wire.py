@@ -199,24 +199,6 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
-    @property
-    def cache_counts(self) -> tuple[int, int]:
-        """Tokens of the request that were cached, and newly cached."""
-        details = self.prompt_tokens_details or _Details()
-        cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-        # An impossible number makes nothing cheaper.
-        return (cached, written) if cached + written <= self.prompt_tokens else (0, 0)
-
-    @property
-    def reply_counts(self) -> tuple[int, int]:
-        """Tokens of the reply, and those of them that are reasoning."""
-        completion = self.completion_tokens
-        reasoning = (self.completion_tokens_details or _Details()).reasoning_tokens or 0
-        if self.total_tokens == self.prompt_tokens + completion + reasoning:
-            # Some servers count reasoning beside the completion and not in it.
-            completion += reasoning
-        return completion, min(reasoning, completion)
-
 
 _BODY, _USAGE = msgspec.json.Decoder(_Body), msgspec.json.Decoder(_Usage)
 
@@ -333,7 +315,15 @@ def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
         said = _USAGE.decode(usage)
     except msgspec.MsgspecError:
         return unknown
-    (completion, reasoning), (cached, written) = said.reply_counts, said.cache_counts
+    details, completion = said.prompt_tokens_details or _Details(), said.completion_tokens
+    cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
+    if cached + written > said.prompt_tokens:
+        # An impossible number makes nothing cheaper.
+        cached = written = 0
+    reasoning = (said.completion_tokens_details or _Details()).reasoning_tokens or 0
+    if said.total_tokens == said.prompt_tokens + completion + reasoning:
+        # Some servers count reasoning beside the completion and not in it.
+        completion += reasoning
     longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
     if said.prompt_tokens > longest or completion > most.completion_tokens + HIDDEN_TOKENS:
         return unknown
@@ -341,7 +331,7 @@ def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
         "prompt_tokens": said.prompt_tokens,
         "completion_tokens": completion,
         "cached_prompt_tokens": cached,
-        "reasoning_tokens": reasoning,
+        "reasoning_tokens": min(reasoning, completion),
         "written_prompt_tokens": written,
     }
 

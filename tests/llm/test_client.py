@@ -16,7 +16,7 @@ from unittest.mock import call as mock_call
 import pytest
 
 from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, StoppedError
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.llm.chat import ChatRequest, Claim, Cost, Message, Reply
 from raylab.llm.client import Client
 from raylab.llm.config import ChatModel, Endpoint, Limits, Price, ReplyFormat

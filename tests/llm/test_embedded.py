@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from raylab.core.errors import ConfigError, EndpointError, LlmError
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.llm.chat import ChatRequest, Message, Reply
 from raylab.llm.client import Client
 from raylab.llm.embedded import EMBEDDED, embedded_server

@@ -9,7 +9,7 @@ from genai_prices import Usage, calc_price
 from raylab.core.errors import ConfigError
 from raylab.llm.chat import Reply
 from raylab.llm.config import ChatModel, Lane, Price
-from raylab.llm.prices import Prices
+from raylab.llm.prices import Prices, tokens_cost
 from raylab.llm.wire import Failure
 from tests.llm.scripted_server import failure, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says, serving
@@ -21,15 +21,19 @@ COUNTS = (5_000, 700, 3_000)
 
 def test_each_kind_of_token_has_its_price() -> None:
     price = Price(input=2.0, cached_input=0.5, cache_write=2.5, output=8.0)
-    tokens = ("main", "m", Lane.STANDARD, 10_000, 1_000, 4_000, 2_000)
+    tokens = (Lane.STANDARD, 10_000, 1_000, 4_000, 2_000)
     # 4,000 plain at 2, 4,000 cached at 0.5, 2,000 written at 2.5 and 1,000 of the reply at 8
-    prices = Prices(config(OPENAI, prices={"m": price}))
-    assert prices.cost(*tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
+    assert tokens_cost(price, *tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
     # What is held for a call is the dearest that it may become: all of the request newly cached.
-    assert prices.most("main", "m", 10_000, 1_000) == pytest.approx((25_000 + 8_000) / 1e6)
+    prices = Prices(config(OPENAI, prices={"m": price}))
+    most = prices.most("main", "m", Lane.STANDARD, 10_000, 1_000)
+    assert most == pytest.approx((25_000 + 8_000) / 1e6)
     # Prices that are not given are that of the input: 10,000 at 2 and 1,000 at 8.
-    plain = Prices(config(OPENAI, prices={"m": Price(input=2.0, output=8.0)}))
-    assert plain.cost(*tokens) == pytest.approx(0.028)
+    assert tokens_cost(Price(input=2.0, output=8.0), *tokens) == pytest.approx(0.028)
+
+
+def cost_of(prices: Prices, model: str, lane: Lane) -> float | None:
+    return tokens_cost(prices.find("main", model, lane), lane, *COUNTS)
 
 
 @pytest.mark.parametrize("lane", [Lane.STANDARD, Lane.FLEX])
@@ -41,32 +45,33 @@ def test_packaged_prices_are_those_of_the_package_and_own_prices_win(lane: Lane)
         genai_request_timestamp=datetime.now(UTC),
         price_context={"service_tier": lane.value},
     )
-    cost = Prices(config(OPENAI, model="gpt-5")).cost("main", "gpt-5", lane, *COUNTS)
-    assert cost == pytest.approx(float(expected.total_price))
+    assert cost_of(Prices(config(OPENAI, model="gpt-5")), "gpt-5", lane) == pytest.approx(
+        float(expected.total_price)
+    )
     own = Prices(config(OPENAI, model="gpt-5", prices={"gpt-5": Price(input=1.0, output=1.0)}))
-    assert own.cost("main", "gpt-5", lane, *COUNTS) == pytest.approx(5_700 / 1e6)
+    assert cost_of(own, "gpt-5", lane) == pytest.approx(5_700 / 1e6)
 
 
 def test_a_batch_costs_half_of_the_standard_price_or_what_one_says() -> None:
     packaged = Prices(config(OPENAI, model="gpt-5"))
-    standard = packaged.cost("main", "gpt-5", Lane.STANDARD, *COUNTS)
+    standard = cost_of(packaged, "gpt-5", Lane.STANDARD)
     assert standard is not None
-    assert packaged.cost("main", "gpt-5", Lane.BATCH, *COUNTS) == pytest.approx(standard / 2)
+    assert cost_of(packaged, "gpt-5", Lane.BATCH) == pytest.approx(standard / 2)
     # A provider that names no lower price may ask the whole.
     groq = "https://api.groq.com/openai/v1"
     model = "llama-3.3-70b-versatile"
     other = Prices(config(groq, model=model))
-    costs = {other.cost("main", model, lane, *COUNTS) for lane in (Lane.STANDARD, Lane.BATCH)}
+    costs = {cost_of(other, model, lane) for lane in (Lane.STANDARD, Lane.BATCH)}
     assert len(costs) == 1 and None not in costs
     own = Prices(config(OPENAI, prices={"m": Price(input=1.0, output=1.0, batch=0.4)}))
-    assert own.cost("main", "m", Lane.BATCH, *COUNTS) == pytest.approx(0.4 * 5_700 / 1e6)
-    assert own.most("main", "m", 10, 10, in_batch=True) == pytest.approx(0.4 * 20 / 1e6)
+    assert cost_of(own, "m", Lane.BATCH) == pytest.approx(0.4 * 5_700 / 1e6)
+    assert own.most("main", "m", Lane.BATCH, 10, 10) == pytest.approx(0.4 * 20 / 1e6)
 
 
 def test_a_model_that_nobody_knows_has_no_price() -> None:
     for model, base_url in (("no-such", OPENAI), ("gpt-5", "http://127.0.0.1:9/v1")):
         prices = Prices(config(base_url, model=model))
-        assert prices.cost("main", model, Lane.STANDARD, *COUNTS) is None
+        assert cost_of(prices, model, Lane.STANDARD) is None
         assert list(prices.find_unpriced()) == [f"{model} at endpoint main"]
         with pytest.raises(ConfigError, match=rf"needs a price of evaluator's {model}"):
             Prices(config(base_url, model=model, budget={"money": 1}))

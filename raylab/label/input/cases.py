@@ -37,8 +37,7 @@ from raylab.core.errors import ConfigError, DataError, LabelError
 from raylab.core.files import Place
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, quote
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig
+from raylab.label.config.jobs import AnnotateConfig, CasesConfig
 from raylab.label.input.tables import MAX_SHOWN, Columns, RowFault, meta_key, read_rows
 
 KINDS = ("no text", "NUL")
@@ -306,7 +305,7 @@ def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label |
     codebook = _source(info).codebook
     if isinstance(value, dict) and codebook.fields:
         value = _read_cells(codebook, cast("dict[str, object]", value)) or None
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    text = _as_text(value)
     if not _is_there(text):
         return None, None
     problem = f"should be left out, or be text such as {quote(codebook.examples[0])}"

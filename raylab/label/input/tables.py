@@ -20,7 +20,7 @@ from raylab.core.errors import DataError, RaylabError
 from raylab.core.files import REQUEST_BYTES, Place
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import quote
-from raylab.label.config.sections import CasesConfig
+from raylab.label.config.jobs import CasesConfig
 
 TABLES, OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
 SHEETS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")

@@ -1,4 +1,4 @@
-"""The driver of an annotation: cases streamed to actors on Ray, until all ended or it must stop."""
+"""An annotation on Ray: a driver streams cases to actors, until all ended or it must stop."""
 
 import math
 import signal
@@ -6,31 +6,38 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from threading import Event
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import ray
 from ray import ObjectRef
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
 from raylab.core import live
-from raylab.core.errors import StoppedError
+from raylab.core.errors import RaylabError, RunError, StoppedError
 from raylab.core.log import log_line
 from raylab.core.on_ray.session import result_of, session, this_node
+from raylab.label.codebooks.choose import choose_codebook
+from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.input.cases import Case
 from raylab.label.judgement import UNCONFIRMED
-from raylab.label.on_ray.actors import Annotator
 from raylab.label.pages.progress import AnnotationProgress
-from raylab.label.protocol.calls import RunWriter
+from raylab.label.protocol.calls import ArchiveClient, RunWriter, Send
 from raylab.label.protocol.run import AnnotationRun
-from raylab.label.protocol.worker import Chunk, Tally, chunks_of
+from raylab.label.protocol.settings import protocol_settings
+from raylab.label.protocol.worker import Chunk, Tally, Worker, chunks_of
 from raylab.llm.config import Lane
 from raylab.llm.embedded import embedded_server, uses_embedded
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import RateLimiter, Share, calls_at_once, limited_endpoints
+from raylab.llm.limits import (
+    RateLimiter,
+    RateLimiterClient,
+    Share,
+    calls_at_once,
+    limited_endpoints,
+)
 
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
@@ -83,13 +90,65 @@ def annotate_on_ray(
     return f"{len(reasons)} {cases_are} open, first {reasons[0]}" if reasons else ""
 
 
-@dataclass(frozen=True)
-class Work:
-    """Cases for an actor.
+class Annotator:
+    """A worker in its own process; see `raylab.label.protocol.worker.Worker`."""
 
-    Attributes:
-        losses: number of times that their process was lost.
-    """
+    def __init__(
+        self,
+        config: AnnotateConfig,
+        run: str,
+        name: str,
+        writer: str,
+        limiter: str | None,
+        embedded: EndpointAccess | None,
+        share: Share,
+    ) -> None:
+        """Opens the worker.
+
+        Args:
+            name: Name of the actor in the run, which it keeps when it restarts.
+            writer: Name of the actor that writes the archive.
+            limiter: Name of the actor that holds the per-minute limits; None without any.
+        """
+        archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
+        limits = None if limiter is None else RateLimiterClient(_sender(ray.get_actor(limiter)))
+        self._refusal: RaylabError | None = None
+        try:
+            settings = protocol_settings(config, run, choose_codebook(config))
+            self._worker = Worker(config.llm, settings, run, archive, limits, embedded, share=share)
+        except RaylabError as error:
+            # Raising here would count as a death of the process, so the first chunk returns it.
+            self._refusal = error
+
+    async def annotate(self, chunk: Chunk) -> Tally:
+        if self._refusal is not None:
+            return Tally(halt=self._refusal)
+        return await self._worker.annotate(chunk)
+
+    async def take_counts(self) -> Tally:
+        return Tally() if self._refusal is not None else self._worker.take_counts()
+
+    async def stop(self) -> None:
+        if self._refusal is None:
+            self._worker.stop()
+
+
+def _sender(actor: Any) -> Send:
+    """Returns a function that calls the methods of an actor by name and raises their errors."""
+
+    async def send(method: str, *arguments: object) -> Any:
+        try:
+            return await getattr(actor, method).remote(*arguments)
+        except RayTaskError as error:
+            if isinstance(error.cause, RaylabError):
+                raise error.cause from None
+            raise RunError(f"an actor of the run failed: {error}") from error
+
+    return send
+
+
+class Work(NamedTuple):
+    """Cases for an actor, and the number of times that their process was lost."""
 
     chunk: Chunk
     losses: int = 0
@@ -104,8 +163,8 @@ class Pool:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
-            annotation: the run, which this process owns; the actors share its calls in flight.
-            left: number of cases to annotate; all actors get some of them.
+            annotation: The run, which this process owns; the actors share its calls in flight.
+            left: Number of cases to annotate; all actors get some of them.
         """
         config = annotation.config
         fewest, most = calls_at_once(config.llm)
@@ -123,22 +182,26 @@ class Pool:
         self._again: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors, by the pending call that they answer once they are back."""
-        run = annotation.run.name
+        run, here = annotation.run.name, this_node()
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _restarting(RunWriter, writer).remote(
+        # These are on the node of the archive's file, and start again if they die.
+        kept: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        kept["scheduling_strategy"] = here
+        actor: Any = ray.remote(RunWriter).options(name=writer, **kept)
+        self._writer = actor.remote(
             annotation.archive.place, run, annotation.owner, config.llm.budget
         )
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
-            actor = _restarting(RateLimiter, limiter)
+            actor = ray.remote(RateLimiter).options(name=limiter, **kept)
             self._others.append(actor.remote(config.llm.limits))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
-            scheduling_strategy=this_node() if embedded else "SPREAD",
+            scheduling_strategy=here if embedded else "SPREAD",
         )
         self._actors: list[Any] = [
             annotator.remote(
@@ -160,10 +223,7 @@ class Pool:
         end_actors([*self._actors, *self._others])
 
     def run(
-        self,
-        chunks: Iterator[Chunk],
-        progress: AnnotationProgress,
-        stop: Event | None = None,
+        self, chunks: Iterator[Chunk], progress: AnnotationProgress, stop: Event | None = None
     ) -> None:
         """Keeps the actors busy until all chunks have ended or the run must stop."""
         fresh, stopped = map(Work, chunks), False
@@ -182,7 +242,17 @@ class Pool:
                 progress.tally.add(tally)
             if not stopped and (progress.tally.halt is not None or (stop and stop.is_set())):
                 stopped = True
-                self._stop()
+                # Calls in flight are finished and archived; nobody waits for actors that have not
+                # started.
+                for actor in self._actors:
+                    actor.stop.remote()
+                refs = [*self._starting]
+                _, waiting = ray.wait(refs, num_returns=len(refs), timeout=0)
+                absent = {self._starting[ref] for ref in waiting}
+                for number in absent:
+                    ray.kill(self._actors[number])
+                pending = self._pending.items()
+                self._pending = {ref: its for ref, its in pending if its[0] not in absent}
             progress.show()
 
     @property
@@ -236,34 +306,10 @@ class Pool:
             for actor in {actor for actor, _ in self._pending.values()} - {*self._looks.values()}:
                 self._looks[self._actors[actor].take_counts.remote()] = actor
 
-    def _stop(self) -> None:
-        """Tells all actors to send no further call; those in flight are finished and archived.
-
-        Actors that have not started are not waited for.
-        """
-        for actor in self._actors:
-            actor.stop.remote()
-        _, waiting = ray.wait([*self._starting], num_returns=len(self._starting), timeout=0)
-        absent = {self._starting[ref] for ref in waiting}
-        for actor in absent:
-            ray.kill(self._actors[actor])
-        self._pending = {ref: has for ref, has in self._pending.items() if has[0] not in absent}
-
 
 def _name(actor: int) -> str:
     """Returns the name of an actor, which it keeps when it restarts."""
     return f"annotator-{actor}"
-
-
-def _restarting(kind: type, name: str) -> Any:
-    """Returns a named actor on this node, where the archive's file is; it restarts if it dies."""
-    return ray.remote(kind).options(
-        name=name,
-        num_cpus=0,
-        max_restarts=-1,
-        max_task_retries=-1,
-        scheduling_strategy=this_node(),
-    )
 
 
 @contextmanager

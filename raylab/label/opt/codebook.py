@@ -17,7 +17,6 @@ from raylab.label.codebooks.codebook import (
     Criterion,
     Label,
     PromptSet,
-    SetDistance,
     names_schema,
     quote,
 )
@@ -58,14 +57,10 @@ WORDS: dict[str, Label] = dict(
     )
 )
 """Plain words for the roots, used with models too small to learn codes from a prompt."""
-VALUE = "[A-Za-z][A-Za-z0-9_+-]{0,31}"
-
-
-def code_pattern() -> str:
-    """Returns the pattern of a full canonical line; it also admits unordered or repeated roots."""
-    roots = f"({'|'.join(root.value for root in Root)})"
-    fields = "".join(f"; {key}={VALUE}" for key in ASKED_FIELDS[:-1])
-    return f"^OPT={roots}([+/]{roots}){{0,6}}{fields}; Human=(none|low|med|high)$"
+ROOTS = f"({'|'.join(Root)})"
+ASKED = "".join(f"; {key}=[A-Za-z][A-Za-z0-9_+-]{{0,31}}" for key in ASKED_FIELDS[:-1])
+CODE_PATTERN = f"^OPT={ROOTS}([+/]{ROOTS}){{0,6}}{ASKED}; Human=(none|low|med|high)$"
+"""The pattern of a full canonical line; it also admits unordered or repeated roots."""
 
 
 def read_code(text: str, repairs: list[str]) -> Label:
@@ -87,14 +82,10 @@ def read_word(text: str, repairs: list[str]) -> Label:
     return WORDS[words[0]]
 
 
-def _show_word(label: Label) -> str:
-    return next((word for word, code in WORDS.items() if code == label), str(label))
-
-
 CODE_ANSWERS = AnswerForm(
     name="opt",
     key="opt",
-    label={"type": "string", "pattern": code_pattern()},
+    label={"type": "string", "pattern": CODE_PATTERN},
     read=read_code,
     criteria=CRITERIA[1:],
 )
@@ -104,7 +95,7 @@ WORD_ANSWERS = AnswerForm(
     label=names_schema(WORDS),
     read=read_word,
     criteria=CRITERIA[1:],
-    show=_show_word,
+    show=lambda label: next((word for word, code in WORDS.items() if code == label), str(label)),
     failed_criterion=MECHANISM,
 )
 
@@ -118,13 +109,13 @@ def packaged_distance() -> FieldDistance:
     return FieldDistance(WASSERSTEIN, measure, content["version"])
 
 
-def compare(a: Label, b: Label, distance: SetDistance | None = None) -> Agreement:
+def compare(a: Label, b: Label) -> Agreement:
     """Compares two codes by the measures of `Agreement`; symmetric.
 
-    `weighted` is 1 minus the 1-Wasserstein distance of the sets of roots, by default with the
-    packaged distance of two roots.
+    `weighted` is 1 minus the 1-Wasserstein distance of the sets of roots, with the packaged
+    distance of two roots.
     """
-    return compare_labels(a, b, distance or packaged_distance())
+    return compare_labels(a, b, packaged_distance())
 
 
 def opt_codebook() -> Codebook:
@@ -146,13 +137,9 @@ def opt_codebook() -> Codebook:
         prompts={style: prompt_set(style) for style in ("minimal", "maximal", "word")},
         distance=packaged_distance(),
         read=read_canonical,
-        parse_own=_parse_own,
+        parse_own=lambda text: parse(text, strict=True) if "=" in text else bare(text),
         parse_gold=parse,
     )
-
-
-def _parse_own(text: str) -> Label:
-    return parse(text, strict=True) if "=" in text else bare(text)
 
 
 @cache

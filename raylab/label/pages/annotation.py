@@ -21,7 +21,7 @@ from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.records import Figure, Measure, Part, explain_field, list_measures
 from raylab.core.runs.run_record import RunRecord
 from raylab.label.codebooks.codebook import field_of
-from raylab.label.config.sections import MAX_ANNOTATORS
+from raylab.label.config.jobs import MAX_ANNOTATORS
 from raylab.label.pages.drift import drift_section
 from raylab.label.protocol.outcome import (
     ADJUDICATE,

@@ -23,7 +23,10 @@ Send = Callable[..., Awaitable[Any]]
 
 
 class RunWriter:
-    """The archive of a run as its workers use it; they reach it by an `ArchiveClient`."""
+    """The archive of a run as its workers use it; they reach it by an `ArchiveClient`.
+
+    Calls and batches are those of its `raylab.label.archive.ledger.Ledger`.
+    """
 
     def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
         """Opens the archive; writes calls of `run` within a budget, as the owner of this token."""
@@ -33,27 +36,21 @@ class RunWriter:
         self._ledger = self._run.ledger(owner, budget)
 
     def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
-        """See `raylab.label.archive.ledger.Ledger.write`."""
         return self._ledger.write(operations, claimant)
 
     def void_claims(self, claimant: str) -> None:
-        """See `raylab.label.archive.ledger.Ledger.void`."""
         self._ledger.void(claimant)
 
     def open_batch(self, batch: CallBatch, claimant: str) -> CallResults:
-        """See `raylab.label.archive.ledger.Ledger.open_batch`."""
         return self._ledger.open_batch(batch, claimant)
 
     def find_batch(self, id: str) -> CallBatch | None:
-        """See `raylab.label.archive.ledger.Ledger.find_batch`."""
         return self._ledger.find_batch(id)
 
     def note_batch(self, id: str, file: str, server_id: str | None) -> bool:
-        """See `raylab.label.archive.ledger.Ledger.note_batch`."""
         return self._ledger.note_batch(id, file, server_id)
 
     def end_batch(self, batch: CallBatch, endings: Sequence[ClaimEnd]) -> None:
-        """See `raylab.label.archive.ledger.Ledger.end_batch`."""
         self._ledger.end_batch(batch, endings)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
@@ -72,22 +69,19 @@ class RunWriter:
 class ArchiveClient:
     """A client of the `RunWriter` of a run, wherever that is. Repeated writes are stored once.
 
-    Attributes:
+    Args:
+        send: Calls a method of the writer, by its name and arguments.
         claimant: Name of this client among those of the run.
     """
 
     def __init__(self, send: Send, claimant: str = "") -> None:
-        """Reaches the writer by `send`, which takes the name of a method and its arguments."""
         self._send, self.claimant = send, claimant
 
     async def ask(
-        self,
-        method: Callable[Concatenate[RunWriter, P], R],
-        *arguments: P.args,
-        **named: P.kwargs,
+        self, method: Callable[Concatenate[RunWriter, P], R], *values: P.args, **named: P.kwargs
     ) -> R:
         """Returns what a method of the writer returns for these arguments."""
-        return await self._send(method.__name__, *arguments, **named)
+        return await self._send(method.__name__, *values, **named)
 
 
 class GroupedWriter(Generic[T, R]):
@@ -110,10 +104,10 @@ class GroupedWriter(Generic[T, R]):
             self._written = asyncio.get_running_loop().create_future()
         self._waiting.append(row)
         if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._drain())
+            self._writer = asyncio.create_task(self._write_groups())
         return asyncio.shield(self._written)
 
-    async def _drain(self) -> None:
+    async def _write_groups(self) -> None:
         while written := self._written:
             group, self._waiting, self._written = self._waiting, [], None
             try:
@@ -130,14 +124,12 @@ class CallJournal:
 
     def __init__(self, archive: ArchiveClient, run: str, budget: Budget) -> None:
         """Looks up and writes calls of `run` in `archive`; `budget` is named in errors."""
-        self._archive = archive
-        self._run = run
-        self._budget = budget
-        self._operations = GroupedWriter[CallOperation, CallResults](self._write)
-        self._name = secrets.token_hex(16)
-        self._numbers = count(1)
-        self._begun = asyncio.Lock()
-        self._voided = False
+        self._archive, self._run, self._budget = archive, run, budget
+        self._operations = GroupedWriter[CallOperation, CallResults](
+            lambda rows: archive.ask(RunWriter.write_calls, rows, archive.claimant)
+        )
+        self._name, self._numbers = secrets.token_hex(16), count(1)
+        self._begun, self._voided = asyncio.Lock(), False
         self._answered = 0
         self._replies: dict[str, Reply] = {}
 
@@ -147,8 +139,7 @@ class CallJournal:
             if not self._voided:
                 await self._archive.ask(RunWriter.void_claims, self._archive.claimant)
                 self._voided = True
-        hashes = sorted(set(description_hashes))
-        rows = await self._archive.ask(RunWriter.calls_of, hashes)
+        rows = await self._archive.ask(RunWriter.calls_of, sorted(set(description_hashes)))
         self._replies |= {row.reply.key: row.reply for row in rows}
         return [row.reply.key for row in rows]
 
@@ -163,13 +154,11 @@ class CallJournal:
         return count
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
-        """See `raylab.llm.chat.Journal`."""
         reply = self._replies.get(key)
         self._answered += reply is not None
         return reply
 
     async def claim(self, key: str, most: Cost) -> Claim | Reply | str | None:
-        """See `raylab.llm.chat.Journal`."""
         claim = Claim(f"{self._name}-{next(self._numbers)}", key, most)
         try:
             results = await self._operations.add(claim)
@@ -179,24 +168,33 @@ class CallJournal:
         self._require(claim, results)
         if claim.id not in results.refused:
             return claim
-        reason = self._refusal(claim, results)
-        if isinstance(reason, BudgetError):
+        if isinstance(reason := self._refusal(claim, results), BudgetError):
             raise reason
         return reason
 
     def _refusal(self, claim: Claim, results: CallResults) -> Refusal:
         reason = results.refused[claim.id]
-        if isinstance(reason, RunCost):
-            return self._overspent(reason, claim.most)
         if isinstance(reason, CallRow):
             self._answered += 1
             return reason.reply
-        return reason
+        if not isinstance(reason, RunCost):
+            return reason
+        budget, most = self._budget, claim.most
+        tokens = (reason.billed + reason.uncertain + most).tokens
+        key = "tokens" if budget.tokens is not None and tokens > budget.tokens else "money"
+        total, billed, uncertain, next_one = (
+            f"{round(getattr(each, key), 6):,}"
+            for each in (budget, reason.billed, reason.uncertain, most)
+        )
+        return BudgetError(
+            f"the budget of {total} ({key}) is used up: {billed} are billed, {uncertain} may have "
+            f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
+            "and resume=true to go on: all paid answers are kept"
+        )
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> asyncio.Task[None]:
-        """See `raylab.llm.chat.Journal`."""
         about = description_hash, role, request.base_url, request.model, request.seed
         call = CallRow(reply, *about, request.parameters, datetime.now(UTC))
         # Queued at once, so that a claim that is asked for later is granted later.
@@ -208,11 +206,9 @@ class CallJournal:
         return asyncio.create_task(wait_until_stored())
 
     async def end(self, claim: Claim, paid: bool) -> None:
-        """See `raylab.llm.chat.Journal`."""
         await self._operations.add(ClaimEnd(claim, paid=paid))
 
     async def open_batch(self, batch: CallBatch) -> dict[str, Refusal]:
-        """See `raylab.llm.chat.Journal`."""
         results = await self._archive.ask(RunWriter.open_batch, batch, self._archive.claimant)
         claims = [call.claim for call in batch.calls]
         for claim in claims:
@@ -221,30 +217,21 @@ class CallJournal:
         return {claim.key: self._refusal(claim, results) for claim in refused}
 
     async def find_batch(self, id: str) -> CallBatch | None:
-        """See `raylab.llm.chat.Journal`."""
         return await self._archive.ask(RunWriter.find_batch, id)
 
     async def note_batch(self, batch: CallBatch, file: str, server_id: str | None = None) -> bool:
-        """See `raylab.llm.chat.Journal`."""
         return await self._archive.ask(RunWriter.note_batch, batch.id, file, server_id)
 
     async def end_batch(self, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
-        """See `raylab.llm.chat.Journal`."""
         now, endings = datetime.now(UTC), list[ClaimEnd]()
         for call in batch.calls:
-            end, about = ends[call.claim.key], (call.description_hash, call.role)
+            end = ends[call.claim.key]
             if isinstance(end, Reply):
-                row = CallRow(
-                    end, *about, batch.base_url, call.model, call.seed, call.parameters, now
-                )
-                endings.append(ClaimEnd(call.claim, row))
+                about = call.description_hash, call.role, batch.base_url, call.model, call.seed
+                endings.append(ClaimEnd(call.claim, CallRow(end, *about, call.parameters, now)))
             else:
                 endings.append(ClaimEnd(call.claim, paid=end))
         await self._archive.ask(RunWriter.end_batch, batch, endings)
-
-    async def _write(self, operations: Sequence[CallOperation]) -> CallResults:
-        archive = self._archive
-        return await archive.ask(RunWriter.write_calls, operations, archive.claimant)
 
     def _require(self, claim: Claim, results: CallResults) -> None:
         if claim.id in results.lost:
@@ -252,16 +239,3 @@ class CallJournal:
                 f"run {self._run} was taken over by another process: no further call is sent; "
                 "resume=true goes on when the other ends"
             )
-
-    def _overspent(self, spent: RunCost, most: Cost) -> BudgetError:
-        budget, tokens = self._budget, (spent.billed + spent.uncertain + most).tokens
-        key = "tokens" if budget.tokens is not None and tokens > budget.tokens else "money"
-        total, billed, uncertain, next_one = (
-            f"{round(getattr(each, key), 6):,}"
-            for each in (budget, spent.billed, spent.uncertain, most)
-        )
-        return BudgetError(
-            f"the budget of {total} ({key}) is used up: {billed} are billed, {uncertain} may have "
-            f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
-            "and resume=true to go on: all paid answers are kept"
-        )

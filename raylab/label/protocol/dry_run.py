@@ -2,20 +2,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from raylab.label.codebooks.codebook import PLACES, Codebook
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import AnnotateConfig, LlmConfig
 from raylab.label.input.cases import select_cases
 from raylab.label.protocol.outcome import ADJUDICATOR, EVALUATOR, STAGES, classify_stage
 from raylab.label.protocol.settings import RoleModel, Settings, protocol_settings
 from raylab.llm.config import ChatModel
-from raylab.llm.prices import Prices
+from raylab.llm.prices import Prices, tokens_cost
 from raylab.llm.prompts import PromptFile
 from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
 
@@ -54,19 +53,6 @@ class RoleForecast:
     most: Amounts
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A question about each description, asked from `least` to `most` times on average."""
-
-    role: str
-    model: RoleModel
-    prompt: PromptFile
-    content: Mapping[str, Any]
-    """Variables of the prompt at the upper end, without the description."""
-    least: int
-    most: float
-
-
 def forecast(
     config: AnnotateConfig, codebook: Codebook, notices: list[str] | None = None
 ) -> list[RoleForecast]:
@@ -86,11 +72,28 @@ def forecast(
     for _, case in select_cases(config, codebook, notices):
         sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
         times[case.description_hash] += 1
-    forecaster = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values()))
+    ask = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values())).ask
+    prompts, answers, adjudicator = settings.prompts, len(settings.answerers), settings.adjudicator
+    rows = [
+        ask(STAGES[classify_stage(name)], model, prompts.classify, {}, 1, 1)
+        for name, model in settings.annotators.items()
+    ]
     # Each case shows its answers to the adjudicator in an order of its own.
-    orders = math.factorial(len(settings.answerers))
-    adjudications = sum(min(count, orders) for count in times.values()) / max(len(sizes), 1)
-    return list(map(forecaster.row, _questions(settings, adjudications)))
+    orders, adjudications = math.factorial(answers), 0.0
+    if adjudicator is not None and settings.rules.adjudicator == "model":
+        adjudications = sum(min(count, orders) for count in times.values()) / max(len(sizes), 1)
+    judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
+    most = answers + adjudications
+    rows.append(ask(EVALUATOR, settings.evaluator, prompts.evaluate, judged, answers, most))
+    if adjudicator is not None and settings.rules.adjudicator == "model":
+        said = "x" * prompts.adjudicate.shown
+        issues = [criterion.name for criterion in settings.codebook.criteria]
+        shown = {"code": CODE, "rationale": said, "verdict": "WEAK_PASS", "score": 100}
+        shown |= {"issues": issues, "summary": said}
+        candidates = {"candidates": [{"place": place, **shown} for place in PLACES[:answers]]}
+        prompt = prompts.adjudicate
+        rows.append(ask(ADJUDICATOR, adjudicator, prompt, candidates, 0, adjudications))
+    return rows
 
 
 class _Forecaster:
@@ -100,54 +103,45 @@ class _Forecaster:
         self._llm, self._prices, self._repair = llm, Prices(llm), settings.prompts.repair
         self._count, self._size = count, size
 
-    def row(self, question: _Question) -> RoleForecast:
-        chat, prompt = question.model.chat, question.prompt
-        least = self._measure(question, dict.fromkeys(question.content, "")) / MAX_BYTES_PER_TOKEN
+    def ask(
+        self,
+        role: str,
+        model: RoleModel,
+        prompt: PromptFile,
+        content: Mapping[str, Any],
+        least: int,
+        most: float,
+    ) -> RoleForecast:
+        """Returns the calls of a question, asked from `least` to `most` times on average.
+
+        Args:
+            content: Variables of the prompt at the upper end, without the description.
+        """
+        chat = model.chat
+        few = self._measure(model, prompt, dict.fromkeys(content, "")) / MAX_BYTES_PER_TOKEN
         second = msgspec.json.encode(self._repair.messages(problem=CODE, keys=prompt.keys))
-        most = TURNS * self._measure(question, question.content)
-        most = (most + (len(second) + prompt.shown) * self._count) / BYTES_PER_TOKEN
+        many = TURNS * self._measure(model, prompt, content)
+        many = (many + (len(second) + prompt.shown) * self._count) / BYTES_PER_TOKEN
         cap = chat.longest_reply
         short = min(SHORT_REPLY, cap or SHORT_REPLY)
         return RoleForecast(
-            question.role,
+            role,
             chat.model,
-            self._amounts(chat, question.least, question.least * math.ceil(least), short),
-            self._amounts(chat, TURNS * question.most, round(question.most * math.ceil(most)), cap),
+            self._amounts(chat, least, least * math.ceil(few), short),
+            self._amounts(chat, TURNS * most, round(most * math.ceil(many)), cap),
         )
 
-    def _measure(self, question: _Question, content: Mapping[str, Any]) -> int:
+    def _measure(self, model: RoleModel, prompt: PromptFile, content: Mapping[str, Any]) -> int:
         """Returns the bytes of a question about all descriptions."""
-        model, messages = question.model, question.prompt.messages(description="", **content)
+        messages = prompt.messages(description="", **content)
         reply_format = self._llm.endpoints[model.chat.endpoint].reply_format
-        request = encode_request(model.request(messages, question.prompt.schema), reply_format)
+        request = encode_request(model.request(messages, prompt.schema), reply_format)
         return len(request) * self._count + self._size
 
     def _amounts(self, chat: ChatModel, times: float, prompt: int, reply: int | None) -> Amounts:
         calls = round(times * self._count)
         if reply is None and calls:
             return Amounts(calls, prompt, None, None)
-        replies = calls * (reply or 0)
-        lane = self._llm.lane_of(chat)
-        cost = self._prices.cost(chat.endpoint, chat.model, lane, prompt, replies)
-        return Amounts(calls, prompt, replies, cost)
-
-
-def _questions(settings: Settings, adjudications: float) -> Iterator[_Question]:
-    """Yields the questions about a description by role, in the order of the protocol."""
-    prompts, answers, adjudicator = settings.prompts, len(settings.answerers), settings.adjudicator
-    for name, model in settings.annotators.items():
-        yield _Question(STAGES[classify_stage(name)], model, prompts.classify, {}, 1, 1)
-    adjudicates = adjudicator is not None and settings.rules.adjudicator == "model"
-    judged = {"code": CODE, "rationale": "x" * prompts.evaluate.shown}
-    most = answers + adjudicates * adjudications
-    yield _Question(EVALUATOR, settings.evaluator, prompts.evaluate, judged, answers, most)
-    if adjudicator is not None and adjudicates:
-        said = "x" * prompts.adjudicate.shown
-        issues = [criterion.name for criterion in settings.codebook.criteria]
-        shown = {"code": CODE, "rationale": said, "verdict": "WEAK_PASS", "score": 100}
-        candidates = [
-            {"place": place, **shown, "issues": issues, "summary": said}
-            for place in PLACES[:answers]
-        ]
-        content = {"candidates": candidates}
-        yield _Question(ADJUDICATOR, adjudicator, prompts.adjudicate, content, 0, adjudications)
+        replies, lane = calls * (reply or 0), self._llm.lane_of(chat)
+        price = self._prices.find(chat.endpoint, chat.model, lane)
+        return Amounts(calls, prompt, replies, tokens_cost(price, lane, prompt, replies))

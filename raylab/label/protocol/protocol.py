@@ -29,7 +29,7 @@ from raylab.label.codebooks.codebook import (
     compare,
     in_field,
 )
-from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
+from raylab.label.config.jobs import MAX_ANNOTATORS, ProtocolConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.outcome import (
     ADJUDICATE,
@@ -266,16 +266,12 @@ class _Course:
                 {"description": self._case.description},
                 partial(read_reply, self._form, LabelReply),
             )
+            answer = _classification(reply.label, reply.rationale, repairs, calls)
         except _CaseEnded as ended:
             if ended.problem is None:
                 raise
-            self._classified[annotator] = _classification(
-                None, "", calls=ended.calls, problem=ended.problem
-            )
-        else:
-            self._classified[annotator] = _classification(
-                reply.label, reply.rationale, repairs, calls
-            )
+            answer = _classification(None, "", calls=ended.calls, problem=ended.problem)
+        self._classified[annotator] = answer
 
     async def _evaluate(self, annotator: Annotator) -> None:
         answer = self._classified[annotator]
@@ -373,7 +369,7 @@ class _Course:
         question, turns = prompt, prompt.messages(**content)
         shown = turns[-1].content
         for name in (stage, f"{stage}{AGAIN}"):
-            request = model.request(turns, schema, self._settings.salt)
+            request = model.request(turns, schema)
             try:
                 reply = await self._chat.complete(request, self._case.description_hash, name)
             except TextError as error:

@@ -23,7 +23,7 @@ from raylab.label.codebooks.codebook import (
     drop_asides,
     quote,
 )
-from raylab.label.config.sections import ProtocolConfig
+from raylab.label.config.jobs import ProtocolConfig
 from raylab.label.protocol.outcome import Evaluation, Format
 
 JsonObject = dict[str, Any]
@@ -49,8 +49,6 @@ PASS_FROM = 85
 WEAK_PASS_FROM = 70
 TOP = {Verdict.PASS: 100, Verdict.WEAK_PASS: PASS_FROM - 1, Verdict.FAIL: WEAK_PASS_FROM - 1}
 """The highest score of the band that a verdict names."""
-
-
 SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
 """A score in a text, or a number with a point."""
 

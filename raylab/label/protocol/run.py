@@ -150,7 +150,7 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
     starts = start and run.record.archive is None
     with Archive.open(location, create=starts) as archive:
         if not starts:
-            _require(run, archive)
+            _refuse_other(run, archive)
         try:
             yield archive
         finally:
@@ -182,7 +182,7 @@ def _describe(run: Run, archive: Archive) -> ArchiveNote:
     return ArchiveNote(id=archive.id, cases=sum(archive.run(run.name).counts().values()))
 
 
-def _require(run: Run, archive: Archive) -> None:
+def _refuse_other(run: Run, archive: Archive) -> None:
     """Refuses an archive that does not hold the run with all cases that the record notes."""
     way_out = (
         "leave archive= out for the file in the run's record, give the place to which it was "
@@ -224,7 +224,8 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     run, archived, new, done = annotation.run, annotation.archived, 0, 0
     vanished = dict.fromkeys(archived.ids())
     if run.is_finished and not all(file.exists() for file in annotation.files):
-        _warn(f"the input of run {run.name} is gone: the report counts the archived cases")
+        gone = f"the input of run {run.name} is gone: the report counts the archived cases"
+        log_line(f"warning: {gone}", logging.WARNING)
         return 0, len(vanished)
     content = _digest(annotation.files)
     if run.is_finished and run.record.input == content:
@@ -244,7 +245,8 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         log_line(f"note: {notice}")
     if vanished:
         lost = f"{pluralize(len(vanished), 'case')} of run {run.name} ({join_names([*vanished])})"
-        _warn(f"the input lacks {lost}, which the archive and the report keep")
+        lacks = f"the input lacks {lost}, which the archive and the report keep"
+        log_line(f"warning: {lacks}", logging.WARNING)
     record = run.record
     changed: dict[str, Any] = {
         "notices": tuple(notices),
@@ -273,10 +275,6 @@ def open_cases(
     while some := list(islice(cases, CASES_PER_LOOKUP)):
         there = archived.find_heads([case.id for _, case in some])
         yield from (item for item in some if item[1].id not in there)
-
-
-def _warn(message: str) -> None:
-    log_line(f"warning: {message}", logging.WARNING)
 
 
 def _refuse_changed(

@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from raylab.core.errors import ConfigError
 from raylab.core.printable import join_names
 from raylab.label.codebooks.codebook import Codebook, PromptSet
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import MAX_ANNOTATORS, ProtocolConfig
+from raylab.label.config.jobs import MAX_ANNOTATORS, AnnotateConfig, ProtocolConfig
 from raylab.label.protocol.outcome import (
     ADJUDICATOR,
     ANNOTATORS,
@@ -19,48 +18,19 @@ from raylab.label.protocol.outcome import (
     name_annotators,
 )
 from raylab.llm.chat import ChatRequest, Message
-from raylab.llm.config import ChatModel, Lane
+from raylab.llm.config import ChatModel
+from raylab.llm.prompts import Schema
 
 
-@dataclass(frozen=True)
-class RoleModel:
-    """A model in a role, with the address of its endpoint.
-
-    Attributes:
-        base_url: Address of its endpoint; empty for the embedded model.
-        lane: How its calls are served.
-    """
+class RoleModel(NamedTuple):
+    """A model in a role, with the call to it that lacks its turns."""
 
     chat: ChatModel
-    base_url: str
-    lane: Lane = Lane.STANDARD
+    call: ChatRequest
 
-    def request(
-        self, messages: tuple[Message, ...], schema: dict[str, Any] | None, salt: str = ""
-    ) -> ChatRequest:
+    def request(self, messages: tuple[Message, ...], schema: Schema | None) -> ChatRequest:
         """Returns the call with these turns; equal turns make equal calls."""
-        chat = self.chat
-        sampling: dict[str, Any] = (
-            {} if chat.temperature is None else {"temperature": chat.temperature}
-        )
-        if chat.max_tokens is not None and "max_completion_tokens" not in chat.extra:
-            sampling["max_tokens"] = chat.max_tokens
-        return ChatRequest(
-            endpoint=chat.endpoint,
-            base_url=self.base_url,
-            model=chat.model,
-            messages=messages,
-            parameters={**sampling, **chat.extra},
-            seed=chat.seed,
-            schema=schema,
-            salt=salt,
-            lane=self.lane,
-        )
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Model and address, without its sampling."""
-        return self.chat.model, self.base_url
+        return replace(self.call, messages=messages, schema=schema)
 
 
 @dataclass(frozen=True)
@@ -72,7 +42,6 @@ class Settings:
             evaluate candidates.
         evaluator: Model that judges each code alone.
         adjudicator: Model that settles differences; None where nobody asks it.
-        salt: Distinguishes the calls from equal ones in the journal.
     """
 
     annotators: Mapping[Annotator, RoleModel]
@@ -81,7 +50,6 @@ class Settings:
     prompts: PromptSet
     codebook: Codebook
     rules: ProtocolConfig
-    salt: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -102,7 +70,22 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
     prompts = codebook.prompts[llm.prompt]
 
     def role_model(chat: ChatModel) -> RoleModel:
-        return RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "", llm.lane_of(chat))
+        sampling: dict[str, Any] = {}
+        if chat.temperature is not None:
+            sampling["temperature"] = chat.temperature
+        if chat.max_tokens is not None and "max_completion_tokens" not in chat.extra:
+            sampling["max_tokens"] = chat.max_tokens
+        call = ChatRequest(
+            endpoint=chat.endpoint,
+            base_url=llm.endpoints[chat.endpoint].base_url or "",
+            model=chat.model,
+            messages=(),
+            parameters={**sampling, **chat.extra},
+            seed=chat.seed,
+            salt=run if config.fresh else "",
+            lane=llm.lane_of(chat),
+        )
+        return RoleModel(chat, call)
 
     return Settings(
         annotators=dict(zip(ANNOTATORS, map(role_model, llm.annotators), strict=False)),
@@ -111,7 +94,6 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         prompts=prompts,
         codebook=codebook,
         rules=rules,
-        salt=run if config.fresh else "",
     )
 
 
@@ -124,7 +106,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
         return
     annotators = defaultdict[tuple[str, str], list[Annotator]](list)
     for name, model in settings.annotators.items():
-        annotators[model.identity].append(name)
+        annotators[model.call.model, model.call.base_url].append(name)
     for (model, _), names in annotators.items():
         greedy = [name for name in names if settings.annotators[name].chat.temperature == 0]
         if len(greedy) > 1:
@@ -138,7 +120,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
         chair = {ADJUDICATOR: (settings.adjudicator, "it may prefer its own answers")}
         judges = chair | judges
     for role, (model, consequence) in judges.items():
-        if names := annotators.get(model.identity):
+        if names := annotators.get((model.call.model, model.call.base_url)):
             noun = "annotator" if len(names) == 1 else "annotators"
             same = join_names(names, MAX_ANNOTATORS)
             yield f"the {role} is the model of {noun} {same}: {consequence}"

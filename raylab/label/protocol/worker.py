@@ -13,7 +13,7 @@ from itertools import islice
 
 from raylab.core.errors import CallError, DeadlineError, RaylabError
 from raylab.label.archive.records import CaseRow
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.input.cases import Case
 from raylab.label.protocol.calls import ArchiveClient, CallJournal, GroupedWriter, RunWriter
 from raylab.label.protocol.decisions import DecidedCase, confirm_decision
@@ -83,15 +83,6 @@ class Tally:
         self.concurrency |= other.concurrency
         self.batches |= other.batches
 
-    def count_attempt(self, result: Reply | Failure) -> None:
-        """Counts an attempt at a call that ended."""
-        if isinstance(result, Failure):
-            self.failures[result.outcome.value] += 1
-            return
-        self.sent += 1
-        self.tokens += result.prompt_tokens + result.completion_tokens
-        self.cost += result.cost or 0.0
-
 
 class Worker:
     """An annotator of cases, many at a time, in one event loop."""
@@ -111,7 +102,6 @@ class Worker:
 
         Args:
             limiter: Limits that all workers share; None if there are none.
-            timing: Clocks of the client; None takes the system's.
             share: The share of this worker in the calls in flight; None is all of them.
         """
         self._settings, self._archive, self._share = settings, archive, share or Share()
@@ -121,15 +111,18 @@ class Worker:
             lambda rows: archive.ask(RunWriter.add_cases, rows)
         )
         self._client = Client(
-            llm,
-            self._journal,
-            limiter,
-            embedded,
-            # The tally is another one each time that it was taken.
-            lambda result: self._tally.count_attempt(result),
-            timing,
-            self._share,
+            llm, self._journal, limiter, embedded, self._count, timing, self._share
         )
+
+    def _count(self, result: Reply | Failure) -> None:
+        """Counts an attempt at a call that ended."""
+        tally = self._tally
+        if isinstance(result, Failure):
+            tally.failures[result.outcome.value] += 1
+        else:
+            tally.sent += 1
+            tally.tokens += result.prompt_tokens + result.completion_tokens
+            tally.cost += result.cost or 0.0
 
     async def annotate(self, chunk: Chunk) -> Tally:
         """Annotates cases concurrently; returns the counts since the last call when all ended."""

@@ -21,7 +21,7 @@ from raylab.core.errors import RaylabError
 from raylab.core.printable import join_names
 from raylab.core.runs.records import Part, Record
 from raylab.core.stats import LEVEL, holm
-from raylab.label.config.sections import MAX_ANNOTATORS
+from raylab.label.config.jobs import MAX_ANNOTATORS
 from raylab.label.protocol.outcome import EVALUATOR, Annotator, Verdict
 from raylab.label.statistics.frame import Frame, Tables, view
 

@@ -25,8 +25,7 @@ from raylab.core.config.base import ClusterConfig
 from raylab.core.on_ray.session import session
 from raylab.core.runs.run import Run
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig, LlmConfig
+from raylab.label.config.jobs import AnnotateConfig, CasesConfig, LlmConfig
 from raylab.label.input.cases import read_cases
 from raylab.label.on_ray.driver import Pool
 from raylab.label.pages.progress import AnnotationProgress

@@ -17,7 +17,7 @@ import pytest
 
 from raylab.core.errors import RaylabError
 from raylab.label.archive.store import Archive
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.protocol.calls import CallJournal, RunWriter
 from raylab.llm import batches
 from raylab.llm.batches import BatchApi

@@ -16,7 +16,7 @@ from raylab.core.errors import LabelError
 from raylab.label.codebooks.codebook import AnswerError, AnswerForm, Codebook
 from raylab.label.codebooks.yaml import make_codebook
 from raylab.label.config.codebook import EXAMPLES, CodebookConfig, read_codebook
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.input.cases import Case, read_cases
 from raylab.label.protocol.outcome import Outcome, read_outcome
 from raylab.label.protocol.protocol import annotate

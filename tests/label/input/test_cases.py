@@ -16,8 +16,7 @@ from raylab.core.errors import ConfigError, DataError
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.codebooks.yaml import make_codebook
 from raylab.label.config.codebook import CodebookConfig
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import CasesConfig, LlmConfig
+from raylab.label.config.jobs import AnnotateConfig, CasesConfig, LlmConfig
 from raylab.label.input.cases import MAX_ID_BYTES, CandidateCode, Case, read_cases, select_cases
 from raylab.label.opt.code import parse
 from tests.fuzzing import limits, try_altered

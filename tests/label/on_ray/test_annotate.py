@@ -16,9 +16,8 @@ from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.codebook import EXAMPLES
 from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.on_ray.actors import Annotator
 from raylab.label.on_ray.annotate import run_annotate
-from raylab.label.on_ray.driver import Pool, Work
+from raylab.label.on_ray.driver import Annotator, Pool, Work
 from raylab.label.pages.drift import report_drift
 from raylab.label.pages.progress import AnnotationProgress
 from raylab.label.protocol.run import find_annotation_run

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raylab.core.errors import DataError
 from raylab.label.input.cases import Case
 from raylab.label.opt.code import parse
-from raylab.label.opt.codebook import PROMPTS, code_pattern
+from raylab.label.opt.codebook import CODE_PATTERN, PROMPTS
 from raylab.label.opt.notation import Root
 from raylab.label.protocol.outcome import Status
 from raylab.label.protocol.protocol import annotate
@@ -120,7 +120,7 @@ def test_schema_is_of_the_strict_subset_and_becomes_a_grammar(prompt: PromptFile
     assert all(f'"{key}"' in grammar for key in prompt.keys)
 
 
-@given(text=st.from_regex(code_pattern(), fullmatch=True))
+@given(text=st.from_regex(CODE_PATTERN, fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
     code = parse(text)
     assert len(code.fields) == 5 and code.categories <= set(Root)

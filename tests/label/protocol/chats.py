@@ -9,8 +9,7 @@ from raylab.core.errors import CallError
 from raylab.label.archive.records import CaseRow
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.codebooks.codebook import Codebook
-from raylab.label.config.jobs import AnnotateConfig
-from raylab.label.config.sections import LlmConfig, ProtocolConfig
+from raylab.label.config.jobs import AnnotateConfig, LlmConfig, ProtocolConfig
 from raylab.label.input.cases import Case
 from raylab.label.opt.code import parse
 from raylab.label.protocol.protocol import annotate
@@ -151,8 +150,11 @@ def settings_of(prompt: str = "maximal", annotators: int = 2, **protocol: Any) -
 
 
 def settings_by(
-    llm: LlmConfig, rules: ProtocolConfig = RULES, codebook: Codebook | None = None
+    llm: LlmConfig,
+    rules: ProtocolConfig = RULES,
+    codebook: Codebook | None = None,
+    fresh_run: str = "",
 ) -> Settings:
     """Settings of these models, by these rules."""
-    config = AnnotateConfig.model_construct(llm=llm, protocol=rules)
-    return protocol_settings(config, "run", codebook or choose_codebook(config))
+    config = AnnotateConfig.model_construct(llm=llm, protocol=rules, fresh=bool(fresh_run))
+    return protocol_settings(config, fresh_run, codebook or choose_codebook(config))

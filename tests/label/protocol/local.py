@@ -3,7 +3,7 @@
 from typing import Any
 
 from raylab.label.archive.store import Archive
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.protocol.calls import ArchiveClient, CallJournal, RunWriter
 from raylab.llm.client import Client
 

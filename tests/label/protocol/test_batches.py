@@ -12,7 +12,7 @@ import pytest
 from raylab.core.errors import CallError, EndpointError, LlmError, StoppedError
 from raylab.label.archive.records import RunCost
 from raylab.label.archive.store import Archive
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.protocol.calls import CallJournal, RunWriter
 from raylab.llm.chat import ChatRequest, Cost, Message, Reply
 from raylab.llm.client import Client

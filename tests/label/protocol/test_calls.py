@@ -11,7 +11,7 @@ from raylab.core.errors import BudgetError, OwnerError
 from raylab.label.archive.ledger import Ownership
 from raylab.label.archive.records import RunCost
 from raylab.label.archive.store import Archive
-from raylab.label.config.sections import LlmConfig
+from raylab.label.config.jobs import LlmConfig
 from raylab.label.protocol.calls import CallJournal, RunWriter
 from raylab.llm.chat import ChatRequest, Claim, Cost, Message, Reply
 from raylab.llm.config import Budget, ChatModel, Endpoint, Lane

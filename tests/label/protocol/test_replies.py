@@ -11,7 +11,7 @@ from raylab.label.codebooks.codebook import (
     Verdict,
     clean,
 )
-from raylab.label.config.sections import ProtocolConfig
+from raylab.label.config.jobs import ProtocolConfig
 from raylab.label.opt.code import parse
 from raylab.label.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from raylab.label.opt.notation import OptCodeError

@@ -63,7 +63,7 @@ def test_a_fresh_run_shares_its_calls_with_no_other(tmp_path: Path) -> None:
     def key(run: str, fresh: str) -> str:
         config = annotation(tmp_path, "http://127.0.0.1:9/v1", f"fresh={fresh}")
         settings = protocol_settings(config, run, CODEBOOK)
-        return settings.evaluator.request((Message("user", "x"),), None, settings.salt).key
+        return settings.evaluator.request((Message("user", "x"),), None).key
 
     shared = key("a", "false")
     assert shared == key("b", "false")
