@@ -165,7 +165,7 @@ def confusion_panels(tables: Tables) -> dict[str, ConfusionPanel]:
         for pair in pairs:
             sets.update(count_answers(own, "categories", *(CODES[name] for name in pair)))
         rows, columns = (
-            " or ".join(dict.fromkeys(NAMES.get(name, name) for name in names))
+            " or ".join(dict.fromkeys(NAMES.get(str(name), str(name)) for name in names))
             for names in zip(*pairs, strict=True)
         )
         for field, categories in values.items():

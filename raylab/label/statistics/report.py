@@ -425,7 +425,8 @@ def call_usage(calls: Frame) -> CallUsage:
 def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
     """Returns the counts of people's decisions, in the order in which they were archived."""
     latest = {decision.case: decision for decision in decisions}
-    standing, counts = [last for last in latest.values() if last.choice is not None], Counter[str]()
+    standing = [last for last in latest.values() if last.choice is not None]
+    counts = dict.fromkeys(("insisted", "unclear", "confirmed", "refused", "unconfirmed"), 0)
     for last in standing:
         if last.insisted or last.choice == UNCLEAR:
             counts["insisted" if last.insisted else "unclear"] += 1
@@ -437,10 +438,7 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
         cases=len(standing),
-        **{
-            name: counts[name]
-            for name in ("insisted", "unclear", "confirmed", "refused", "unconfirmed")
-        },
+        **counts,
         waiting=int((~left.case.isin(settled)).sum()),
         usage=call_usage(_confirmations(decisions)),
     )

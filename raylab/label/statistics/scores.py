@@ -81,15 +81,19 @@ def score_tree(
     Accuracy is the share of right answers in `score_answers`. A label is in the tree if every
     generation has a case of it, so that all are scored on the same tasks.
     """
-    answers = score_answers(tables, names)
+    answers, first = score_answers(tables, names), next(iter(names.values()))
+    groups = answers.groupby(["model", "generation", "group"]).score
+    scores: dict[tuple[str, ...], list[float]] = {key: own.tolist() for key, own in groups}
     generations = dict.fromkeys(tables.cases.generation)
-    first = answers[answers.model.eq(next(iter(names.values())))]
-    counts = {name: Counter(first.group[first.generation.eq(name)]) for name in generations}
-    kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
+    # All have answers to the same cases, so that the first one stands for them.
+    lacking = {
+        task: [name for name in generations if (first, name, task) not in scores]
+        for task in tables.codebook.categories
+    }
+    kept = [task for task, without in lacking.items() if not without]
     files = dict[str, EvalLog]()
     for (annotator, model), generation, task in product(names.items(), generations, kept):
-        own = answers.model.eq(model) & answers.generation.eq(generation) & answers.group.eq(task)
-        right = answers.score[own].tolist()
+        right = scores[model, generation, task]
         share = sum(right) / len(right)
         metrics = {"accuracy": share}
         if is_estimated(share, len(right)):
@@ -106,13 +110,13 @@ def score_tree(
             metadata={"annotator": annotator, "generation": generation},
         )
     left_out = [
-        f"{name}: no case with this first label in gold in {', '.join(lacking)}"
-        for name in tables.codebook.categories
-        if (lacking := [generation for generation, tasks in counts.items() if not tasks[name]])
+        f"{task}: no case with this first label in gold in {', '.join(without)}"
+        for task, without in lacking.items()
+        if without
     ]
     held_out = int(tables.cases.held_out.sum())
     if without := len(tables.cases) - held_out:
         left_out.append(f"{pluralize(without, 'case')} without held-out gold")
-    if unanswered := held_out - len(first):
+    if unanswered := held_out - len(answers) // len(names):
         left_out.append(f"{pluralize(unanswered, 'case')} with gold and without all answers")
     return files, ScoreTreeReport(files=len(files), left_out=tuple(left_out))

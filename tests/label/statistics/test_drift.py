@@ -212,6 +212,6 @@ def test_changes_are_what_plain_loops_find(first: list[Outcome], second: list[Ou
         assert row.gained == known.count((False, True))
         changed = row.lost + row.gained
         p = stats.binomtest(row.lost, changed).pvalue if changed else 1.0
-        assert row.p_value == pytest.approx(p) and row.holm is not None
-        assert row.p_value <= row.holm <= 1 + 1e-12
+        assert row.p_value is not None and row.holm is not None
+        assert row.p_value == pytest.approx(p) and row.p_value <= row.holm <= 1 + 1e-12
         assert row.is_flagged is (row.holm <= 0.05)
