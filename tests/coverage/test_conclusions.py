@@ -13,8 +13,15 @@ import pytest
 from scipy.special import expit, logit
 
 from raylab.label.codebooks.yaml import make_codebook
-from raylab.label.conclusions.draw import BLOCKS, PRIOR, block_of, learn_errors, plan_block
-from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.audit import (
+    BLOCKS,
+    PRIOR,
+    Evidence,
+    LabelledCase,
+    block_of,
+    learn_errors,
+    plan_block,
+)
 from raylab.label.conclusions.report import Conclusion, conclude_cases
 from raylab.label.config.codebook import CodebookConfig
 from raylab.label.config.jobs import ConcludeConfig

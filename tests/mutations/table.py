@@ -138,7 +138,7 @@ MUTATIONS = (
       "(moves)].mean()", "(moves)].max()", "label/opt/test_agreement.py"),
     M("chance in kappa", "label/statistics/agreement.py",
       "(first * second).sum(-1)", "(first * first).sum(-1)",
-      "label/statistics/test_agreement.py::test_kappa_of_one_and_another_at_random_is_that_of_an_independent_implementation"),
+      "label/statistics/test_agreement.py::test_kappa_is_that_of_an_independent_implementation"),
     # Labels.
     M("the published policy adjudicates", "label/protocol/protocol.py",
       'policy == "published"', 'policy == "lenient"',

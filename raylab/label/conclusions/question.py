@@ -1,23 +1,28 @@
-"""The targets of a question, which it counts, and the columns of the cases that it needs."""
+"""The question as arrays: what it counts, the columns that it needs, and the labels of cases."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize
 from raylab.core.stats import Array
 from raylab.label.codebooks.codebook import Codebook, Label
-from raylab.label.conclusions.evidence import Evidence, LabelledCase
+from raylab.label.conclusions.audit import Evidence, LabelledCase
+from raylab.label.conclusions.estimates import Fit, fit
 from raylab.label.config.jobs import ConcludeConfig
 
 MAX_GROUPS = 20
 """Most groups, and values of a covariate in words."""
 MAX_SHOWN = 12
+MIN_CLUSTERS = 20
+"""Clusters, or without them cases, below which no interval holds."""
+Way = Literal["naive", "people", "corrected"]
+WAYS: tuple[Way, ...] = ("naive", "people", "corrected")
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,86 @@ class Target:
     is_share: bool
 
 
+@dataclass(frozen=True)
+class LabelSample:
+    """The cases of a question as arrays, (N,) each, in the same order.
+
+    Attributes:
+        weights: 1 / chance of each label of people, 0 without one.
+        certain: True where people label every such case.
+        labels: Labels of the models, or of people where models left the case to them.
+        people: Means of the labels of people; 0 without one.
+        predicted: The labels that people are expected to give.
+    """
+
+    target: Target
+    weights: Array
+    certain: NDArray[np.bool_]
+    clusters: NDArray[np.int64]
+    labels: Array
+    people: Array
+    predicted: Array
+
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """Where a label of people is part of a sample; everywhere if people labelled all cases."""
+        drawn = (self.weights > 0) & ~self.certain
+        return drawn if drawn.any() else self.certain
+
+    def fit(
+        self, way: Way, build: Callable[[Array], tuple[Array, Array]], logistic: bool = False
+    ) -> Fit:
+        """Fits what `build` makes of labels: (N, K) covariates and (N,) outcomes."""
+        judged, every = self.weights > 0, np.ones(len(self.labels), bool)
+        people, weights = (self.people, judged), self.weights[judged]
+        match way:
+            case "naive":
+                parts, weights = [(self.labels, every)], np.ones(len(every))
+            case "people":
+                parts = [people]
+            case "corrected":
+                parts = [(self.predicted, every), people]
+                weights = np.concatenate((1 - self.weights, weights))
+        built = [[part[rows] for part in build(labels)] for labels, rows in parts]
+        design, outcome = (np.concatenate(part) for part in zip(*built, strict=True))
+        clusters = np.concatenate([self.clusters[rows] for _, rows in parts])
+        numbers = np.unique(clusters, return_inverse=True)[1]
+        return fit(design, outcome, weights, numbers, logistic=logistic)
+
+    def count(self, way: Way, rows: NDArray[np.bool_]) -> int:
+        """Returns the number of cases of some rows that an estimate has labels of."""
+        return int((rows if way == "naive" else rows & (self.weights > 0)).sum())
+
+    def count_clusters(self, rows: NDArray[np.bool_]) -> int:
+        """Returns the number of clusters of some rows; those of cases that are none are cases."""
+        return len(np.unique(self.clusters[rows]))
+
+    def freedom(self, way: Way, rows: NDArray[np.bool_], coefficients: int = 1) -> float:
+        """Returns the degrees of freedom of an estimate from some rows: its clusters, less some."""
+        used = rows if way == "naive" else rows & self.drawn
+        return float(self.count_clusters(used) - coefficients)
+
+    def lack(self, rows: NDArray[np.bool_], events: float) -> str:
+        """Returns why the labels of people on some rows are too few; empty if they are not.
+
+        Events are expected by the labels of models. Those that people gave would choose samples
+        with many of them, whose intervals are off.
+        """
+        labels, clusters = int((rows & self.drawn).sum()), self.count_clusters(rows & self.drawn)
+        if clusters < MIN_CLUSTERS:
+            nouns = ("label", "labels")
+            if clusters != labels:
+                nouns = ("cluster with labels", "clusters with labels")
+            return f"{pluralize(clusters, *nouns)} of people: {MIN_CLUSTERS} are needed"
+        expected = labels * float(self.labels[rows].mean())
+        if self.target.is_share and min(expected, labels - expected) < events:
+            return (
+                f"about {expected:.0f} of {labels} labels of people are expected to have it: "
+                f"{events:g} with it and {events:g} without it are needed"
+            )
+        return ""
+
+
 def require_columns(
     evidence: Evidence, config: ConcludeConfig, review: str
 ) -> tuple[dict[str, int], list[int]]:
@@ -38,27 +123,27 @@ def require_columns(
             f"run {config.run}: {pluralize(evidence.waiting, 'case')} are drawn for the audit, and "
             f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
         )
-    metas = [case.meta for case in evidence.cases]
+    # NaN is the only value that differs from itself.
+    present = [
+        {key for key, value in case.meta.items() if value not in (None, "") and value == value}
+        for case in evidence.cases
+    ]
     wanted = (config.by, *config.covariates, config.outcome, config.cluster)
-    columns = [*dict.fromkeys(filter(None, wanted))]
-    there = sorted({key for meta in metas for key, value in meta.items() if _is_there(value)})
+    columns, there = [*dict.fromkeys(filter(None, wanted))], sorted(set[str]().union(*present))
     if unknown := [name for name in columns if name not in there]:
         raise DataError(
             f"the cases of run {config.run} have no column {join_names(unknown)}: they have "
             f"{join_names(there or ['none'], MAX_SHOWN)}"
         )
     left_out, kept = Counter(evidence.left_out), list[int]()
-    for place, meta in enumerate(metas):
-        missing = [name for name in columns if not _is_there(meta.get(name))]
-        left_out.update([f"have no {join_names(missing)}"] if missing else [])
-        kept += [] if missing else [place]
+    for place, own in enumerate(present):
+        if missing := [name for name in columns if name not in own]:
+            left_out[f"have no {join_names(missing)}"] += 1
+        else:
+            kept.append(place)
     if not kept:
         raise DataError(f"run {config.run} has no case with a label and all of these columns")
     return dict(left_out), kept
-
-
-def _is_there(value: object) -> bool:
-    return value is not None and value != "" and value == value
 
 
 def as_numbers(values: Sequence[Any]) -> Array | None:
@@ -108,13 +193,13 @@ def choose_targets(
     names = [*(codebook.categories if question is None else question.labels or ())]
     if unknown := [name for name in config.labels or () if name not in names]:
         raise DataError(f"labels: there is no {join_names(unknown)}, but {join_names(names)}")
+
+    def has(name: str) -> Callable[[Label], float]:
+        return lambda label: float(name in label.answers.get(field, ()))
+
     used = Counter(value for case in cases for value in case.label.answers.get(field, ()))
     for name in dict.fromkeys(config.labels or [name for name in names if used[name]]):
-        yield Target(name, partial(_has, field, name), is_share=True)
+        yield Target(name, has(name), is_share=True)
     if question is not None and question.distance == "graded" and not question.optional:
         scale = f"{names[0]} = 1 to {names[-1]} = {len(names)}"
         yield Target(scale, lambda label: 1.0 + names.index(label.answers[field][0]), False)
-
-
-def _has(field: str, name: str, label: Label) -> float:
-    return float(name in label.answers.get(field, ()))

@@ -14,22 +14,25 @@ from raylab.core.runs.records import Figure, Part, Record
 from raylab.core.runs.run import METRICS
 from raylab.core.stats import Array, Interval, Z
 from raylab.label.codebooks.codebook import Codebook
+from raylab.label.conclusions.audit import Evidence
 from raylab.label.conclusions.estimates import (
     NoEstimateError,
     difference_interval,
     interval,
+    predict,
     share_interval,
 )
-from raylab.label.conclusions.evidence import Evidence
-from raylab.label.conclusions.prediction import predict
 from raylab.label.conclusions.question import (
     MAX_GROUPS,
+    MIN_CLUSTERS,
+    WAYS,
+    LabelSample,
+    Way,
     as_covariates,
     as_numbers,
     choose_targets,
     require_columns,
 )
-from raylab.label.conclusions.sample import MIN_CLUSTERS, WAYS, LabelSample, Way
 from raylab.label.config.jobs import ConcludeConfig
 
 MIN_EVENTS, MIN_REGRESSION_EVENTS = 8, 15
@@ -99,6 +102,13 @@ class Conclusions(Record):
     conclusions: Annotated[tuple[Conclusion, ...], Field(min_length=1)]
 
 
+class Estimate(NamedTuple):
+    """A figure with its standard error."""
+
+    figure: Figure
+    error: float
+
+
 def conclude_cases(
     evidence: Evidence, codebook: Codebook, config: ConcludeConfig, review: str
 ) -> Conclusions:
@@ -120,11 +130,17 @@ def conclude_cases(
     clusters = np.arange(len(cases))
     if config.cluster is not None:
         clusters = np.unique(list(map(str, column(config.cluster))), return_inverse=True)[1]
-    groups = Counter(map(str, column(config.by))) if config.by else Counter[str]()
-    if len(groups) > MAX_GROUPS:
+    groups = [*map(str, column(config.by))] if config.by else []
+    names = [name for name, _ in Counter(groups).most_common()]
+    if len(names) > MAX_GROUPS:
         raise DataError(
-            f"by={config.by} has {len(groups)} groups: name a column with at most {MAX_GROUPS}"
+            f"by={config.by} has {len(names)} groups: name a column with at most {MAX_GROUPS}"
         )
+    # All cases are a group without a name.
+    divisions = [([""], np.ones((len(cases), 1)))]
+    if len(names) > 1:
+        members = [[own == name for name in names] for own in groups]
+        divisions.append((names, np.array(members, float)))
     covariates = dict[str, Array]()
     for name in config.covariates:
         covariates |= as_covariates(name, column(name))
@@ -146,9 +162,9 @@ def conclude_cases(
         )
         if covariates or outcome is not None:
             conclusions += _coefficients(sample, covariates, outcome)
-        else:
-            names = [str(case.meta[config.by]) for case in cases] if config.by else []
-            conclusions += _means(sample, names, [*dict(groups.most_common())], config.within)
+            continue
+        for terms, members in divisions:
+            conclusions += _means(sample, terms, members, config.within)
     return Conclusions(
         run=config.run or "",
         cases=len(cases),
@@ -163,32 +179,10 @@ def conclude_cases(
     )
 
 
-class Estimate(NamedTuple):
-    """A figure with its standard error."""
-
-    figure: Figure
-    error: float
-
-    @property
-    def value(self) -> float:
-        """The value of the figure."""
-        return self.figure.value or 0.0
-
-
 def _means(
-    sample: LabelSample, groups: Sequence[str], names: Sequence[str], within: float
+    sample: LabelSample, names: Sequence[str], dummies: Array, within: float
 ) -> Iterator[Conclusion]:
-    """Yields the share or mean of all cases, then of each group, and its distance to the first."""
-    yield from _group_means(sample, np.ones((len(sample.labels), 1)), [""], within)
-    if len(names) > 1:
-        dummies = np.array([[own == name for name in names] for own in groups], float)
-        yield from _group_means(sample, dummies, names, within)
-
-
-def _group_means(
-    sample: LabelSample, dummies: Array, names: Sequence[str], within: float
-) -> Iterator[Conclusion]:
-    """Yields the means of groups, a column of (N, G) each, and differences to the first."""
+    """Yields the shares or means of groups, a column of (N, G) each, and distances to the first."""
     is_share, members = sample.target.is_share, dummies.T > 0
     lacks = [sample.lack(rows, MIN_EVENTS) for rows in members]
     means = [dict[Way, Estimate]() for _ in names]
@@ -197,9 +191,9 @@ def _group_means(
         chosen = [k for k, lack in enumerate(lacks) if way == "naive" or not lack]
         if not chosen:
             continue
-        columns = dummies[:, chosen]
+        columns, places = dummies[:, chosen], np.eye(len(chosen))
         fitted = sample.fit(way, lambda labels, columns=columns: (columns, labels))
-        for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
+        for place, k in zip(places, chosen, strict=True):
             value, error = fitted.contrast(place)
             count, freedom = sample.count(way, members[k]), sample.freedom(way, members[k])
             ends = interval(value, error, freedom)
@@ -207,19 +201,18 @@ def _group_means(
                 value = min(max(value, 0.0), 1.0)
                 ends = share_interval(value, error, freedom, count)
             means[k][way] = Estimate(_figure(value, ends, count, freedom + 1), error)
-        for place, k in zip(np.eye(len(chosen)), chosen, strict=True):
             if k == 0 or 0 not in chosen:
                 continue
-            mean, reference, rows = means[k][way], means[0][way], members[k] | members[0]
-            _, error = fitted.contrast(place - np.eye(len(chosen))[0])
-            value = mean.value - reference.value
+            mean, first, rows = means[k][way], means[0][way], members[k] | members[0]
+            _, error = fitted.contrast(place - places[0])
+            value -= first.figure.value or 0.0
             freedom = sample.freedom(way, rows, 2)
             ends = interval(value, error, freedom)
-            if is_share and mean.figure.interval and reference.figure.interval:
-                covariance = (mean.error**2 + reference.error**2 - error**2) / 2
-                product = mean.error * reference.error
+            if is_share and mean.figure.interval and first.figure.interval:
+                covariance = (mean.error**2 + first.error**2 - error**2) / 2
+                product = mean.error * first.error
                 correlation = covariance / product if product > 0 else 0.0
-                ends = difference_interval(mean.figure, reference.figure, correlation)
+                ends = difference_interval(mean.figure, first.figure, correlation)
             figure = _figure(value, ends, sample.count(way, rows), freedom + 2)
             differences[k][way] = Estimate(figure, error)
     kinds: tuple[Kind, Kind] = "mean", "difference of means"

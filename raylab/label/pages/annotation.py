@@ -67,6 +67,7 @@ PAGE_ONLY = ("annotators", "confusion", "cost")
 """Sections whose tables the terminal does not print."""
 OPEN = 3
 """Disagreements that the page does not fold."""
+DISAGREEMENTS = "The most instructive disagreements"
 QUEUES = {"decision": "open cases", "audit": "audited cases"}
 MAX_NAME = 50
 """Most characters shown of the name of a model."""
@@ -96,24 +97,21 @@ def annotation_page(
     """
     archive = {"archive": report.archive, "records": f"{report.records:,}"}
     made = provenance(uri, record, {**archive, "distances": report.distance})
-    blocks = {
-        "codes": ("Final codes", _codes(report)),
-        "endings": ("How the cases ended", _endings(report)),
-        "gold": ("Accuracy against gold", _gold(report)),
-        "agreement": ("Agreement of the annotators", _agreement(report)),
-        "people": ("Two people a case", _people(report)),
-        "annotators": ("Annotators and evaluator", _annotators(report)),
-        "confusion": ("Which labels are confused", _confusion(report)),
-        "disagreements": (
-            "The most instructive disagreements",
-            _disagreements(report, disagreements),
-        ),
-        "cost": ("Cost and latency", _cost(report)),
-    }
+    sections = [
+        ("codes", "Final codes", _codes(report)),
+        ("endings", "How the cases ended", _endings(report)),
+        ("gold", "Accuracy against gold", _gold(report)),
+        ("agreement", "Agreement of the annotators", _agreement(report)),
+        ("people", "Two people a case", _people(report)),
+        ("annotators", "Annotators and evaluator", _annotators(report)),
+        ("confusion", "Which labels are confused", _confusion(report)),
+        ("disagreements", DISAGREEMENTS, _disagreements(report, disagreements)),
+        ("cost", "Cost and latency", _cost(report)),
+    ]
     shown = [
         Section(name, title, own, page_only=name in PAGE_ONLY)
-        for name, (title, each) in blocks.items()
-        if (own := list(each))
+        for name, title, blocks in sections
+        if (own := [*blocks])
     ]
     return Page(
         "annotation",
@@ -176,37 +174,25 @@ def _codes(report: AnnotationReport) -> Iterator[Block]:
     if not report.codes:
         yield "No case has a final code."
         return
-    look, rows = hues(report.labels), list[Row]()
-    if not report.agreement.fields:
+    look, rows, fields = hues(report.labels), list[Row](), report.agreement.fields
+    notes = ["The codes in force, including people's decisions:"]
+    if fields:
+        notes.append("by field, the cases whose code has each label or number.")
+    else:
         rows += [_count_row(look, *item) for item in [*report.codes.items()][:SHOWN_CODES]]
+        frequent = f"{SHOWN_CODES} most frequent of {len(report.codes):,}"
+        is_cut = len(report.codes) > SHOWN_CODES
+        notes.append(f"the {frequent}." if is_cut else "the most frequent first.")
     if not _has_single_labels(report):
         for _, labels in groupby(report.labels.items(), lambda item: field_of(item[0])):
             rows += [RULE, *(_count_row(look, *item) for item in labels if item[1].cases)]
-    yield Table("Final codes", ["code", "cases", "share"], rows, " ".join(_list_codes(report)))
-    if report.audit is not None:
-        yield _part_table(
-            "Audit",
-            {"right codes": report.audit},
-            "People classified a random sample of the cases that the protocol decided, by the "
-            "description alone. The corrected share combines the evaluator's scores with the audit "
-            "by prediction-powered inference.",
-        )
-
-
-def _list_codes(report: AnnotationReport) -> Iterator[str]:
-    """Yields sentences on what the table of final codes lists."""
-    yield "The codes in force, including people's decisions:"
-    fields = report.agreement.fields
-    if fields:
-        yield "by field, the cases whose code has each label or number."
-    elif len(report.codes) > SHOWN_CODES:
-        yield f"the {SHOWN_CODES} most frequent of {len(report.codes):,}."
-    else:
-        yield "the most frequent first."
-    if not fields and not _has_single_labels(report):
-        yield "Below: the cases whose code names each label."
+        notes += [] if fields else ["Below: the cases whose code names each label."]
     if left_out := [name for name in fields if name not in {*map(field_of, report.labels)}]:
-        yield f"Not listed: {_join(left_out)}, with texts or more than {MAX_NUMBERS} numbers."
+        texts = f"with texts or more than {MAX_NUMBERS} numbers"
+        notes.append(f"Not listed: {_join(left_out)}, {texts}.")
+    yield Table("Final codes", ["code", "cases", "share"], rows, " ".join(notes))
+    if report.audit is not None:
+        yield _part_table("Audit", {"right codes": report.audit})
 
 
 def _count_row(look: Mapping[str, str], name: str, share: Figure) -> Row:
@@ -290,24 +276,16 @@ def _agreement(report: AnnotationReport) -> Iterator[Block]:
             {f"{name} ({each.level})": each for name, each in agreement.fields.items()},
             "In brackets, the level of measurement or the distance of the values.",
         ).upright
-    if agreement.rest:
-        rest = {f"{name} and the rest": pair for name, pair in agreement.rest.items()}
-        yield _part_table(
-            "Agreement of two",
-            {_join(names): pair for names, pair in pairs.items()} | rest,
-            "The rest: another annotator who answered the case, drawn at random.",
-        ).upright
+    if len(pairs) > 1:
+        each_two = {_join(names): pair for names, pair in pairs.items()}
+        yield _part_table("Agreement of two", each_two).upright
 
 
 def _people(report: AnnotationReport) -> Iterator[Block]:
     if not report.people:
         return
-    yield _part_table(
-        "Independent judgements",
-        {QUEUES[kind]: people for kind, people in report.people.items()},
-        "Two people judged each case by the description alone. Alpha is over the cases to which "
-        "both gave a code.",
-    )
+    queues = {QUEUES[kind]: people for kind, people in report.people.items()}
+    yield _part_table("Independent judgements", queues)
     if (final := report.substitutes.get(FINAL)) is None:
         return
     if final.passes is None:
@@ -335,28 +313,11 @@ def _annotators(report: AnnotationReport) -> Iterator[Block]:
         "It is acceptable if its score also reaches the threshold.",
     )
     if settled:
-        yield _part_table(
-            "Adjudicator",
-            {ADJUDICATE: report.adjudication},
-            "The order is random: without position bias, half of the choices of the first or last "
-            "code fall on the first.",
-        )
+        yield _part_table("Adjudicator", {ADJUDICATE: report.adjudication})
     if report.cases.traps:
-        yield _part_table(
-            "Traps",
-            _with_models(report, report.sensitivity),
-            "Cases that suggest a wrong label. A trap is taken where the code names that label and "
-            "gold does not. Counted are traps with gold and an answer.",
-        )
+        yield _part_table("Traps", _with_models(report, report.sensitivity))
     if any(judge.codes for judge in report.judge.values()):
-        yield _part_table(
-            "The evaluator against gold",
-            _with_models(report, report.judge),
-            "A code is right if it has gold's set of labels. The evaluator is of use if more codes "
-            "are right under PASS than overall, and if its score ranks right codes above wrong "
-            "ones: an area of 0.5 is no skill, 1 is perfect. Its score is a probability if the "
-            "share in each band of ten lies within the band.",
-        )
+        yield _part_table("The evaluator against gold", _with_models(report, report.judge))
         if report.audit is None:
             yield (
                 "Gold may differ from the other cases: `jobs/review.py audit=0.05` has people "
@@ -365,7 +326,7 @@ def _annotators(report: AnnotationReport) -> Iterator[Block]:
 
 
 def _confusion(report: AnnotationReport) -> Iterator[Block]:
-    panels = [panel for panel in report.confusion.panels.values() if any(map(any, panel.sets))]
+    panels = [panel for panel in report.confusion.values() if any(map(any, panel.sets))]
     if not panels:
         return
     yield (
@@ -455,18 +416,19 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
 
 
 def _panel(panel: PanelReport) -> Iterator[Block]:
+    """Yields what the annotators are worth together, in points of the share of right answers."""
     if panel.accuracy.value is None:
         return
     changes = {f"without {NAMES[name]}": change for name, change in panel.without.items()}
-    if panel.cheapest:
+    if panel.cheapest and panel.change:
         saved = "" if panel.saving is None else f", {percent(panel.saving)} cheaper"
-        least = f"cheapest equal panel: {_join(panel.cheapest)}{saved}"
-        changes |= {least: panel.change or Figure()}
+        changes[f"cheapest equal panel: {_join(panel.cheapest)}{saved}"] = panel.change
     rows: list[Row] = [["all together", share_cell(panel.accuracy)]]
     for name, change in changes.items():
-        low, high = (f"{100 * end:+.1f}" for end in change.interval or (0.0, 0.0))
-        cell = Cell(f"{100 * (change.value or 0.0):+.1f} points", f"{low} to {high}")
-        rows.append([name, cell])
+        value, *ends = (
+            f"{100 * end:+.1f}" for end in (change.value or 0.0, *(change.interval or ()))
+        )
+        rows.append([name, Cell(f"{value} points", " to ".join(ends))])
     none = "" if panel.cheapest else " No smaller panel is shown to be that."
     yield Table(
         "What the annotators are worth together",
@@ -512,8 +474,12 @@ def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
 def _part_table(
     title: str, parts: Mapping[Any, Part], notes: str = "", fields: Sequence[str] = ()
 ) -> Table:
-    """Returns figures of parts of one kind side by side, by giver of codes; by default all."""
+    """Returns figures of parts of one kind side by side, by giver of codes; by default all.
+
+    Without other notes, the docstring of the parts explains them.
+    """
     columns = ["", *(NAMES.get(name, describe_stage(name)) for name in parts)]
+    notes = notes or " ".join((next(iter(parts.values())).__doc__ or "").split())
     return Table(title, columns, list(_part_rows(parts.values(), fields)), notes)
 
 

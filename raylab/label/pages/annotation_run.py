@@ -21,7 +21,7 @@ from raylab.core.runs.run import SCORES
 from raylab.core.tracking import track
 from raylab.label.archive.records import RunRow
 from raylab.label.archive.tables import as_json, digest
-from raylab.label.conclusions.evidence import audit_weights
+from raylab.label.conclusions.audit import audit_weights
 from raylab.label.judgement import AUDIT, DECISION, UNCONFIRMED, Standing
 from raylab.label.pages.annotation import FullCase, annotation_page
 from raylab.label.pages.drift import archived_run, archived_runs, unread_lines
@@ -54,8 +54,13 @@ def write_results(annotation: AnnotationRun, left: str = "") -> None:
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    run, config, basis = annotation.run, annotation.config, _basis(annotation, left)
-    report = None
+    run, config, archive = annotation.run, annotation.config, annotation.archive
+    # A digest of all that a report depends on, without reading the cases. The evaluator's report on
+    # a decision changes a record in place, and with it the counts.
+    runs = [(row.name, row.uid, row.records) for row in archive.runs()]
+    counts, cost = annotation.archived.counts(now=True), asdict(annotation.archived.cost())
+    made_from = (run.record.config, run.record.versions, runs, counts, cost, archive.place, left)
+    report, basis = None, digest(as_json(made_from))
     with suppress(RunError):
         report = run.read_record(AnnotationReport)
     if report is None or report.basis != basis or not (run / PAGE).exists():
@@ -81,7 +86,6 @@ def write_results(annotation: AnnotationRun, left: str = "") -> None:
         log_line(sentence)
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
-    counts = annotation.archived.counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         people = pluralize(waiting, "case waits", "cases wait")
         log_line(f"{people} for a person: {config.command('review', run.name)}", waiting=waiting)
@@ -119,16 +123,6 @@ def figures_of(report: AnnotationReport) -> dict[str, float]:
         name: share.value for name, share in shares.items() if share and share.value is not None
     }
     return {**figures, "cases": report.cases.total, "cost": report.usage.total.priced}
-
-
-def _basis(annotation: AnnotationRun, left: str) -> str:
-    """Returns a digest of all that a report depends on, without reading the cases."""
-    archived, record = annotation.archived, annotation.run.record
-    runs = [(row.name, row.uid, row.records) for row in annotation.archive.runs()]
-    # The evaluator's report on a decision changes a record in place, and with it the counts.
-    counts, cost = archived.counts(now=True), asdict(archived.cost())
-    content = (record.config, record.versions, runs, counts, cost, annotation.archive.place, left)
-    return digest(as_json(content))
 
 
 def _report(annotation: AnnotationRun, left: str) -> AnnotationReport:
@@ -214,35 +208,27 @@ def _people(
         is_even: False after an active audit, on whose cases models look worse than they are: then
             nobody tests whether they may stand in for people.
     """
-    config, codebook = annotation.config, annotation.codebook
+    config, distance = annotation.config, annotation.codebook.distance
     if config.review.people == 1:
         return {}
     seed = config.protocol.seed
-    judged = {
-        kind: {case: stands for case, stands in cases.items() if stands.judgements}
-        for kind, cases in people.items()
-    }
-    audited = {
-        case: {name: own.said.label for name, own in stands.judgements.items() if own.said.label}
-        for case, stands in judged[AUDIT].items()
-    }
-    rows = tables.cases[tables.cases.case.isin([*audited])]
-    labels = {name: map(tables.label, rows[CODES[name]]) for name in givers_of(tables)}
-    substitutes = {
-        name: substitute_report(
-            [*zip(map(audited.__getitem__, rows.case), codes, strict=True)],
-            codebook.distance,
-            config.review.epsilon,
-            seed,
-        )
-        for name, codes in labels.items()
-        if audited and is_even
-    }
-    reports = {
-        kind: people_report([*cases.values()], codebook.distance, seed)
-        for kind, cases in judged.items()
-        if cases
-    }
+    reports, substitutes = dict[str, Any](), dict[str, Any]()
+    for kind, cases in people.items():
+        if judged := [stands for stands in cases.values() if stands.judgements]:
+            reports[kind] = people_report(judged, distance, seed)
+    if AUDIT in reports and is_even:
+        audited = {
+            case: {
+                name: own.said.label for name, own in stands.judgements.items() if own.said.label
+            }
+            for case, stands in people[AUDIT].items()
+            if stands.judgements
+        }
+        rows = tables.cases[tables.cases.case.isin([*audited])]
+        for name in givers_of(tables):
+            codes = zip(rows.case, map(tables.label, rows[CODES[name]]), strict=True)
+            pairs = [(audited[case], code) for case, code in codes]
+            substitutes[name] = substitute_report(pairs, distance, config.review.epsilon, seed)
     return {"people": reports, "substitutes": substitutes}
 
 

@@ -15,9 +15,9 @@ from raylab.core.runs.records import Figure
 from raylab.core.runs.run import Run, find_named
 from raylab.core.runs.run_record import RunRecord
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.conclusions.evidence import read_evidence
+from raylab.label.conclusions.audit import read_evidence
+from raylab.label.conclusions.question import WAYS
 from raylab.label.conclusions.report import Conclusion, Conclusions, conclude_cases
-from raylab.label.conclusions.sample import WAYS
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.protocol.outcome import name_annotators
 from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
@@ -82,19 +82,17 @@ def conclude(run: str, **keys: Any) -> pd.DataFrame:
         ArchiveError: Its archive cannot be opened or read.
         DataError: A column, field or label cannot be used, or people labelled nothing.
     """
-    conclusions = _read(ConcludeConfig.model_validate({**keys, "run": run}))
-    return pd.DataFrame([_as_row(each) for each in conclusions.conclusions])
-
-
-def _as_row(conclusion: Conclusion) -> dict[str, object]:
-    row: dict[str, object] = conclusion.model_dump(include={"label", "kind", "term"})
-    for way in WAYS:
-        figure: Figure = getattr(conclusion, way)
-        low, high = figure.interval or (None, None)
-        row |= {way: figure.value, f"{way}_low": low, f"{way}_high": high}
-        row[f"{way}_cases"] = figure.count
-    row |= conclusion.model_dump(include={"worth", "needed"})
-    return {**row, "reason": conclusion.corrected.reason}
+    rows = list[dict[str, Any]]()
+    for each in _read(ConcludeConfig.model_validate({**keys, "run": run})).conclusions:
+        row: dict[str, Any] = {"label": each.label, "kind": each.kind, "term": each.term}
+        for way in WAYS:
+            figure: Figure = getattr(each, way)
+            low, high = figure.interval or (None, None)
+            row |= {way: figure.value, f"{way}_low": low, f"{way}_high": high}
+            row[f"{way}_cases"] = figure.count
+        reason = each.corrected.reason
+        rows.append({**row, "worth": each.worth, "needed": each.needed, "reason": reason})
+    return pd.DataFrame(rows)
 
 
 def _read(config: ConcludeConfig) -> Conclusions:
@@ -115,23 +113,39 @@ def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> P
         for kind, own in groupby(ordered, lambda each: each.kind)
     ]
     sections[0] = replace(sections[0], blocks=[EXPLANATION, *sections[0].blocks])
-    return Page(
-        "conclusions",
-        record.name,
-        uri,
-        [*_lead(conclusions)],
-        [*sections, provenance(uri, record)],
-        [*_notes(conclusions)],
-    )
+    notes = [
+        f"Cases left out because they {reason}: {cases:,}."
+        for reason, cases in conclusions.left_out.items()
+    ]
+    if conclusions.waiting:
+        notes.append(
+            f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "
+            "random order, so that the labelled ones are a random sample too."
+        )
+    if conclusions.undrawn:
+        notes.append(
+            f"{pluralize(conclusions.undrawn, 'case')} were decided after the draw, which would "
+            "have taken them: draw again with the same audit= and label them."
+        )
+    lead, sections = [*_summarize(conclusions)], [*sections, provenance(uri, record)]
+    return Page("conclusions", record.name, uri, lead, sections, notes)
 
 
-def _lead(conclusions: Conclusions) -> Iterator[str]:
+def _summarize(conclusions: Conclusions) -> Iterator[str]:
+    """Yields what the conclusions rest on, and the figures that the correction changes most."""
     people = f"{pluralize(conclusions.judged, 'label')} of people from a random sample"
     if conclusions.settled:
         people += f", and {conclusions.settled:,} of the cases that models left to them,"
     yield f"{pluralize(conclusions.cases, 'case')} of {conclusions.run}, corrected by {people}."
+
+    def change(each: Conclusion) -> float:
+        """Returns the change of a figure as a multiple of the width of its interval."""
+        low, high = each.corrected.interval or (0.0, 1.0)
+        moved = abs((each.naive.value or 0.0) - (each.corrected.value or 0.0))
+        return moved / max(high - low, 1e-12)
+
     changed = [each for each in conclusions.conclusions if each.is_changed]
-    for each in sorted(changed, key=_change, reverse=True)[:MAX_CHANGES]:
+    for each in sorted(changed, key=change, reverse=True)[:MAX_CHANGES]:
         term = f" ({each.term})" if each.term not in ("", each.label) else ""
         subject = f"{each.kind} of {each.label}{term}"
         before, after = (_cell(each.kind, own) for own in (each.naive, each.corrected))
@@ -145,55 +159,24 @@ def _lead(conclusions: Conclusions) -> Iterator[str]:
         yield "The correction changes no figure by more than its interval, and no significance."
 
 
-def _change(conclusion: Conclusion) -> float:
-    """Returns the change of a figure as a multiple of the width of its interval."""
-    low, high = conclusion.corrected.interval or (0.0, 1.0)
-    change = abs((conclusion.naive.value or 0.0) - (conclusion.corrected.value or 0.0))
-    return change / max(high - low, 1e-12)
-
-
-def _notes(conclusions: Conclusions) -> Iterator[str]:
-    for reason, cases in conclusions.left_out.items():
-        yield f"Cases left out because they {reason}: {cases:,}."
-    if conclusions.waiting:
-        yield (
-            f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "
-            "random order, so that the labelled ones are a random sample too."
-        )
-    if conclusions.undrawn:
-        yield (
-            f"{pluralize(conclusions.undrawn, 'case')} were decided after the draw, which would "
-            "have taken them: draw again with the same audit= and label them."
-        )
-
-
 def _table(kind: str, conclusions: list[Conclusion], within: float) -> Table:
+    """Returns the conclusions of a kind, with a column of groups or covariates if they have any."""
     are_terms, are_shares = any(each.term for each in conclusions), "share" in kind
-    last = ("worth", f"needed for ± {100 * within:g} points")[: 1 + are_shares]
-    rows: list[Row] = []
+    columns = ["label", *([Column(TERMS.get(kind, "group"), text=True)] if are_terms else [])]
+    columns += [Column(label, page_only=way == "people") for way, label in LABELS.items()]
+    columns.append(Column("worth", page_only=True))
+    if are_shares:
+        columns.append(Column(f"needed for ± {100 * within:g} points", page_only=True))
+    rows = list[Row]()
     for each in conclusions:
-        counts = (each.worth, each.needed)[: 1 + are_shares]
         cells = [_cell(each.kind, getattr(each, way)) for way in WAYS]
         if each.is_changed:
             cells[-1] = replace(cells[-1], look=BEST)
-        rows.append(
-            [
-                each.label,
-                *([each.term or "all cases"] if are_terms else []),
-                *cells,
-                *("-" if count is None else f"{count:,.0f} labels" for count in counts),
-            ]
-        )
-    return Table(
-        TITLES[kind],
-        [
-            "label",
-            *([Column(TERMS.get(kind, "group"), text=True)] if are_terms else []),
-            *(Column(label, page_only=label == LABELS["people"]) for label in LABELS.values()),
-            *(Column(label, page_only=True) for label in last),
-        ],
-        rows,
-    )
+        counts = (each.worth, each.needed) if are_shares else (each.worth,)
+        labels = ("-" if count is None else f"{count:,.0f} labels" for count in counts)
+        terms = [each.term or "all cases"] if are_terms else []
+        rows.append([each.label, *terms, *cells, *labels])
+    return Table(TITLES[kind], columns, rows)
 
 
 def _cell(kind: str, figure: Figure) -> Cell:

@@ -113,27 +113,31 @@ def drift_section(report: AnnotationReport) -> Section:
 
 def change_tables(changes: Sequence[DriftChange]) -> Iterator[Table]:
     """Yields the measures of a run against the earlier run of the same models, if there are any."""
-    compared = [change for change in changes if change.cases]
-    labels = ("before", "after", "lost", "gained", "p", "paired p", "codes changed")
-    if compared:
+    rows = list[Row]()
+    for change in changes:
+        if change.p_value is None:
+            continue
+        runs = ((change.before, change.right_before), (change.after, change.right_after))
+        rows.append(
+            [
+                change.label,
+                *(Cell(f"{right:,} of {change.cases:,}", small=name) for name, right in runs),
+                f"{change.lost:,}",
+                f"{change.gained:,}",
+                Cell(f"{change.p_value:.3g}*", look=MISSING)
+                if change.is_flagged
+                else f"{change.p_value:.3g}",
+                "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}",
+                ", ".join(change.changed) or "-",
+            ]
+        )
+    labels = ("before", "after", "lost", "gained", "p", "codes changed")
+    if rows:
         yield Table(
             "Changes on shared cases",
             ["measure", *labels, Column("also changed", text=True)],
-            [[change.label, *_change_cells(change)] for change in compared],
+            rows,
             "Cases that were right, passed or had the same codes, of those that both runs answered "
-            "anew. Lost: only before; gained: only after. The p values are those of "
-            f"Fisher's and McNemar's exact tests; * is significant at {LEVEL:g} after Holm's "
-            "correction for all measures of the run.",
+            "anew. Lost: only before; gained: only after. p is that of McNemar's exact test; * is "
+            f"significant at {LEVEL:g} after Holm's correction for all measures of the run.",
         )
-
-
-def _change_cells(change: DriftChange) -> Row:
-    recoded = "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
-    runs = ((change.before, change.right_before), (change.after, change.right_after))
-    rights = (Cell(f"{right:,} of {change.cases:,}", small=name) for name, right in runs)
-    p_values = [
-        Cell(f"{test.p_value:.3g}*", look=MISSING) if test.flagged else f"{test.p_value:.3g}"
-        for test in change.tests.values()
-    ]
-    changed = ", ".join(change.changed) or "-"
-    return [*rights, f"{change.lost:,}", f"{change.gained:,}", *p_values, recoded, changed]

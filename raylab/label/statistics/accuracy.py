@@ -5,7 +5,7 @@ that match those of the protocol corrects the evaluator's scores of the whole ba
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Annotated, Any, cast
 
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from raylab.core.runs.records import Figure, Measure, Part
-from raylab.core.stats import Array, Interval, Z, proportion, share_of, wilson
+from raylab.core.stats import Array, Z, proportion, share_of, wilson
 from raylab.label.codebooks.codebook import Label, in_field
 from raylab.label.protocol.outcome import ANNOTATORS, Annotator, Status, Verdict
 from raylab.label.statistics.agreement import (
@@ -28,8 +28,6 @@ from raylab.label.statistics.agreement import (
 from raylab.label.statistics.columns import ADJUDICATED, code_columns
 from raylab.label.statistics.frame import Tables, has_labels, view
 
-BAND = 10
-"""Scores in one band; the last also holds 100."""
 NEAR = 1e-9
 FINAL, REVIEWED, GOLD = "final", "reviewed", "gold"
 NAMES = {
@@ -83,19 +81,13 @@ class ConfusionPanel(Part):
     """See `set_confusion`."""
 
 
-class Confusion(Part):
-    """Confusion matrices of the codes of a run."""
-
-    panels: dict[str, ConfusionPanel]
-    """`annotators`, over each two of them, and, with gold, `gold_A`, ... and `gold_final`; of
-    records by field, such as `gold_A: kind`."""
-
-
 class JudgeReport(Part):
     """The evaluator's reports on one annotator's codes, of the cases with held-out gold.
 
-    A code is right if it has the set of labels of gold. Answers without a code are left out: no
-    evaluator was asked about them.
+    A code is right if it has gold's set of labels. The evaluator is of use if more codes are right
+    under PASS than overall, and if its score ranks right codes above wrong ones: an area of 0.5 is
+    no skill, 1 is perfect. Its score is a probability if the share in each band of ten lies within
+    the band. Answers without a code are left out: no evaluator was asked about them.
     """
 
     codes: Annotated[int, Measure("judged codes with gold", "count", None)]
@@ -109,9 +101,10 @@ class JudgeReport(Part):
 
 
 class AuditReport(Part):
-    """The result of an audit of the cases that the protocol decided.
+    """The codes of people on some of the cases that the protocol decided, by the text alone.
 
-    A code is right if it has the set of labels of the person's code.
+    A code is right if it has the set of labels of the person's code. The corrected share combines
+    the evaluator's scores with the audit by prediction-powered inference.
     """
 
     decided: Annotated[int, Measure("decided by the protocol", "count", None)]
@@ -154,15 +147,36 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     )
 
 
-def confusion_report(tables: Tables) -> Confusion:
-    """Returns the confusion of the annotators and, with gold, of gold and each giver of codes."""
-    values, pairs = counted_values(tables), [*combinations(tables.annotators, 2)]
-    panels = dict(_panels("annotators", tables, values, pairs)) if pairs else {}
+def confusion_panels(tables: Tables) -> dict[str, ConfusionPanel]:
+    """Returns the confusion of the codes of a run.
+
+    Keys are `annotators`, over each two of them, and, with gold, `gold_A`, ... and `gold_final`; of
+    records by field, such as `gold_A: kind`.
+    """
+    matrices = {"annotators": (tables, [*combinations(tables.annotators, 2)])}
     if tables.cases.held_out.any():
         for name in givers_of(tables):
-            own = _with_answer(tables, name)
-            panels |= dict(_panels(f"gold_{name}", own, values, [(GOLD, name)]))
-    return Confusion(panels=panels)
+            matrices[f"gold_{name}"] = (_with_answer(tables, name), [(GOLD, name)])
+    panels, values = dict[str, ConfusionPanel](), counted_values(tables)
+    for key, (own, pairs) in matrices.items():
+        if not pairs:
+            continue
+        sets = Counter[tuple[Any, ...]]()
+        for pair in pairs:
+            sets.update(count_answers(own, "categories", *(CODES[name] for name in pair)))
+        rows, columns = (
+            " or ".join(dict.fromkeys(NAMES.get(str(name), str(name)) for name in names))
+            for names in zip(*pairs, strict=True)
+        )
+        for field, categories in values.items():
+            panels[f"{key}: {field}" if field else key] = ConfusionPanel(
+                rows=rows,
+                columns=columns,
+                field=field,
+                labels=(*(name.removeprefix(f"{field}: ") for name in categories), NONE),
+                sets=set_confusion(sets, categories),
+            )
+    return panels
 
 
 def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
@@ -171,7 +185,7 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
     gold = cases.gold_code[judged.index]
     judged = judged.assign(right=tables.right(judged.code, gold))
-    bands = judged.score.clip(upper=99) // BAND * BAND
+    bands = judged.score.clip(upper=99) // 10 * 10
     return JudgeReport(
         codes=len(judged),
         right=share_of(judged.right),
@@ -180,15 +194,10 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
         },
         auc=area_under_curve(judged.score[judged.right], judged.score[~judged.right]),
         right_by_score={
-            _band(lowest): share_of(judged.right[bands.eq(lowest)])
-            for lowest in range(100 - BAND, -BAND, -BAND)
+            f"{low} to {100 if low == 90 else low + 9}": share_of(judged.right[bands.eq(low)])
+            for low in range(90, -10, -10)
         },
     )
-
-
-def _band(lowest: int) -> str:
-    highest = lowest + BAND - 1
-    return f"{lowest} to {100 if highest == 99 else highest}"
 
 
 def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
@@ -206,7 +215,17 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
         return Figure(count=m + n, reason=reason)
     ranks = stats.rankdata([*highs, *lows])
     area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
-    return Figure(value=area, interval=_newcombe(area, m, n), count=m + n)
+    star = (m + n) / 2 - 1
+
+    def beyond(at: float) -> float:
+        spread = 1 + star * (1 - at) / (2 - at) + star * at / (1 + at)
+        return (at - area) ** 2 - Z**2 * at * (1 - at) * spread / (m * n)
+
+    # The estimate itself is no end of the interval, also where it is 0 or 1.
+    low = optimize.brentq(beyond, 0.0, area - NEAR) if area > NEAR else 0.0
+    high = optimize.brentq(beyond, area + NEAR, 1.0) if area < 1 - NEAR else 1.0
+    interval = cast(float, low), cast(float, high)
+    return Figure(value=area, interval=interval, count=m + n)
 
 
 def audit_report(
@@ -309,50 +328,10 @@ def predicted_share(
     return Figure(value=value, interval=wilson(value, size), count=total), weight
 
 
-def _newcombe(area: float, m: int, n: int) -> Interval:
-    star = (m + n) / 2 - 1
-
-    def beyond(at: float) -> float:
-        spread = 1 + star * (1 - at) / (2 - at) + star * at / (1 + at)
-        return (at - area) ** 2 - Z**2 * at * (1 - at) * spread / (m * n)
-
-    # The estimate itself is no end of the interval, also where it is 0 or 1.
-    low = optimize.brentq(beyond, 0.0, area - NEAR) if area > NEAR else 0.0
-    high = optimize.brentq(beyond, area + NEAR, 1.0) if area < 1 - NEAR else 1.0
-    return cast(float, low), cast(float, high)
-
-
 def _with_answer(tables: Tables, name: str) -> Tables:
     """Returns the cases with held-out gold and an answer of a giver."""
     answered = f"format_{name.lower()}" if name in ANNOTATORS else CODES[name]
     return tables.only(tables.cases.held_out & tables.cases[answered].notna())
-
-
-def _panels(
-    key: str,
-    tables: Tables,
-    values: Mapping[str, tuple[str, ...]],
-    pairs: Sequence[tuple[str, str]],
-) -> Iterator[tuple[str, ConfusionPanel]]:
-    """Yields the confusion of givers of codes in each field by its key, summed over their pairs."""
-    sets = Counter[tuple[Any, ...]]()
-    for pair in pairs:
-        sets.update(count_answers(tables, "categories", *(CODES[name] for name in pair)))
-    rows, columns = (
-        " or ".join(dict.fromkeys(NAMES.get(str(name), str(name)) for name in names))
-        for names in zip(*pairs, strict=True)
-    )
-    for field, categories in values.items():
-        yield (
-            f"{key}: {field}" if field else key,
-            ConfusionPanel(
-                rows=rows,
-                columns=columns,
-                field=field,
-                labels=(*(name.removeprefix(f"{field}: ") for name in categories), NONE),
-                sets=set_confusion(sets, categories),
-            ),
-        )
 
 
 def field_accuracy(sets: Mapping[tuple[Any, Any], int], name: str) -> Figure:

@@ -12,7 +12,6 @@ from itertools import combinations, product
 from typing import Annotated, Any
 
 import numpy as np
-import pandas as pd
 
 from raylab.benchmark.checks.agreement import count_effective
 from raylab.core.runs.records import Figure, Measure, Part
@@ -39,11 +38,9 @@ from raylab.label.codebooks.codebook import (
 from raylab.label.codebooks.distances import NOTHING as NO_VALUE
 from raylab.label.protocol.outcome import Annotator, Status
 from raylab.label.statistics.columns import code_columns
-from raylab.label.statistics.frame import Frame, Tables, tally, view
+from raylab.label.statistics.frame import Tables, tally, view
 
 TOLERANCE = 1e-9
-SHARES = ("jaccard", "weighted")
-"""The measures of `Agreement` that a run averages."""
 NONE = "none"
 NOTHING: Categories = frozenset()
 MAX_ANSWERS = 500
@@ -60,7 +57,7 @@ Answers = Mapping[tuple[Any, ...], int]
 
 
 class PairReport(Part):
-    """Agreement of two annotators, or of one with another who is drawn at random in each case."""
+    """Agreement of two annotators."""
 
     cases: Annotated[int, Measure("cases", "count", None)]
     """Cases with a code of both."""
@@ -114,8 +111,6 @@ class AgreementReport(Part):
     those who err together agree without being right."""
     pairs: dict[str, PairReport]
     """By the names of the two annotators, such as `AB`."""
-    rest: dict[Annotator, PairReport]
-    """Each annotator with the others; empty for two annotators, who are a pair."""
     fields: dict[str, FieldReport]
     """By field of an answer that is a record, without those that nobody compares."""
 
@@ -156,24 +151,23 @@ def counted_values(tables: Tables) -> dict[str, tuple[str, ...]]:
     values: dict[str, list[str]] = {}
     for category in tables.codebook.categories:
         values.setdefault(field_of(category), []).append(category)
-    numbers = [name for name, field in tables.codebook.questions.items() if field.number]
     columns = [*code_columns(tables.annotators), "run_code", "code", "gold_code"]
-    for name in numbers:
+
+    def number_in(category: str) -> float:
+        """Returns the number of a category such as `size: 3`; an empty value comes last."""
+        value = category.partition(": ")[2]
+        return math.inf if value == NO_VALUE else float(value)
+
+    for name in (name for name, field in tables.codebook.questions.items() if field.number):
         named = {
             category
             for column in columns
             for label in tables.labels(column)
             for category in in_field(label.categories, name)
         }
-        values[name] = sorted(named, key=_number_in) if len(named) <= MAX_NUMBERS else []
+        values[name] = sorted(named, key=number_in) if len(named) <= MAX_NUMBERS else []
     order = [*tables.codebook.fields] or [*values]
     return {name: tuple(values[name]) for name in order if values.get(name)}
-
-
-def _number_in(category: str) -> float:
-    """Returns the number of a category such as `size: 3`; an empty value comes last."""
-    value = category.partition(": ")[2]
-    return math.inf if value == NO_VALUE else float(value)
 
 
 def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
@@ -187,14 +181,10 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
         exact=share_of(compared.exact),
         same_labels=None if tables.codebook.questions else _share_equal(sets),
         level=tables.codebook.distance.level,
-        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed=seed),
-        **{name: share_mean(tally(compared, name), seed) for name in SHARES},
-        effective=_effective(tables, seed),
-        pairs={f"{a}{b}": _pair_report(tables, seed, a, b) for a, b in combinations(names, 2)},
-        rest={
-            name: _pair_report(tables, seed, name, *(other for other in names if other != name))
-            for name in (names if len(names) > 2 else ())
-        },
+        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
+        **{name: share_mean(tally(compared, name), seed) for name in ("jaccard", "weighted")},
+        effective=_effective_number(tables, seed),
+        pairs={f"{a}{b}": _pair_report(tables, a, b, seed) for a, b in combinations(names, 2)},
         fields={
             name: field_report(names, measured, name, field, seed)
             for name, field in tables.codebook.fields.items()
@@ -203,21 +193,16 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     )
 
 
-def _effective(tables: Tables, seed: int) -> Figure:
+def _effective_number(tables: Tables, seed: int) -> Figure:
     """Returns the number of annotators with independent errors, over the cases with gold."""
-    cases = tables.cases[tables.cases.held_out]
-    if len(cases) < MIN_CASES or len(tables.annotators) < 2:
+    cases, names = tables.cases[tables.cases.held_out], tables.annotators
+    if len(cases) < MIN_CASES or len(names) < 2:
         reason = f"it needs two annotators and {MIN_CASES} cases with gold"
-        return Figure(count=len(tables.annotators), reason=reason)
-    rows = [
-        np.where(
-            cases[f"format_{name.lower()}"].notna(),
-            tables.right(cases[column], cases.gold_code).to_numpy(float),
-            np.nan,
-        )
-        for name, column in zip(tables.annotators, code_columns(tables.annotators), strict=True)
-    ]
-    scores = np.array(rows)
+        return Figure(count=len(names), reason=reason)
+    scores = np.full((len(names), len(cases)), np.nan)
+    for row, (name, column) in enumerate(zip(names, code_columns(names), strict=True)):
+        answered = cases[f"format_{name.lower()}"].notna()
+        scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
     return count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
 
 
@@ -287,37 +272,35 @@ def _share_equal(counts: Answers) -> Figure:
     return proportion(same[True], same.total())
 
 
-def _pair_report(tables: Tables, seed: int, annotator: Annotator, *others: Annotator) -> PairReport:
-    """Returns the agreement of an annotator with one other, or one drawn from several."""
-    columns, shares = code_columns((annotator, *others)), Counter[float]()
-    for (own, *rest), cases in count_answers(tables, "composition", *columns).items():
-        if codes := [code for code in rest if own and code]:
-            shares[codes.count(own) / len(codes)] += cases
-    single, total = len(others) == 1, shares.total()
-    sets = count_answers(tables, "measured", *columns)
-    kappa = Figure(count=total, reason="a code is a record, whose fields have their own")
+def _pair_report(tables: Tables, first: Annotator, second: Annotator, seed: int) -> PairReport:
+    """Returns the agreement of two annotators."""
+    columns = code_columns((first, second))
+    same = Counter[bool]()
+    for codes, cases in count_answers(tables, "composition", *columns).items():
+        if all(codes):
+            same[codes[0] == codes[1]] += cases
+    kappa = Figure(count=same.total(), reason="a code is a record, whose fields have their own")
     if not tables.codebook.fields:
-        kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed=seed)
+        kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed)
+    measured = count_answers(tables, "measured", *columns)
     return PairReport(
-        cases=total,
-        exact=proportion(shares[1.0], total) if single else share_mean(shares, seed),
+        cases=same.total(),
+        exact=proportion(same[True], same.total()),
         kappa=kappa,
-        alpha=krippendorff_alpha(sets, tables.codebook.distance, seed=seed, against_rest=True),
+        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
     )
 
 
 def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
-    """Computes Cohen's kappa (1960) of the primary categories of an annotator and another.
+    """Computes Cohen's kappa (1960) of the primary categories of two annotators.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
-    chance alone explains their agreement. With several others, the other is one of those who
-    answered the case, at random; without missing answers this is the agreement of an observer with
-    the rest by Schouten (1982, Statistica Neerlandica 36:45).
+    chance alone explains their agreement.
 
     Args:
-        counts: Cases by the answers of the annotator and the others.
+        counts: Cases by the answers of the two.
     """
-    values, cases = _pair_answers(counts, against_rest=True)
+    values, cases = _pair_answers(counts)
     differences = 1.0 - np.eye(len(values))
 
     def kappa(tables: Array) -> Array:
@@ -329,13 +312,7 @@ def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
     return agreement(cases, len(values), kappa, seed)
 
 
-def krippendorff_alpha(
-    counts: Answers,
-    distance: SetDistance,
-    seed: int = 307,
-    *,
-    against_rest: bool = False,
-) -> Figure:
+def krippendorff_alpha(counts: Answers, distance: SetDistance, seed: int = 307) -> Figure:
     """Computes Krippendorff's alpha of annotators' sets of categories.
 
     At most 1; 1 is full agreement. The difference function is the distance of the sets, squared for
@@ -346,10 +323,8 @@ def krippendorff_alpha(
     Args:
         counts: Cases by the answers; those with fewer than two hold no pair and are left out.
         distance: Distance of two sets, in [0, 1].
-        against_rest: Compare the first annotator alone with another one of those who answered the
-            case, at random.
     """
-    values, cases = _pair_answers(counts, against_rest, sorted)
+    values, cases = _pair_answers(counts, sorted)
     if (number := len(values)) > MAX_ANSWERS:
         reason = f"{number:,} different answers: at most {MAX_ANSWERS} are compared by distance"
         return Figure(count=sum(cases.values()), reason=reason)
@@ -415,49 +390,37 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
     """
     cases = tables.cases[tables.cases.exact.eq(False)]
     views = [view(cases, name) for name in tables.annotators]
-    graded = (zip(each.code, each.score.fillna(0), strict=True) for each in views)
-    convictions = list[float]()
-    for answers in zip(*graded, strict=True):
+    graded = zip(
+        *(zip(each.code, each.score.fillna(0), strict=True) for each in views), strict=True
+    )
+    ranked = list[tuple[bool, float, str, Disagreement]]()
+    for case, weighted, status, answers in zip(
+        cases.case, cases.weighted, cases.run_status, graded, strict=True
+    ):
         best = dict[str, float]()
         for line, score in answers:
             if (label := tables.label(line)) is not None:
                 best[label.composition] = max(best.get(label.composition, 0), score)
-        # The second best score of a code, in [0, 1].
-        convictions.append(sorted(best.values())[-2] / 100)
-    rows: Frame = pd.DataFrame(
-        {
-            "case": cases.case.astype(str),
-            "distance": 1.0 - cases.weighted,
-            "conviction": pd.Series(convictions, cases.index, float),
-            "unsettled": ~cases.run_status.isin(SETTLED),
-        }
-    )
-    rows["instructive"] = rows.distance * rows.conviction
-    order = ["unsettled", "instructive", "case"]
-    shown = rows.sort_values(order, ascending=[True, False, True])[:SHOWN]
-    fields = shown[[*Disagreement.model_fields]].to_dict("records")
-    return DisagreementReport(total=len(rows), shown=tuple(Disagreement(**row) for row in fields))
+        conviction, distance = sorted(best.values())[-2] / 100, 1.0 - weighted
+        shown = Disagreement(case=case, distance=distance, conviction=conviction)
+        ranked.append((status not in SETTLED, -distance * conviction, case, shown))
+    ranked.sort(key=lambda item: item[:3])
+    return DisagreementReport(total=len(ranked), shown=tuple(item[3] for item in ranked[:SHOWN]))
 
 
 def _pair_answers(
-    counts: Answers, against_rest: bool, key: Callable[[Any], Any] | None = None
+    counts: Answers, key: Callable[[Any], Any] | None = None
 ) -> tuple[list[Any], Counter[Cells]]:
     """Returns the answers in order, and cases by the pairs of answers that they hold.
 
     All pairs of a case have the same weight. Together they weigh as much as a pair for every two
-    answers, so that each answer counts once; against the rest, as much as one pair.
+    answers, so that each answer counts once.
     """
     paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
     for answers, cases in counts.items():
         present = [answer for answer in answers if answer]
-        if against_rest:
-            pairs = tuple(product(present[:1], present[1:])) if answers[0] else ()
-            weight = 1 / max(len(pairs), 1)
-        else:
-            pairs = tuple(combinations(present, 2))
-            weight = 1 / max(len(present) - 1, 1)
-        if pairs and cases:
-            paired[pairs, weight] += cases
+        if len(present) > 1 and cases:
+            paired[tuple(combinations(present, 2)), 1 / (len(present) - 1)] += cases
     values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)
     places, cells = {value: place for place, value in enumerate(values)}, Counter[Cells]()
     for (pairs, weight), cases in paired.items():

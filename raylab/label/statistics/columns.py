@@ -292,20 +292,19 @@ def case_columns(annotators: Sequence[Annotator], codebook: Codebook | None = No
         kind = TEXT if number is None else WHOLE if whole else REAL
         return DataColumn(kind, read, f"{name} in {code}")
 
+    givers = [*map(str.lower, annotators), ADJUDICATED]
     answers = {
         f"{name}_{giver}": answer_of(giver, column)
-        for giver in (*map(str.lower, annotators), ADJUDICATED)
+        for giver in givers
         for name, column in ANSWER.items()
     }
-    codes = {**CASE, **answers}
-    givers = (*code_columns(annotators), f"code_{ADJUDICATED}")
-    numbers = (
-        {name: codebook.questions[name].number for name in codebook.fields} if codebook else {}
-    )
+    codes, numbers = {**CASE, **answers}, dict[str, Sequence[float] | None]()
+    if codebook is not None:
+        numbers = {name: codebook.questions[name].number for name in codebook.fields}
     values = {
         f"{code}.{name}": value_of(code, name, number)
         for name, number in numbers.items()
-        for code in ("code", "run_code", "gold_code", *givers)
+        for code in ("code", "run_code", "gold_code", *(f"code_{giver}" for giver in givers))
     }
     return {**codes, **AGREEMENT, **EFFORT, **values}
 

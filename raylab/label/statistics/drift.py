@@ -1,9 +1,7 @@
 """Changes of annotators over time: the runs of one archive compared on the cases that they share.
 
 A run is compared with the latest earlier run in which the same model played the same role, on the
-cases, equal in id and description, that both answered anew. Fisher's exact test treats the runs as
-independent samples. McNemar's exact test uses only the cases that changed, and finds smaller
-changes.
+cases, equal in id and description, that both answered anew, by McNemar's exact test.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -37,16 +35,6 @@ FACTS = {
 """Facts that may explain a change, by column; the evaluator's explain pass rates alone."""
 LABELS = {"labels": "right labels", "pass_rate": "pass rate", "exact": "same code"}
 NO_SHARED_CASE = "the runs share no case (equal id and description)"
-
-
-class DriftTest(Part):
-    """A test of the hypothesis that a measure did not change."""
-
-    p_value: float
-    holm: float
-    """The p-value corrected for all measures of the run by Holm's method (1979)."""
-    flagged: bool
-    """The corrected p-value is at most the level."""
 
 
 class DriftChange(Part):
@@ -76,10 +64,17 @@ class DriftChange(Part):
     """Cases that were so only in the earlier run."""
     gained: int
     """Cases that are so only in the later run."""
-    tests: dict[str, DriftTest]
-    """Results of `TESTS` by name; none without cases."""
+    p_value: float | None
+    """Of McNemar's exact test that the measure did not change; None without cases."""
+    holm: float | None = None
+    """The p-value corrected for all measures of the run by Holm's method (1979)."""
     reason: str | None
     """The reason why nothing could be compared."""
+
+    @property
+    def is_flagged(self) -> bool:
+        """True if the corrected p-value is at most the level."""
+        return self.holm is not None and self.holm <= LEVEL
 
     @property
     def label(self) -> str:
@@ -96,7 +91,7 @@ class Drift(Record):
     """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     runs: tuple[str, ...]
     """Names, the earliest run first."""
@@ -143,8 +138,8 @@ def compare_runs(runs: Iterable[ArchivedRun], unread: Mapping[str, str] | None =
     """Compares runs over time.
 
     A run in which nothing changed has a flag with a chance of at most `LEVEL`: Holm's method
-    corrects the p-values of all measures of a run, separately for each of the two tests. The family
-    is one run, so that later runs do not change the results of earlier ones.
+    corrects the p-values of all measures of a run. The family is one run, so that later runs do not
+    change the results of earlier ones.
 
     Args:
         runs: The runs, in any order. Those that cannot be read are left out and named.
@@ -192,29 +187,34 @@ def compare_latest(
 ) -> list[DriftChange]:
     """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them.
 
-    Runs that cannot be read are added to `unread` with the reasons.
+    Each measure is compared with the latest run of the same models that shares answered cases. Runs
+    that cannot be read are added to `unread` with the reasons.
     """
-    names = tuple(run.models)
-    single = product(("labels", "pass_rate"), zip(names, strict=True))
-    together = [("exact", names)] if len(names) > 1 else []
-    latest = [_latest(*measure, earlier, run, unread) for measure in (*single, *together)]
-    changes = [change for change in latest if change is not None]
-    compared = [change for change in changes if change.cases]
-    tests = {change.label: dict[str, DriftTest]() for change in changes}
-    for name, test in TESTS.items():
-        p_values = [test(change) for change in compared]
-        adjusted = holm(np.array(p_values)).tolist()
-        for change, single, family in zip(compared, p_values, adjusted, strict=True):
-            tests[change.label][name] = DriftTest(
-                p_value=single, holm=family, flagged=family <= LEVEL
-            )
-    return [change.model_copy(update={"tests": tests[change.label]}) for change in changes]
+    names, changes = tuple(run.models), list[DriftChange]()
+    measures = [*product(("labels", "pass_rate"), zip(names, strict=True))]
+    for measure, annotators in [*measures, *([("exact", names)] if len(names) > 1 else [])]:
+        latest = None
+        for before in reversed(earlier):
+            same = all(before.models.get(name) == run.models[name] for name in annotators)
+            if before.codebook != run.codebook or not same:
+                continue
+            if before.is_readable(unread) and run.is_readable(unread):
+                change = _compare(measure, annotators, before, run)
+                latest = change if change.cases else latest or change
+                if change.cases:
+                    break
+        changes += [latest] if latest else []
+    p_values = {n: each.p_value for n, each in enumerate(changes) if each.p_value is not None}
+    corrected = holm(np.array([*p_values.values()])).tolist()
+    for place, p_value in zip(p_values, corrected, strict=True):
+        changes[place] = changes[place].model_copy(update={"holm": p_value})
+    return changes
 
 
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     """Yields a sentence for each flagged measure."""
     for change in changes:
-        if any(test.flagged for test in change.tests.values()):
+        if change.is_flagged:
             others = f"; also changed: {', '.join(change.changed)}" if change.changed else ""
             yield (
                 f"{change.full_label}: "
@@ -233,29 +233,6 @@ def explain_uncompared(changes: Iterable[DriftChange]) -> Iterator[str]:
     for (before, after, reason), labels in groups.items():
         names = join_names(labels, len(labels))
         yield f"{names} cannot be compared in {before} and {after}: {reason}"
-
-
-def _latest(
-    measure: str,
-    annotators: tuple[Annotator, ...],
-    earlier: Sequence[ArchivedRun],
-    run: ArchivedRun,
-    unread: dict[str, str],
-) -> DriftChange | None:
-    """Compares a measure with the latest run of the same models that shares answered cases."""
-    models = [run.models[name] for name in annotators]
-    earlier = [before for before in earlier if before.codebook == run.codebook]
-    first = None
-    for before in reversed(earlier if models else ()):
-        if [before.models.get(name) for name in annotators] != models:
-            continue
-        if not (before.is_readable(unread) and run.is_readable(unread)):
-            continue
-        change = _compare(measure, annotators, before, run)
-        if change.cases:
-            return change
-        first = first or change
-    return first
 
 
 def _compare(
@@ -285,6 +262,8 @@ def _compare(
     first, second = (_results(tables, shared, measure, annotators) for shared in rows)
     used = first.answered & second.answered
     was, now = first.right[used], second.right[used]
+    lost, gained = int((was & ~now).sum()), int((now & ~was).sum())
+    p_value = float(stats.binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0
     needs_gold = measure == "labels"
     missing = (
         f"no shared case{' with gold' if needs_gold else ''} was answered anew in both runs: "
@@ -304,9 +283,9 @@ def _compare(
         cases=len(was),
         right_before=int(was.sum()),
         right_after=int(now.sum()),
-        lost=int((was & ~now).sum()),
-        gained=int((now & ~was).sum()),
-        tests={},
+        lost=lost,
+        gained=gained,
+        p_value=p_value if len(was) else None,
         reason=None if len(was) else missing if len(used) else NO_SHARED_CASE,
     )
 
@@ -330,16 +309,3 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
         right, decided = own.verdict.ne(Verdict.FAIL), own.format.notna() & own.verdict.notna()
         fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
     return pd.DataFrame({"right": right, "answered": decided & fresh})
-
-
-def _fisher(change: DriftChange) -> float:
-    table = [[n, change.cases - n] for n in (change.right_before, change.right_after)]
-    return float(cast(Any, stats.fisher_exact(table)).pvalue)
-
-
-def _mcnemar(change: DriftChange) -> float:
-    changed = change.lost + change.gained
-    return float(stats.binomtest(change.lost, changed).pvalue) if changed else 1.0
-
-
-TESTS: dict[str, Callable[[DriftChange], float]] = {"two_proportion": _fisher, "mcnemar": _mcnemar}

@@ -8,12 +8,11 @@ annotators share cannot be told from answers that are right, so nothing is said.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
-from typing import Annotated
 
 import numpy as np
 from scipy.stats import norm
 
-from raylab.core.runs.records import Figure, Measure, Part
+from raylab.core.runs.records import Figure, Part
 from raylab.core.stats import Array, proportion
 from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import AGAIN, Annotator, classify_stage, evaluate_stage
@@ -28,9 +27,9 @@ MIN_CASES = 30
 class PanelReport(Part):
     """The annotators of a run as a panel that votes."""
 
-    accuracy: Annotated[Figure, Measure("right answers of all together")]
+    accuracy: Figure
     """Cases in which the most frequent answer is that of people."""
-    without: Annotated[dict[Annotator, Figure], Measure("change without one", "number")]
+    without: dict[Annotator, Figure]
     """Change of this share if an annotator is left out."""
     cheapest: tuple[Annotator, ...] = ()
     """The cheapest panel that loses less than `MARGIN`, by an interval that allows for the number
@@ -60,7 +59,16 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
     sizes = range(1, len(names) + 1)
     panels = chain.from_iterable(combinations(names, size) for size in sizes)
     right = {panel: _vote(panel, answers, golds) for panel in panels}
-    whole, costs = right[names], {name: _cost(tables, name) for name in names}
+    # What the calls of an annotator and their evaluation cost, also where the archive answered
+    # them; as tokens, if a call has no price.
+    roles, spent = tables.calls.role.astype(str).str.removesuffix(AGAIN), tables.calls.cost
+    if spent.isna().any():
+        spent = tables.calls.prompt_tokens + tables.calls.completion_tokens
+    costs = {
+        name: float(spent[roles.isin([classify_stage(name), evaluate_stage(name)])].sum())
+        for name in names
+    }
+    whole = right[names]
     without = {
         name: _change(right[tuple(other for other in names if other != name)], whole, 1)
         for name in names
@@ -72,8 +80,8 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
         assert change.interval is not None
         if panel != names and change.interval[0] > -MARGIN:
             saving = 1 - sum(costs[name] for name in panel) / total if total else None
-            found = {"cheapest": panel, "change": change, "saving": saving}
-            return report.model_copy(update=found)
+            update = {"cheapest": panel, "change": change, "saving": saving}
+            return report.model_copy(update=update)
     return report
 
 
@@ -102,14 +110,3 @@ def _change(panel: Array, whole: Array, panels: int) -> Figure:
     half = norm.ppf(1 - 0.025 / panels) * np.sqrt((up + down - (up - down) ** 2) / (total + 2))
     value, middle = float(panel.mean() - whole.mean()), up - down
     return Figure(value=value, interval=(float(middle - half), float(middle + half)), count=total)
-
-
-def _cost(tables: Tables, name: Annotator) -> float:
-    """Returns what an annotator's calls and their evaluation cost, as tokens if some have no price.
-
-    Calls that the archive answered count as well.
-    """
-    roles = tables.calls.role.astype(str).str.removesuffix(AGAIN)
-    calls = tables.calls[roles.isin([classify_stage(name), evaluate_stage(name)])]
-    priced = tables.calls.cost.notna().all()
-    return float((calls.cost if priced else calls.prompt_tokens + calls.completion_tokens).sum())

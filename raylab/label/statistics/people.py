@@ -51,7 +51,7 @@ class SubstituteReport(Part):
 
 
 class PeopleReport(Part):
-    """The independent judgements on the cases of a queue."""
+    """The independent judgements of people on the cases of a queue, by the text alone."""
 
     once: Annotated[int, Measure("cases with one judgement", "count", None)]
     twice: Annotated[int, Measure("cases with two", "count", None)]
@@ -115,13 +115,30 @@ def substitute_report(
         )
         none = Figure(count=len(judged), reason=reason)
         return SubstituteReport(**counts, winning_rate=None, advantage=none, reason=reason)
-    p_values = [_p_value(row[~np.isnan(row)], epsilon) for row in (lost - won).T]
+    p_values = list[float]()
+    for row in (lost - won).T:
+        differences = row[~np.isnan(row)]
+        # The t test has no value where all differences are the same.
+        p_value = float(differences[0] >= epsilon)
+        if np.ptp(differences):
+            test: Any = stats.ttest_1samp(differences, epsilon, alternative="less")
+            p_value = float(test.pvalue)
+        p_values.append(p_value)
     wins = stats.false_discovery_control(p_values, method="by") <= FALSE_DISCOVERIES
+    # The interval of the advantage is that of a Bayesian bootstrap, which draws cases, not
+    # judgements. As for other shares the prior is half a case that the model wins against everybody
+    # and half a case that it loses.
+    nearer, judges = np.nan_to_num(won), (~np.isnan(won)).astype(float)
+    generator, drawn = np.random.default_rng(seed), list[float]()
+    for _ in range(DRAWS):
+        weights = generator.standard_exponential(len(won))
+        win, lose = generator.standard_gamma(PRIOR, 2)
+        shares = (weights @ nearer + win) / (weights @ judges + win + lose)
+        drawn.append(float(shares.mean()))
+    value = float(np.nanmean(won, axis=0).mean())
+    advantage = Figure(value=value, interval=interval_of(drawn), count=len(won))
     return SubstituteReport(
-        **counts,
-        winning_rate=float(wins.mean()),
-        advantage=_advantage(won, seed),
-        reason=None,
+        **counts, winning_rate=float(wins.mean()), advantage=advantage, reason=None
     )
 
 
@@ -149,31 +166,3 @@ def _compare(
             # Means of equal distances may differ in their last digits.
             won[at], lost[at] = model <= human + NEAR, human <= model + NEAR
     return won, lost
-
-
-def _p_value(differences: Array, epsilon: float) -> float:
-    """Returns the p-value of the hypothesis that a person's advantage is epsilon or more."""
-    if np.ptp(differences):
-        tested: Any = stats.ttest_1samp(differences, epsilon, alternative="less")
-        return float(tested.pvalue)
-    return float(differences[0] >= epsilon)
-
-
-def _advantage(won: Array, seed: int) -> Figure:
-    """Returns the average advantage probability with the interval of a Bayesian bootstrap.
-
-    Cases are drawn, not judgements. As for other shares the prior is half a case that the model
-    wins against everybody and half a case that it loses.
-    """
-    judged, wins = (~np.isnan(won)).astype(float), np.nan_to_num(won)
-    generator = np.random.default_rng(seed)
-
-    def mean(weights: Array, win: float = 0.0, lose: float = 0.0) -> float:
-        return float(((weights @ wins + win) / (weights @ judged + win + lose)).mean())
-
-    drawn = [
-        mean(generator.standard_exponential(len(won)), *generator.standard_gamma(PRIOR, 2))
-        for _ in range(DRAWS)
-    ]
-    whole = mean(np.ones(len(won)))
-    return Figure(value=whole, interval=interval_of(drawn), count=len(won))

@@ -1,7 +1,7 @@
 """The report of an annotation run, `report.json`: endings, answers, verdicts, people, cost."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar
 
@@ -18,11 +18,11 @@ from raylab.label.statistics.accuracy import (
     CODES,
     REVIEWED,
     AuditReport,
-    Confusion,
+    ConfusionPanel,
     GoldReport,
     JudgeReport,
     audit_report,
-    confusion_report,
+    confusion_panels,
     givers_of,
     gold_report,
     judge_report,
@@ -45,7 +45,6 @@ from raylab.llm.embedded import SMOKE_NOTICE
 
 EXAMPLES = 200
 """Longest example of a reason, in characters."""
-STANDINGS = ("insisted", "unclear", "confirmed", "refused", "unconfirmed")
 SOURCE = ["role", "model", "response_model"]
 """The columns of a call that tell sources apart."""
 
@@ -98,7 +97,10 @@ class AnnotatorReport(Part):
 
 
 class TrapReport(Part):
-    """Codes on the traps with gold: cases whose description suggests a wrong label."""
+    """Codes on the traps with gold: cases whose text suggests a wrong label.
+
+    A trap is taken where the code names that label and gold does not.
+    """
 
     answered: Annotated[int, Measure("answered traps", "count", None)]
     taken: Annotated[Figure, Measure("traps taken", better="lower")]
@@ -108,7 +110,10 @@ class TrapReport(Part):
 
 
 class AdjudicationReport(Part):
-    """The adjudicator's choices."""
+    """The adjudicator's choices between codes that it saw in a random order.
+
+    Without position bias, half of the choices of the first or last code fall on the first.
+    """
 
     cases: Annotated[int, Measure("cases", "count", None)]
     choices: Annotated[dict[str, int], Measure("chose", "count", None)]
@@ -189,7 +194,7 @@ class AnnotationReport(Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 11
+    version: ClassVar[int] = 12
 
     run: str = ""
     archive: str = ""
@@ -215,7 +220,8 @@ class AnnotationReport(Record):
     disagreements: DisagreementReport
     gold: dict[str, GoldReport]
     """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
-    confusion: Confusion
+    confusion: dict[str, ConfusionPanel]
+    """Confusion matrices; see `confusion_panels`."""
     judge: dict[Annotator, JudgeReport]
     """The evaluator's verdicts on each annotator's codes, against held-out gold."""
     audit: AuditReport | None
@@ -260,11 +266,21 @@ def annotation_report(
         others: Fields of the report that have a default.
     """
     cases, people = case_report(tables), decision_report(tables, decisions)
-    givers = givers_of(tables)
-    final = tables.labels("code")
+    givers, final = givers_of(tables), tables.labels("code")
+    notices = [SMOKE_NOTICE] if smoke else []
+    if cases.proposed_gold:
+        notices.append(
+            "Gold codes that one person proposed and nobody reviewed (meta.reviewed is false): "
+            f"{cases.proposed_gold:,} of {cases.with_gold:,}. Accuracy is provisional."
+        )
+    if cases.open_book:
+        notices.append(
+            "Gold codes that count in no accuracy, because the prompts name their systems "
+            f"(meta.open_book): {cases.open_book:,}. No prompt names cases.packaged=systems."
+        )
     return AnnotationReport(
         smoke=smoke,
-        notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
+        notices=(*notices, *warnings),
         distance=tables.codebook.distance.version,
         cases=cases,
         codes={
@@ -282,7 +298,7 @@ def annotation_report(
             name: gold_report(tables, name)
             for name in (*givers, *([REVIEWED] if people.cases else []))
         },
-        confusion=confusion_report(tables),
+        confusion=confusion_panels(tables),
         judge={name: judge_report(tables, name) for name in tables.annotators},
         audit=None if audited is None else audit_report(tables, audited, weights),
         # An active audit has more of the cases in which annotators are wrong.
@@ -293,19 +309,6 @@ def annotation_report(
         usage=usage_report(tables, _confirmations(decisions), uncertain or Cost()),
         **others,
     )
-
-
-def _notices(cases: CaseReport) -> Iterator[str]:
-    if cases.proposed_gold:
-        yield (
-            "Gold codes that one person proposed and nobody reviewed (meta.reviewed is false): "
-            f"{cases.proposed_gold:,} of {cases.with_gold:,}. Accuracy is provisional."
-        )
-    if cases.open_book:
-        yield (
-            "Gold codes that count in no accuracy, because the prompts name their systems "
-            f"(meta.open_book): {cases.open_book:,}. No prompt names cases.packaged=systems."
-        )
 
 
 def case_report(tables: Tables) -> CaseReport:
@@ -423,12 +426,19 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     """Returns the counts of people's decisions, in the order in which they were archived."""
     latest = {decision.case: decision for decision in decisions}
     standing = [last for last in latest.values() if last.choice is not None]
-    counts = Counter(map(_standing, standing))
+    counts = dict.fromkeys(("insisted", "unclear", "confirmed", "refused", "unconfirmed"), 0)
+    for last in standing:
+        if last.insisted or last.choice == UNCLEAR:
+            counts["insisted" if last.insisted else "unclear"] += 1
+        elif last.confirmation is None:
+            counts["unconfirmed"] += 1
+        else:
+            counts["confirmed" if last.confirmation.acceptable else "refused"] += 1
     settled = [last.case for last in standing if last.choice == UNCLEAR or not last.confirmation]
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
         cases=len(standing),
-        **{name: counts[name] for name in STANDINGS},
+        **counts,
         waiting=int((~left.case.isin(settled)).sum()),
         usage=call_usage(_confirmations(decisions)),
     )
@@ -438,12 +448,3 @@ def _confirmations(decisions: Iterable[HumanDecision]) -> Frame:
     """Returns the calls to the evaluator about people's codes."""
     reports = [decision.confirmation for decision in decisions]
     return tabulate_calls([call for report in reports if report for call in report.calls])
-
-
-def _standing(decision: HumanDecision) -> str:
-    """Returns the one of `STANDINGS` that a decision has."""
-    if decision.choice == UNCLEAR or decision.insisted:
-        return "insisted" if decision.insisted else "unclear"
-    if decision.confirmation is None:
-        return "unconfirmed"
-    return "confirmed" if decision.confirmation.acceptable else "refused"

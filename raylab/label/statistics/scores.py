@@ -8,7 +8,7 @@ in place of the annotators.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -47,92 +47,76 @@ def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
     }
 
 
-def score_tree(
-    tables: Tables, names: Mapping[Annotator, str], created: str
-) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
-    """Returns the score tree of a run.
+def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Frame:
+    """Returns the answers to the cases with held-out gold that all answered; columns `SCORE`.
 
-    Accuracy is the share of answers with the right set of labels; an answer without a readable code
-    is wrong. A case is scored if its gold is held out and all annotators answered. A label is in
-    the tree if every generation has such a case, so that all are scored on the same tasks.
+    An answer is right if it has the set of labels of gold; one without a readable code is wrong.
 
     Args:
         names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
-
-    Returns:
-        The files by their paths below the tree's directory, and their report.
     """
-    scored = _scored_cases(tables, names)
+    cases, labels = tables.cases, tables.codebook.categories
+    answered = [cases[f"format_{name.lower()}"].notna() for name in names]
+    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
+    # The first label of gold; a record of other values has none.
+    tasks = [
+        next((label for _, label in gold.parts if label in labels), "")
+        for gold in scored.labels("gold_code")
+    ]
+    rows = scored.cases.assign(task=tasks)
+    entries = [*rows[["case", "task", "generation"]].itertuples()]
+    answers = [
+        ScoredAnswer(name, entry, float(right))
+        for name, column in zip(names.values(), code_columns(names), strict=True)
+        for entry, right in zip(entries, tables.right(rows[column], rows.gold_code), strict=True)
+    ]
+    return as_arrow(answers, SCORE).to_pandas()
+
+
+def score_tree(
+    tables: Tables, names: Mapping[Annotator, str], created: str
+) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
+    """Returns the files of the score tree by their paths below its directory, and their report.
+
+    Accuracy is the share of right answers in `score_answers`. A label is in the tree if every
+    generation has a case of it, so that all are scored on the same tasks.
+    """
+    answers, first = score_answers(tables, names), next(iter(names.values()))
+    groups = answers.groupby(["model", "generation", "group"]).score
+    scores: dict[tuple[str, ...], list[float]] = {key: own.tolist() for key, own in groups}
     generations = dict.fromkeys(tables.cases.generation)
-    groups = {name: scored[scored.generation.eq(name)] for name in generations}
-    counts = {name: Counter(rows.task) for name, rows in groups.items()}
-    kept = [name for name in tables.codebook.categories if all(n[name] for n in counts.values())]
-    logs = list[EvalLog]()
-    for annotator, (name, rows), task in product(names, groups.items(), kept):
-        right = [*rows[annotator][rows.task == task]]
+    # All have answers to the same cases, so that the first one stands for them.
+    lacking = {
+        task: [name for name in generations if (first, name, task) not in scores]
+        for task in tables.codebook.categories
+    }
+    kept = [task for task, without in lacking.items() if not without]
+    files = dict[str, EvalLog]()
+    for (annotator, model), generation, task in product(names.items(), generations, kept):
+        right = scores[model, generation, task]
         share = sum(right) / len(right)
         metrics = {"accuracy": share}
         if is_estimated(share, len(right)):
             metrics["stderr"] = math.sqrt(share * (1 - share) / (len(right) - 1))
-        logs.append(
-            EvalLog(
-                model=names[annotator],
-                task=task,
-                created=created,
-                samples=len(right),
-                metrics=metrics,
-                dataset=f"{tables.codebook.name}/{name}",
-                metadata={"annotator": annotator, "generation": name},
-            )
+        # A label may have signs that no file name has.
+        safe = re.sub(r"[/?*%]", lambda sign: f"%{ord(sign[0]):X}", task)
+        files[f"{model}/{generation}/{safe}.json"] = EvalLog(
+            model=model,
+            task=task,
+            created=created,
+            samples=len(right),
+            metrics=metrics,
+            dataset=f"{tables.codebook.name}/{generation}",
+            metadata={"annotator": annotator, "generation": generation},
         )
-    report = ScoreTreeReport(files=len(logs), left_out=tuple(_left_out(tables, scored, counts)))
-    # A label may have signs that no file name has.
-    safe = {task: re.sub(r"[/?*%]", lambda sign: f"%{ord(sign[0]):X}", task) for task in kept}
-    files = {f"{log.model}/{log.metadata['generation']}/{safe[log.task]}.json": log for log in logs}
-    return files, report
-
-
-def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Frame:
-    """Returns the answers to the cases of the tree with the columns `SCORE`."""
-    scored = _scored_cases(tables, names)
-    cases = [*scored[["case", "task", "generation"]].itertuples()]
-    rows = [
-        ScoredAnswer(name, case, float(right))
-        for annotator, name in names.items()
-        for case, right in zip(cases, scored[annotator], strict=True)
+    left_out = [
+        f"{task}: no case with this first label in gold in {', '.join(without)}"
+        for task, without in lacking.items()
+        if without
     ]
-    return as_arrow(rows, SCORE).to_pandas()
-
-
-def _scored_cases(tables: Tables, annotators: Iterable[Annotator]) -> Frame:
-    """Returns the cases with held-out gold that all answered.
-
-    Further columns are `task`, the first label of gold, and for each annotator whether the answer
-    is right.
-    """
-    cases = tables.cases
-    answered = [cases[f"format_{name.lower()}"].notna() for name in annotators]
-    scored = tables.only(np.logical_and.reduce([cases.held_out, *answered]))
-    rows = scored.cases
-    right = {
-        name: tables.right(rows[column], rows.gold_code)
-        for name, column in zip(annotators, code_columns(annotators), strict=True)
-    }
-    names = tables.codebook.categories
-    # The first label of gold; a record of other values has none.
-    tasks = [
-        next((label for _, label in gold.parts if label in names), "")
-        for gold in scored.labels("gold_code")
-    ]
-    return rows.assign(task=tasks, **right)
-
-
-def _left_out(tables: Tables, scored: Frame, counts: Mapping[str, Counter[str]]) -> Iterator[str]:
-    for name in tables.codebook.categories:
-        if lacking := [generation for generation, tasks in counts.items() if not tasks[name]]:
-            yield f"{name}: no case with this first label in gold in {', '.join(lacking)}"
     held_out = int(tables.cases.held_out.sum())
     if without := len(tables.cases) - held_out:
-        yield f"{pluralize(without, 'case')} without held-out gold"
-    if unanswered := held_out - len(scored):
-        yield f"{pluralize(unanswered, 'case')} with gold and without all answers"
+        left_out.append(f"{pluralize(without, 'case')} without held-out gold")
+    if unanswered := held_out - len(answers) // len(names):
+        left_out.append(f"{pluralize(unanswered, 'case')} with gold and without all answers")
+    return files, ScoreTreeReport(files=len(files), left_out=tuple(left_out))

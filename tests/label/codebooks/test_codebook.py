@@ -282,9 +282,7 @@ def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
     assert all(kappa.value is not None and 0 < kappa.value < 1 for kappa in kappas)
     assert report.distance == codebook.distance.version
     # Every label of gold is in the matrix of gold and A, and on its diagonal.
-    panels = [
-        panel for key, panel in report.confusion.panels.items() if key.split(":")[0] == "gold_A"
-    ]
+    panels = [panel for key, panel in report.confusion.items() if key.split(":")[0] == "gold_A"]
     kept = {
         f"{each.field}: {name}" if each.field else name for each in panels for name in each.labels
     }
@@ -305,10 +303,7 @@ def test_sixty_labels() -> None:
     ]  # fmt: skip
     _, report = annotated(codebook, cases)
     assert report.gold["B"].labels.cases == 59 - 15
-    assert (
-        len(report.confusion.panels["gold_A"].labels) == 61
-        and report.agreement.alpha.value is not None
-    )
+    assert len(report.confusion["gold_A"].labels) == 61 and report.agreement.alpha.value is not None
     assert report.labels["number-01"].cases == 2
 
 
@@ -322,7 +317,7 @@ def test_fields_are_confused_among_themselves_alone() -> None:
     report = annotation_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
     cells = {
         (panel.field, panel.labels[row], panel.labels[column]): count
-        for key, panel in report.confusion.panels.items()
+        for key, panel in report.confusion.items()
         for row, line in enumerate(panel.sets)
         for column, count in enumerate(line)
         if count and key.startswith("annotators")

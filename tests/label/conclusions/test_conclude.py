@@ -17,10 +17,11 @@ from raylab.core.errors import DataError
 from raylab.core.runs.run import Run
 from raylab.core.stats import wilson
 from raylab.label.codebooks.choose import choose_codebook
-from raylab.label.conclusions.audit import draw_actively, draw_audit
-from raylab.label.conclusions.evidence import (
+from raylab.label.conclusions.audit import (
     Evidence,
     LabelledCase,
+    draw_actively,
+    draw_audit,
     read_evidence,
 )
 from raylab.label.conclusions.report import Conclusions, conclude_cases
@@ -56,6 +57,19 @@ def record(topic: str, urgency: int) -> dict[str, Any]:
     return {"topic": topic, "urgency": urgency, "quote": "so"}
 
 
+def judge(tickets: Any, reviews: Reviews, most: int = 10_000) -> list[str]:
+    """Lets people answer drawn tickets rightly, until none waits; returns their ids."""
+    judged = list[str]()
+    while len(judged) < most and (place := reviews.take_next("Ada", "audit")) is not None:
+        case = reviews.look(place).case.case
+        ticket = tickets.iloc[int(case[1:])]
+        right = {"topic": [ticket["topic"]], "urgency": [str(ticket["urgency"])]}
+        form = DecisionForm(choice="own", answer={**right, "quote": ["so"]}, justification="so")
+        reviews.submit(place, "Ada", form)
+        judged.append(case)
+    return judged
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Models take some tickets of team B for billing, and say 1 too much of their urgency."""
@@ -67,31 +81,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         said = record("billing" if errs else topic, urgency + (team == "B"))
         answers.append((said, said))
         rows.append(
-            {
-                "id": f"t{place}",
-                "description": f"Ticket {place}",
-                "team": team,
-                "author": place // 4,
-            }
-            | {"days": round(3 * (topic == "billing") + drawn.random(), 3)}
+            {"id": f"t{place}", "description": f"Ticket {place}", "team": team}
+            | {"author": place // 4, "days": round(3 * (topic == "billing") + drawn.random(), 3)}
             | {"topic": topic, "urgency": urgency, "said": said["topic"]}
         )
     tickets = pd.DataFrame(rows)
     tickets.drop(columns=["topic", "urgency", "said"]).to_csv(root / "tickets.csv", index=False)
     carry_out(study(root, "tickets", CODEBOOK, {"path": str(root / "tickets.csv")}), answers)
     run, made = find_annotation_run(str(root), "tickets", None)
-    judged = list[str]()
     with open_archive(run, archive_location(made.storage, made.archive)) as archive:
         own = archive.run("tickets")
         draw_audit(own, 0.5, 307)
         reviews = Reviews(own, choose_codebook(made), 307, timedelta(minutes=5))
-        while len(judged) < 100 and (place := reviews.take_next("Ada", "audit")) is not None:
-            case = reviews.look(place).case.case
-            ticket = rows[int(case[1:])]
-            right = {"topic": [ticket["topic"]], "urgency": [str(ticket["urgency"])]}
-            form = DecisionForm(choice="own", answer={**right, "quote": ["so"]}, justification="so")
-            reviews.submit(place, "Ada", form)
-            judged.append(case)
+        judged = judge(tickets, reviews, 100)
     yield World(root, tickets.assign(judged=tickets.id.isin(judged)))
 
 
@@ -221,18 +223,6 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
     )
 
 
-def judge(world: World, reviews: Reviews, most: int = 10_000) -> int:
-    """Lets people answer drawn tickets rightly, until none waits."""
-    judged = 0
-    while judged < most and (place := reviews.take_next("Ada", "audit")) is not None:
-        ticket = world.tickets.iloc[int(reviews.look(place).case.case[1:])]
-        right = {"topic": [ticket["topic"]], "urgency": [str(ticket["urgency"])]}
-        form = DecisionForm(choice="own", answer={**right, "quote": ["so"]}, justification="so")
-        reviews.submit(place, "Ada", form)
-        judged += 1
-    return judged
-
-
 def test_an_active_audit_draws_more_where_models_err_block_by_block(
     world: World, tmp_path: Path
 ) -> None:
@@ -254,9 +244,9 @@ def test_an_active_audit_draws_more_where_models_err_block_by_block(
         first = draw()
         # The next block waits for the answers to this one.
         assert 5 < first < 40 and draw() == 0
-        assert judge(world, reviews, first - 1) == first - 1 and draw() == 0
-        assert judge(world, reviews, 1) == 1
-        judged = first + judge(world, reviews)
+        assert len(judge(world.tickets, reviews, first - 1)) == first - 1 and draw() == 0
+        assert len(judge(world.tickets, reviews, 1)) == 1
+        judged = first + len(judge(world.tickets, reviews))
         assert 55 < judged < 105 and draw() == 0
         evidence = read_evidence(own, codebook, names)
         assert evidence.judged == judged and evidence.waiting == evidence.undrawn == 0

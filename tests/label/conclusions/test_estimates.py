@@ -9,9 +9,9 @@ from raylab.label.conclusions.estimates import (
     NoEstimateError,
     difference_interval,
     fit,
+    predict,
     share_interval,
 )
-from raylab.label.conclusions.prediction import predict
 
 PLACES = np.arange(400)
 X = (PLACES * 37 % 101) / 100

@@ -11,10 +11,12 @@ from raylab.label.statistics.accuracy import (
     predicted_share,
 )
 from raylab.label.statistics.frame import tabulate
+from raylab.label.statistics.panel import panel_report
 from tests.label.protocol.outcomes import (
     CODEBOOK,
     adjudication,
     answer,
+    call,
     outcome,
     report,
     tables,
@@ -135,3 +137,45 @@ def test_an_active_audit_weighs_each_case_and_says_nothing_of_its_own_share() ->
     assert found.corrected.value == pytest.approx(35 / 40)
     even = audit_report(tables(cases), {case: codes[case] for case in weights})
     assert even.corrected.value == pytest.approx(6 / 8) and even.right.interval is not None
+
+
+# What annotators are worth together
+
+CASES = 400
+
+
+def panel_case(number: int) -> Outcome:
+    """A and C are right but in 40 cases; B answers as A does; D is wrong in half of the cases."""
+    a = "Evo" if number < 40 else "Lrn"
+    c = "Sch" if 20 <= number < 60 else "Lrn"
+    d = "Swm" if number % 2 else "Lrn"
+    given = [
+        answer(code, [call(f"classify-{name}")])
+        for name, code in zip("abcd", (a, a, c, d), strict=True)
+    ]
+    judged = {f"evaluation_{n}": report(calls=(call(f"evaluate-{n}"),)) for n in "abcd"}
+    return outcome(f"{number}", *given, gold="Lrn", **judged)
+
+
+def test_an_annotator_who_repeats_another_adds_nothing() -> None:
+    report = panel_report(tables([panel_case(n) for n in range(CASES)], annotators=4), {})
+    # A and B are wrong together in 40 cases, and their two votes of four come first.
+    assert report.accuracy.value == pytest.approx(360 / CASES)
+    changes = {name: change.value for name, change in report.without.items()}
+    # Without A, the votes of C and D carry those among the first 20 that D has right; without C,
+    # nothing changes, because A and B decide.
+    assert changes["C"] == 0.0 and changes["D"] == 0.0
+    assert changes["A"] == changes["B"] == pytest.approx(10 / CASES)
+    # Bonett and Price: 10 gained and 0 lost are (11 - 1) / 402, and 1.96 roots of
+    # (12 / 402 - (10 / 402)^2) / 402.
+    assert report.without["A"].interval == pytest.approx((0.00816, 0.04159), abs=1e-5)
+    # One of the three good ones alone is as good, at a quarter of the cost.
+    assert report.cheapest == ("A",) and report.saving == pytest.approx(3 / 4)
+    assert report.change is not None and report.change.interval is not None
+    assert report.change.interval[0] > -0.03
+
+
+def test_few_labels_of_people_say_nothing() -> None:
+    found = panel_report(tables([panel_case(n) for n in range(20)], annotators=4), {})
+    assert found.accuracy.reason == "it needs two annotators and 30 cases that people labelled"
+    assert found.without == {} and found.cheapest == ()

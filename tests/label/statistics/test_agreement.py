@@ -63,64 +63,43 @@ def drawn_answers(cases: int, values: int, seed: int) -> list[list[int]]:
     return rows
 
 
-def test_alpha_of_three_with_missing_answers_is_that_of_an_independent_implementation():
-    some = random.Random(6).sample(SETS, 5)
-    rows = drawn_answers(120, len(some), seed=8)
-    differences = np.array([[PACKAGED(a, b) for b in some] for a in some])
+def test_kappa_is_that_of_an_independent_implementation():
+    rows = [row[:2] for row in drawn_answers(120, 4, seed=9)]
+    pairs = [row for row in rows if min(row) >= 0]
+    counts = Counter(tuple("wxyz"[n] if n >= 0 else None for n in row) for row in rows)
+    estimate = cohen_kappa(counts)
+    assert estimate.value == about(cohen_kappa_score(*zip(*pairs, strict=True)))
+    assert estimate.count == len(pairs)
 
-    def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
+
+@pytest.mark.parametrize("level", ["nominal", "interval", "opt"])
+def test_alpha_is_that_of_an_independent_implementation_at_each_level(level: str):
+    """Five answers of three, of whom some are missing: grades from 0 to 4, or sets of roots."""
+    rows, answers = drawn_answers(150, 5, seed=11), [frozenset(str(n)) for n in range(5)]
+    content = {"name": "g", "task": "t", "labels": {str(n): str(n) for n in range(5)}}
+    graded = {"distance": "graded"} if level == "interval" else {}
+    distance = make_codebook(CodebookConfig.model_validate(content | graded)).distance
+    if level == "opt":
+        answers, distance = random.Random(6).sample(SETS, 5), PACKAGED
+    else:
+        assert distance.level == level
+    differences = np.array([[distance(a, b) for b in answers] for a in answers])
+
+    def measured(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
         return differences[np.asarray(i1, int), np.asarray(i2, int)]
 
-    columns = zip(*rows, strict=True)
-    expected = krippendorff.alpha(
-        reliability_data=[[np.nan if v < 0 else float(v) for v in column] for column in columns],
-        level_of_measurement=metric,
-        value_domain=[float(place) for place in range(len(some))],
-    )
-    counts = Counter(tuple(some[v] if v >= 0 else None for v in row) for row in rows)
-    found = krippendorff_alpha(counts, PACKAGED)
-    paired = sum(sum(v >= 0 for v in row) > 1 for row in rows)
-    assert (found.value, found.count) == (about(float(expected)), paired)
-    assert found.interval is not None and found.interval[0] < expected < found.interval[1]
-
-
-@pytest.mark.parametrize(("own", "others"), [(0, [1]), (1, [2]), (2, [0, 1])])
-def test_kappa_of_one_and_another_at_random_is_that_of_an_independent_implementation(
-    own: int, others: list[int]
-):
-    rows, labels = drawn_answers(120, 4, seed=9), "wxyz"
-    # Each case counts twice: with both others, or twice with the only one who answered.
-    pairs = [
-        (row[own], other)
-        for row in rows
-        if row[own] >= 0 and (given := [row[n] for n in others if row[n] >= 0])
-        for other in (given * 2 if len(given) == 1 else given)
-    ]
-    counts = Counter(
-        tuple(labels[row[n]] if row[n] >= 0 else None for n in (own, *others)) for row in rows
-    )
-    found = cohen_kappa(counts)
-    assert found.value == about(cohen_kappa_score(*zip(*pairs, strict=True)))
-    assert found.count == len(pairs) / 2
-
-
-@pytest.mark.parametrize("level", ["nominal", "interval"])
-def test_alpha_is_that_of_an_independent_implementation_at_each_level(level: str):
-    """Grades from 0 to 4 of three, of whom some answers are missing."""
-    rows, graded = drawn_answers(150, 5, seed=11), level == "interval"
-    content = {"name": "g", "task": "t", "labels": {str(n): str(n) for n in range(5)}}
-    config = CodebookConfig.model_validate(content | ({"distance": "graded"} if graded else {}))
-    distance = make_codebook(config).distance
-    assert distance.level == level
     expected = krippendorff.alpha(
         reliability_data=[
             [np.nan if v < 0 else float(v) for v in column] for column in zip(*rows, strict=True)
         ],
-        level_of_measurement=level,
+        level_of_measurement=measured if level == "opt" else level,
         value_domain=[float(n) for n in range(5)],
     )
-    counts = Counter(tuple(frozenset([str(v)]) if v >= 0 else None for v in row) for row in rows)
-    assert krippendorff_alpha(counts, distance).value == about(float(expected))
+    counts = Counter(tuple(answers[v] if v >= 0 else None for v in row) for row in rows)
+    alpha = krippendorff_alpha(counts, distance)
+    paired = sum(sum(v >= 0 for v in row) > 1 for row in rows)
+    assert (alpha.value, alpha.count) == (about(float(expected)), paired)
+    assert alpha.interval is not None and alpha.interval[0] < expected < alpha.interval[1]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +114,6 @@ def test_alpha_of_sets_is_that_of_nltk(name: str, expected: float):
     assert distance.level == name
     counts = Counter(tuple(map(frozenset[str], row.split())) for row in rows)
     assert krippendorff_alpha(counts, distance).value == about(expected)
-
-
-def test_alpha_against_the_rest_by_hand():
-    lrn, evo = roots(LRN), roots(EVO)
-    counts = {(lrn, lrn, lrn): 5, (lrn, lrn, evo): 5, (evo, evo, evo): 10}
-    found = krippendorff_alpha(counts, NOMINAL, against_rest=True)
-    # Of 20 pairs of the first and another at random, 5 differ in a half: D_o = 2.5 / 20. Their 40
-    # values are 10 and 10 of the first, 7.5 and 12.5 of the others: D_e = 2 * 17.5 * 22.5 / 1560.
-    assert found.value == about(1 - 2.5 / 20 / (2 * 17.5 * 22.5 / (40 * 39)))
 
 
 def test_nothing_is_made_up_where_agreement_is_undefined():
