@@ -22,11 +22,7 @@ def read_example() -> pd.DataFrame:
 
 
 def write_example(directory: str | Path) -> None:
-    """Writes the answers and their scores as a table, `scores.csv`, without the labels.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Writes the answers and their scores as a table, `scores.csv`, without the labels."""
     items = read_example().drop(columns="label").reset_index()
     items["item"] = items["item"].str.partition("/")[2]
     table = items.rename(columns={"subject": "task", "key": "target"}).melt(

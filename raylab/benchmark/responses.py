@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -72,11 +72,6 @@ class Reading(Part):
         )
 
 
-def no_items() -> pd.DataFrame:
-    """Returns the items of logs that say nothing about them."""
-    return pd.DataFrame(columns=list(ITEM_COLUMNS), index=pd.Index([], name="item", dtype=str))
-
-
 @dataclass(frozen=True)
 class Responses:
     """The scores of models on items, and what logs say about items, models and themselves.
@@ -100,11 +95,11 @@ class Responses:
     """
 
     table: pd.DataFrame
-    items: pd.DataFrame = field(default_factory=no_items)
-    logs: pd.DataFrame = field(default_factory=pd.DataFrame)
-    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
-    examples: Mapping[str, str] = field(default_factory=dict[str, str])
-    reading: Reading = field(default_factory=Reading)
+    items: pd.DataFrame
+    logs: pd.DataFrame
+    left_out: Mapping[str, int]
+    examples: Mapping[str, str]
+    reading: Reading
 
     @cached_property
     def matrix(self) -> "Matrix":
@@ -260,7 +255,8 @@ def make_responses(
         else:
             nothing = pd.Categorical.from_codes(np.zeros(len(rows), np.int8), [""])
             columns[name] = _in_use(pd.Categorical(rows.get(name, nothing)))
-    described = no_items() if items is None else items.rename_axis("item")
+    about = pd.DataFrame(index=pd.Index([], dtype=str)) if items is None else items
+    described = about.rename_axis("item")
     missing = {name: value for name, value in ITEM_COLUMNS.items() if name not in described}
     return Responses(
         pd.DataFrame(columns, copy=False),
@@ -268,6 +264,7 @@ def make_responses(
         pd.DataFrame() if logs is None else logs,
         left_out or {},
         examples or {},
+        Reading(),
     )
 
 

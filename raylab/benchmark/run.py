@@ -13,6 +13,7 @@ from raylab.benchmark.logs.reading import read_trees, require_responses
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees, log_layout
 from raylab.benchmark.pages.quality import log_quality
 from raylab.benchmark.pages.sentences import log_verdict
+from raylab.benchmark.responses import make_responses
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
 from raylab.core.log import log_line
@@ -41,11 +42,7 @@ def with_example(config: QualityConfig) -> QualityConfig:
 def measure_and_diagnose(
     trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
 ) -> tuple[Quality, Diagnosed | None]:
-    """Measures score trees and diagnoses their benchmark, if that is configured.
-
-    Raises:
-        DataError: The trees cannot be used.
-    """
+    """Measures score trees and diagnoses their benchmark, if that is configured."""
     second = find_trees(config.forms[1], [], config.layout) if config.forms else []
     read = _read([*trees, *second], config, workers, samples=config.diagnosis)
     read, forms = read[: len(trees)], read[len(trees) :]
@@ -54,10 +51,10 @@ def measure_and_diagnose(
         return quality, None
     form = require_responses(forms[0], config.strict) if forms else None
     try:
-        responses, *others = [require_responses(each, config.strict) for each in read]
+        responses = require_responses(read[0], config.strict)
     except DataError as error:
         # The logs have the means that the figures need.
-        if any(each.left_out for each in read):
+        if read[0].left_out:
             if config.strict or not quality.models:
                 raise
             log_line(f"warning: no diagnosis: {error}", logging.WARNING)
@@ -70,9 +67,8 @@ def measure_and_diagnose(
             "for both",
             logging.WARNING,
         )
-    priors = dict(zip([each.tree.location for each in read[1:]], others, strict=True))
     wanted = config.baseline, config.smallest_difference, config.detect
-    diagnosed = diagnose(responses, priors, *wanted, form)
+    diagnosed = diagnose(responses, *wanted, form)
     if config.example:
         confirmed = describe_confirmed(diagnosed.diagnosis.suspects)
         diagnosis = diagnosed.diagnosis.model_copy(update={"confirmed": confirmed})
@@ -81,11 +77,7 @@ def measure_and_diagnose(
 
 
 def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:
-    """Measures the tree of a benchmark, then those of its priors, without a diagnosis.
-
-    Raises:
-        DataError: The trees cannot be used.
-    """
+    """Measures the tree of a benchmark, beside those of its priors, without a diagnosis."""
     return measure(_read(trees, config, workers, samples=False), config)
 
 
@@ -94,7 +86,7 @@ def _read(
 ) -> list[TreeScores]:
     """Reads the trees, samples too where the figures need them."""
     samples = samples or any(tree.layout is Layout.NAMED for tree in trees)
-    read = read_trees(trees, config, workers, "samples" if samples else "headers")
+    read = read_trees(trees, config, workers, samples)
     if not samples and any(each.tree.layout is Layout.NAMED for each in read):
         read = read_trees(trees, config, workers)
     for tree, each in zip(trees, read, strict=True):
@@ -128,14 +120,15 @@ def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
 
     Args:
         run: Gets `diagnosis.json`, `items.parquet` and `diagnosis.html`.
-        subdir: Its score tree; a log without samples is an item.
+        subdir: Its score tree; a log is an item.
         workers: Where the scores are read; None reads them in this process.
     """
     tree = run / subdir
     if len(tree.names()) > 1:
         scores = find_tree(str(tree), layout=Layout.GENERATIONS)
-        (read,) = read_trees([scores], workers=workers, wanted="units")
-        _write_diagnosis(run, diagnose(require_responses(read, strict=False)))
+        (read,) = read_trees([scores], workers=workers, samples=False)
+        items = read.table["item"].str.removesuffix(".json")
+        _write_diagnosis(run, diagnose(make_responses(read.table.assign(item=items))))
 
 
 def _write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:

@@ -122,7 +122,7 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     listed = find_tree(str(Place.at(tree)), layout=layout)
     if listed.layout is Layout.NAMED:
         raise DataError(f"{tree} has no directories of models: read it with frames.responses")
-    (read,) = read_trees([replace(listed, reason=CONFIGURED)], wanted="headers")
+    (read,) = read_trees([replace(listed, reason=CONFIGURED)], samples=False)
     used = read.table[["model", "generation", "item", "score"]]
     rows = [(*row, None) for row in used.itertuples(index=False, name=None)]
     sources = (*listed.sources, *(source for source, _ in listed.faults))

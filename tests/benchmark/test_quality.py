@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from raylab.core.entrypoint import run_job
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.runs.run import Run
 from raylab.core.workers import Workers
-from tests.benchmark.trees import SCORES, YEAR_2020, measure, write_scores
+from tests.benchmark.trees import SCORES, measure, write_scores
 from tests.log_lines import id_in, lines_of
 
 
@@ -25,9 +24,7 @@ def test_a_tree_is_measured_from_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     root = write_scores(tmp_path / "data" / "scores" / "run7", SCORES)
-    broken = root / "m1" / "g1" / "broken.json"
-    broken.write_text("{")
-    os.utime(broken, (YEAR_2020, YEAR_2020))
+    (root / "m1" / "g1" / "broken.json").write_text("{")
     prior = write_scores(tmp_path / "prior", SCORES)
     monkeypatch.setenv("BASE_ARTIFACTS_DIR", str(tmp_path / "data"))
     priors = QualityEvalConfig(prior_datasets=(str(prior),))

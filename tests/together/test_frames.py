@@ -13,7 +13,7 @@ from raylab.label.statistics.columns import export_columns
 from raylab.together import frames
 from raylab.together.config import PipelineConfig
 from tests.arc.measured import held_out, training_metrics
-from tests.benchmark.logs.test_trees import write
+from tests.benchmark.trees import write
 from tests.label.pages.test_annotation_run import row
 from tests.label.protocol.test_run_archive import annotate, configured
 from tests.together.runs import CASES, SPACE, every_kind, left, train

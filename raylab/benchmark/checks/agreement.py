@@ -1,7 +1,5 @@
 """The agreement of models: their worth together, and the answers that nearly all of them give."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, xlog1py, xlogy
@@ -12,8 +10,6 @@ from raylab.core.stats import Array
 Codes = NDArray[np.int32]
 COPY = 0.95
 """Share of the items that one of two models fails from which equal answers make a copy."""
-MIN_DEVIATING = 30
-"""Fewest items of a model above its mean, and below it, for the interval of `count_effective`."""
 GRID, STEPS = (np.arange(40) + 0.5) / 40, 300
 """Shares of models that may give an answer, and steps of their estimation."""
 MIN_SURE, MAX_SURE, USUAL = 0.5, 0.9, 0.95
@@ -26,31 +22,20 @@ def count_effective(scores: Array) -> Figure:
     """Returns how many independent models (models, items) scores are worth (Kish 1965).
 
     M models whose scores on items correlate by r on average are worth M / (1 + (M - 1) r). Models
-    with equal scores on all items have no correlation and are left out. There is no interval where
-    a model has fewer than `MIN_DEVIATING` items on a side of its mean: simulated, it then holds the
-    truth too rarely, in 10 to 90 % of benchmarks.
+    with equal scores on all items have no correlation and are left out.
     """
     present = ~np.isnan(scores)
     counts = present.sum(axis=1, keepdims=True)
     centred = np.where(present, scores - np.nansum(scores, axis=1, keepdims=True) / counts, 0.0)
     scale = np.sqrt((centred**2).sum(axis=1, keepdims=True) / counts)
     varied = scale[:, 0] > 1e-12
-    models, items = int(varied.sum()), scores.shape[1]
+    models = int(varied.sum())
     if models < 2:
         return Figure(count=models, reason="fewer than two models have different scores")
     standard, kept = centred[varied] / scale[varied], present[varied].astype(float)
     with np.errstate(invalid="ignore"):
         correlations = np.nan_to_num(standard @ standard.T / (kept @ kept.T))
-    total = max(float(correlations.sum()), 1.0)
-    # The influence of each item on the sum of the correlations.
-    influence = standard.sum(axis=0) ** 2 - correlations.sum(axis=1) @ standard**2
-    error = 1.96 * float(np.sqrt((influence**2).sum())) / items
-    interval = models**2 / (total + error), models**2 / max(total - error, 1.0)
-    value, sides = models**2 / total, ((centred > 0).sum(axis=1), (centred < 0).sum(axis=1))
-    if np.minimum(*sides)[varied].min() < MIN_DEVIATING:
-        few = f"a model has fewer than {MIN_DEVIATING} items above or below its mean"
-        return Figure(value=value, count=models, reason=few)
-    return Figure(value=value, interval=interval, count=models)
+    return Figure(value=models**2 / max(float(correlations.sum()), 1.0), count=models)
 
 
 def find_copies(codes: Codes, keys: Codes) -> NDArray[np.bool_]:
@@ -69,19 +54,7 @@ def find_copies(codes: Codes, keys: Codes) -> NDArray[np.bool_]:
     return copies
 
 
-class Votes(NamedTuple):
-    """The (items,) numbers of models by what they answer."""
-
-    models: Codes
-    other: Codes
-    """Models that give the commonest other answer."""
-    wrong: Codes
-    """Models that give any other answer."""
-    alike: Codes
-    """Ordered pairs of models that give the same other answer."""
-
-
-def judge_agreement(votes: Votes) -> Array:
+def judge_agreement(models: Codes, other: Codes, wrong: Codes, alike: Codes) -> Array:
     """Returns the (items,) chances that nearly all models agree on another answer.
 
     Hard items have a commonest wrong answer too, so many votes alone are no evidence. The share of
@@ -90,8 +63,13 @@ def judge_agreement(votes: Votes) -> Array:
     modeling strategies for empirical Bayes estimation"). The chance is that an item's share
     exceeds what failing together explains: the root of the probability that two models which fail
     an item give the same answer. All are 0 if the votes are about as likely without such an item.
+
+    Args:
+        models: (items,) numbers of models that answer.
+        other: Numbers of those that give the commonest other answer.
+        wrong: Numbers of those that give any other answer.
+        alike: Numbers of ordered pairs of models that give the same other answer.
     """
-    models, other, wrong, alike = votes
     shares = other / np.maximum(models, 1)
     usual = shares <= np.quantile(shares, USUAL)
     together = alike[usual].sum() / max((wrong * (wrong - 1))[usual].sum(), 1)

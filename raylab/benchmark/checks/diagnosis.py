@@ -8,17 +8,17 @@ import pandas as pd
 
 from raylab.benchmark.checks.differences import Differences, compare_models
 from raylab.benchmark.checks.forms import Forms, compare_forms
-from raylab.benchmark.checks.items import judge_items
-from raylab.benchmark.checks.models import ModelMean, Slice, measure_models
-from raylab.benchmark.checks.noise import Noise, measure_noise
-from raylab.benchmark.checks.parts import make_parts
-from raylab.benchmark.checks.stability import (
-    PriorAgreement,
-    compare_with_priors,
-    measure_stability,
+from raylab.benchmark.checks.models import (
+    ModelMean,
+    Slice,
+    Usage,
+    make_parts,
+    measure_models,
+    measure_usage,
 )
-from raylab.benchmark.checks.suspects import Suspects, find_suspects
-from raylab.benchmark.checks.usage import Usage, measure_usage
+from raylab.benchmark.checks.noise import Noise, measure_noise
+from raylab.benchmark.checks.stability import measure_stability
+from raylab.benchmark.checks.suspects import Suspects, find_suspects, judge_items
 from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
 from raylab.core.runs.records import Figure, Part, Record
@@ -67,7 +67,6 @@ class Diagnosis(Record):
     stability: Figure
     """Expected Kendall's tau between the rankings by two halves of the items."""
     suspects: Suspects
-    priors: tuple[PriorAgreement, ...]
     forms: Forms | None
     """The comparison with the second form; None if there is none."""
     confirmed: str = ""
@@ -84,7 +83,6 @@ class Diagnosed(NamedTuple):
 
 def diagnose(
     responses: Responses,
-    priors: Mapping[str, Responses] | None = None,
     baseline: str | None = None,
     margin: float | None = None,
     detect: float | None = None,
@@ -94,7 +92,6 @@ def diagnose(
 
     Args:
         responses: The responses to its items.
-        priors: The responses to earlier benchmarks, by location.
         baseline: Model that every other one is compared with too.
         margin: Smallest difference of interest, for equivalence.
         detect: Difference whose number of items is wanted.
@@ -110,6 +107,8 @@ def diagnose(
     judged = judge_items(matrix).join(keys)
     suspects, reasons = find_suspects(responses, judged)
     means, slices = measure_models(responses)
+    counts: Any = responses.coverage
+    lacking = (counts["answered"] < counts["items"]).any()
     diagnosis = Diagnosis(
         models=len(matrix.models),
         items=len(matrix.items),
@@ -119,22 +118,12 @@ def diagnose(
         slices=slices,
         usage=measure_usage(responses),
         chance=None if np.isnan(choices).any() else float((1 / choices).mean()),
-        coverage=_cover(responses),
+        coverage=make_parts(Coverage, counts.reset_index()) if lacking else (),
         reading=responses.reading,
         differences=compare_models(matrix, baseline, margin, detect),
         noise=measure_noise(responses),
         stability=measure_stability(matrix),
         suspects=suspects,
-        priors=compare_with_priors(
-            matrix, {name: prior.matrix for name, prior in (priors or {}).items()}
-        ),
         forms=None if form is None else compare_forms(matrix, form.matrix),
     )
     return Diagnosed(diagnosis, judged.assign(reasons=reasons))
-
-
-def _cover(responses: Responses) -> tuple[Coverage, ...]:
-    counts: Any = responses.coverage
-    if (counts["answered"] == counts["items"]).all():
-        return ()
-    return make_parts(Coverage, counts.reset_index())

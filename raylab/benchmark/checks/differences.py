@@ -29,8 +29,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from raylab.benchmark.checks.models import fit_items
-from raylab.benchmark.checks.parts import make_parts
+from raylab.benchmark.checks.models import fit_items, make_parts
 from raylab.benchmark.checks.power import (
     PowerPoint,
     needed_items,
@@ -161,13 +160,32 @@ def compare_models(
     order = np.argsort(ranks, kind="stable")
     models = tuple(matrix.models[model] for model in order)
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
-    table = compare_pairs(best_first, margin)
+    table, means, number = compare_pairs(best_first, margin), best_first.means, len(models)
+    wins = np.zeros((number, number))
+    wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
+    wins -= wins.T
+    ranks = ranks[order]
+    ranked = {
+        "model": models,
+        "rank": ranks,
+        "low": np.minimum((wins < 0).sum(axis=1) + 1, ranks),
+        "high": np.maximum(number - (wins > 0).sum(axis=1), ranks),
+        "below_lower": [
+            bool((means[ranks < rank] < mean - TINY).any())
+            for rank, mean in zip(ranks, means, strict=True)
+        ],
+    }
     pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
     level = LEVEL / max(1, pairs - apart)
-    power = typical_power(table, is_exact(matrix), level)
-    against = table[:0]
+    exact, against = is_exact(matrix), table[:0]
+    power = typical_power(table, exact, level)
     if baseline is not None:
-        against = _compare_with(best_first, models.index(baseline), margin)
+        base = models.index(baseline)
+        others = np.delete(np.arange(number), base)
+        values = best_first.scores[others] - best_first.scores[base]
+        weights, design = ~np.isnan(values) * matrix.weights, SamplingDesign(best_first)
+        against = compare_values(design, np.nan_to_num(values), weights, exact)
+        against = _decide(against.assign(first=others, second=base), margin)
     return Differences(
         pairs=pairs,
         apart=apart,
@@ -177,7 +195,7 @@ def compare_models(
         curve=power_curve(power, size),
         detect=detect,
         needed=needed_items(power, size, detect),
-        ranks=_rank(best_first, table, ranks[order]),
+        ranks=make_parts(Rank, pd.DataFrame(ranked)),
         shown=_records(models, table[table["second"] < SHOWN_MODELS]),
         margin=margin,
         baseline=baseline,
@@ -217,16 +235,6 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
         table = _test([*chain.from_iterable(pool.map(measure, range(models)))], exact)
     first, second = np.triu_indices(models, 1)
     return _decide(table.assign(first=first, second=second), margin)
-
-
-def _compare_with(matrix: Matrix, baseline: int, margin: float | None) -> pd.DataFrame:
-    """Returns the comparisons of all other models with one, which comes second."""
-    others = np.delete(np.arange(len(matrix.models)), baseline)
-    values = matrix.scores[others] - matrix.scores[baseline]
-    weights = ~np.isnan(values) * matrix.weights
-    exact, design = is_exact(matrix), SamplingDesign(matrix)
-    table = compare_values(design, np.nan_to_num(values), weights, exact)
-    return _decide(table.assign(first=others, second=baseline), margin)
 
 
 def _decide(table: pd.DataFrame, margin: float | None) -> pd.DataFrame:
@@ -328,24 +336,6 @@ def _by_mcnemar(table: pd.DataFrame) -> pd.DataFrame:
         clusters=items,
         p=np.minimum(1.0, 2 * binomial(np.minimum(up, down), differing, 0.5)),
     )
-
-
-def _rank(matrix: Matrix, table: pd.DataFrame, ranks: NDArray[np.int64]) -> tuple[Rank, ...]:
-    number, means = len(matrix.models), matrix.means
-    wins = np.zeros((number, number))
-    wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
-    wins -= wins.T
-    ranked = {
-        "model": matrix.models,
-        "rank": ranks,
-        "low": np.minimum((wins < 0).sum(axis=1) + 1, ranks),
-        "high": np.maximum(number - (wins > 0).sum(axis=1), ranks),
-        "below_lower": [
-            bool((means[ranks < rank] < mean - TINY).any())
-            for rank, mean in zip(ranks, means, strict=True)
-        ],
-    }
-    return make_parts(Rank, pd.DataFrame(ranked))
 
 
 def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from raylab.benchmark.checks.differences import compare_values, intervals_of, is_exact
-from raylab.benchmark.checks.models import fit_items
-from raylab.benchmark.checks.parts import make_parts
+from raylab.benchmark.checks.models import fit_items, make_parts
 from raylab.benchmark.checks.sampling import SamplingDesign
 from raylab.benchmark.responses import Matrix
 from raylab.core.errors import DataError

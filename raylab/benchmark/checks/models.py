@@ -1,4 +1,4 @@
-"""Each model's mean, over all items and by task and topic, with its 95 % interval.
+"""Each model's mean, over all items and by task and topic, with its 95 % interval; and its cost.
 
 The interval is Wilson's score interval (J. Am. Stat. Assoc. 22, 1927), for as many items as would
 give the standard error of `sampling` if they were independent and right or wrong: it is never
@@ -9,13 +9,13 @@ clusters. The quantile is Student's unless single items are right or wrong.
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from raylab.benchmark.checks.parts import make_parts
 from raylab.benchmark.checks.sampling import TINY, Means, SamplingDesign, present_weights
 from raylab.benchmark.responses import Matrix, Responses
 from raylab.core.runs.records import Figure, Part
@@ -27,6 +27,10 @@ SHOWN_MODELS = 30
 """Number of the best models whose means by task and topic a record holds."""
 MIN_CLUSTERS = 3
 """Fewest clusters, or items that are none, for an interval."""
+SPENT = ("cost", "tokens", "seconds")
+"""What logs may say that a model took, the most telling first."""
+
+Kind = TypeVar("Kind", bound=Part)
 
 
 class ModelMean(Part):
@@ -54,6 +58,31 @@ class Slice(Part):
     items: int
     means: dict[str, Figure]
     """The means of the 30 best models."""
+
+
+class Usage(Part):
+    """A model's tokens, cost and time per response that counts; None if a log of it lacks them."""
+
+    model: str
+    mean: float
+    """Its mean score, in [0, 1]."""
+    cost: float | None
+    """In the currency of the logs; US dollars in Inspect's."""
+    tokens: float | None
+    """Of prompts and replies."""
+    seconds: float | None
+    """From the start of a log to its end, over its responses: the more calls run at once, the less.
+    """
+    unbeaten: bool
+    """True if no model scores higher for as little, or as high for less: by cost, or by tokens or
+    seconds where costs are unknown."""
+
+
+def make_parts(kind: type[Kind], table: Any) -> tuple[Kind, ...]:
+    """Returns a part for each row of a table, with None for NaN and without the other columns."""
+    own = table[[name for name in table if name in kind.model_fields]].astype(object)
+    rows = own.where(own.notna(), None).to_dict("records")
+    return tuple(map(kind.model_validate, rows))
 
 
 def measure_models(responses: Responses) -> tuple[tuple[ModelMean, ...], tuple[Slice, ...]]:
@@ -145,3 +174,24 @@ def _slices(responses: Responses, models: NDArray[np.int64]) -> Iterator[Slice]:
         own = matrix.select(shown, items)
         means = dict(zip(own.models, estimate_means(own)[0], strict=True))
         yield Slice(task=task, topic=topic, items=len(items), means=means)
+
+
+def measure_usage(responses: Responses) -> tuple[Usage, ...]:
+    """Returns what each model took, the best score first; nothing where no log says so."""
+    logs: Any = responses.logs
+    matrix = responses.matrix
+    if logs.empty:
+        return ()
+    counts = responses.table["model"].value_counts()
+    sums = logs[logs["sampled"]].groupby("model")[[*SPENT]].agg(lambda own: own.to_numpy().sum())
+    spent = sums.div(counts, axis=0).reindex(list(matrix.models))
+    price = next((spent[name].to_numpy() for name in SPENT if spent[name].notna().any()), None)
+    if price is None:
+        return ()
+    means = matrix.means
+    # Each model beside all others.
+    as_good, as_cheap = means >= means[:, None], price <= price[:, None]
+    better = (means > means[:, None]) | (price < price[:, None])
+    unbeaten = ~np.isnan(price) & ~(as_good & as_cheap & better).any(axis=1)
+    table = spent.assign(model=matrix.models, mean=means, unbeaten=unbeaten)
+    return make_parts(Usage, table.iloc[np.argsort(-means, kind="stable")])

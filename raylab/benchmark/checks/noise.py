@@ -83,8 +83,6 @@ class Noise(Part):
     """Sources of the variance of scores, and the gain from more of each."""
 
     components: tuple[Component, ...]
-    clusters: int | None
-    """Number of clusters of items; None if none is declared."""
     sources: tuple[str, ...]
     """The sources of noise in a model's mean: items, generations, epochs."""
     designs: tuple[Design, ...]
@@ -146,27 +144,36 @@ def measure_noise(responses: Responses) -> Noise:
     clustered, cells = is_clustered(responses.matrix), _cells(responses)
     names = _estimable(cells)
     fit = _Fit(cells, names) if names else None
-    components = tuple(
-        fit.component(name)
-        if fit and name in fit.names
-        else Component(name=name, variance=Figure(reason=_why_missing(name, cells)), share=None)
-        for name in (*EFFECTS, RESIDUAL)
-        if clustered or "cluster" not in name
-    )
-    signal, designs = components[0].variance, ()
-    if fit and fit.is_noisy:
-        ratio = fit.signal((1, 1, 1))
+    components, designs = list[Component](), list[Design]()
+    for name in (*EFFECTS, RESIDUAL):
+        variance, share = Figure(reason=_why_missing(name, cells)), None
+        if fit and name in fit.names:
+            values = fit.values[:, fit.names.index(name)]
+            least = MIN_RESIDUAL_MODELS if name == RESIDUAL else MIN_MODELS
+            variance, share = fit.figure(values, least), float(values[0] / fit.values[0].sum())
+        if clustered or "cluster" not in name:
+            components.append(Component(name=name, variance=variance, share=share))
+    signal, present = components[0].variance, (1, 1, 1)
+    # Less noise is a rounding error.
+    if fit and fit.predict(present, fit.beside)[0] > SINGULAR * fit.values[0].sum():
+        ratio = fit.signal(present)
         signal = fit.figure(np.sign(ratio) * np.sqrt(np.abs(ratio)))
         doubled = {f"twice the {source}": DESIGNS[source] for source in fit.sources}
-        sizes = {"as it is": (1, 1, 1), **doubled}
-        designs = tuple(fit.design(name, more) for name, more in sizes.items())
+        for name, more in {"as it is": present, **doubled}.items():
+            ratio, error = fit.signal(more), fit.predict(more, fit.alone)
+            designs.append(
+                Design(
+                    name=name,
+                    standard_error=fit.figure(np.sqrt(np.maximum(error, 0.0))),
+                    reliability=fit.figure(ratio / (1 + np.abs(ratio))),
+                )
+            )
     elif fit:
         signal = Figure(reason="the models answer all items alike, so the scores show no noise")
     return Noise(
-        components=components,
-        clusters=len(cells.starts[CLUSTER]) if clustered else None,
+        components=tuple(components),
         sources=fit.sources if fit else (),
-        designs=designs,
+        designs=tuple(designs),
         signal_to_noise=signal,
     )
 
@@ -307,25 +314,6 @@ class _Fit:
         """Returns the variance of the models over that of the noise; may be negative."""
         noise = self.predict(more, self.beside)
         return self.values[:, self.names.index("models")] / np.maximum(noise, noise[0] / 1e6 + TINY)
-
-    def component(self, name: str) -> Component:
-        values = self.values[:, self.names.index(name)]
-        least = MIN_RESIDUAL_MODELS if name == RESIDUAL else MIN_MODELS
-        share = float(values[0] / self.values[0].sum())
-        return Component(name=name, variance=self.figure(values, least), share=share)
-
-    def design(self, name: str, more: tuple[int, int, int]) -> Design:
-        ratio, error = self.signal(more), self.predict(more, self.alone)
-        return Design(
-            name=name,
-            standard_error=self.figure(np.sqrt(np.maximum(error, 0.0))),
-            reliability=self.figure(ratio / (1 + np.abs(ratio))),
-        )
-
-    @property
-    def is_noisy(self) -> bool:
-        """True if there is noise that is no rounding error."""
-        return self.predict((1, 1, 1), self.beside)[0] > SINGULAR * self.values[0].sum()
 
     def figure(self, values: Array, least: int = MIN_MODELS) -> Figure:
         """Returns a figure >= 0 from (1 + draws,) values, for enough models with its interval."""

@@ -2,19 +2,13 @@
 
 import re
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raylab.benchmark.checks.agreement import (
-    Codes,
-    Votes,
-    count_effective,
-    find_copies,
-    judge_agreement,
-)
+from raylab.benchmark.checks.agreement import Codes, count_effective, find_copies, judge_agreement
 from raylab.benchmark.responses import AnswerTable, Matrix
 from raylab.core.stats import Array
 
@@ -94,16 +88,24 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
         answers: The models' answers to the same items.
         choices: (items,) numbers of options; NaN where unknown.
     """
-    polled, topics = _poll(matrix.scores, answers), _find_topics(matrix)
+    lead, evidence, other, votes = _poll(matrix.scores, answers)
+    topics = matrix.strata
+    if len(np.unique(topics)) < 2:
+        padded = [re.sub(r"\d+", lambda digits: digits[0].zfill(12), name) for name in matrix.items]
+        topics = np.argsort(np.argsort(padded)) // BLOCK
+    # What the evidence of the other items of a topic exceeds the mean by.
+    excess = np.nan_to_num(evidence - np.nansum(evidence) / max((~np.isnan(evidence)).sum(), 1))
+    sums, sizes = np.bincount(topics, excess)[topics], np.bincount(topics)[topics]
+    shrunk = (sums - excess) / (sizes - 1 + TOPIC_ITEMS)
     options = np.where(np.isnan(choices), _count_options(answers, topics), choices)
     unclear = (options <= 2) | ((count_effective(matrix.scores).value or 0) < MIN_EFFECTIVE)
-    share = np.where(unclear, np.nan, _state_shares(polled.lead, topics, options))
-    named = (share >= MIN_SHARE) & (judge_agreement(polled.votes) >= MIN_AGREEMENT)
+    share = np.where(unclear, np.nan, _state_shares(lead, topics, options))
+    named = (share >= MIN_SHARE) & (judge_agreement(*votes) >= MIN_AGREEMENT)
     return pd.DataFrame(
         {
-            "lead": polled.lead,
-            "other": np.array([*answers.names, ""], object)[polled.other],
-            "evidence": polled.evidence + _exceed(polled.evidence, topics),
+            "lead": lead,
+            "other": np.array([*answers.names, ""], object)[other],
+            "evidence": evidence + shrunk,
             "share": share,
             "named": named,
         },
@@ -111,17 +113,11 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     )
 
 
-class _Poll(NamedTuple):
-    """The verdict of the models that count on each item."""
+def _poll(scores: Array, answers: AnswerTable) -> tuple[Array, Array, Codes, list[Codes]]:
+    """Returns each item's lead, evidence and other answer, by the models that count, and the votes.
 
-    lead: Array
-    evidence: Array
-    other: Codes
-    votes: Votes
-    """All 0 where fewer than five models answer."""
-
-
-def _poll(scores: Array, answers: AnswerTable) -> _Poll:
+    The votes are those of `judge_agreement`, 0 where fewer than five models answer.
+    """
     present, keys = ~np.isnan(scores), answers.keys
     scores, codes = np.nan_to_num(scores), np.where(present, answers.codes, -1)
     worth = np.where(find_copies(codes, keys), 0.0, _judge_models(present, scores, codes, keys))
@@ -134,12 +130,13 @@ def _poll(scores: Array, answers: AnswerTable) -> _Poll:
     right = (weights * scores).sum(axis=0)
     others = _count_others(weights * (1 - scores), codes, keys)
     lead = np.where(answered, others["weight"] - right, np.nan)
-    numbers = [models, *(others[name] for name in ("size", "wrong", "alike"))]
-    return _Poll(
+    size, wrong, alike = (others[name].to_numpy() for name in ("size", "wrong", "alike"))
+    votes = [np.where(answered, number, 0) for number in (models, size, wrong, alike)]
+    return (
         lead,
         np.where(answered, lead, 1 - 2 * right),
         np.where(answered, others["code"], -1),
-        Votes(*(np.where(answered, number, 0) for number in numbers)),
+        votes,
     )
 
 
@@ -182,20 +179,6 @@ def _count_options(answers: AnswerTable, topics: Topics) -> Array:
     options = table.groupby("topic")["code"].nunique().reindex(topics).fillna(0).to_numpy(float)
     small = np.bincount(topics)[topics] < TOPIC_ITEMS
     return np.minimum(np.where(small, table["code"].nunique(), options), MAX_OPTIONS)
-
-
-def _find_topics(matrix: Matrix) -> Topics:
-    if len(np.unique(matrix.strata)) > 1:
-        return matrix.strata
-    padded = [re.sub(r"\d+", lambda digits: digits[0].zfill(12), name) for name in matrix.items]
-    return np.argsort(np.argsort(padded)) // BLOCK
-
-
-def _exceed(evidence: Array, topics: Topics) -> Array:
-    """Returns what the evidence of the other items of each topic exceeds the mean by, shrunk."""
-    excess = np.nan_to_num(evidence - np.nansum(evidence) / max((~np.isnan(evidence)).sum(), 1))
-    sums, sizes = np.bincount(topics, excess)[topics], np.bincount(topics)[topics]
-    return (sums - excess) / (sizes - 1 + TOPIC_ITEMS)
 
 
 def _state_shares(lead: Array, topics: Topics, options: Array) -> Array:

@@ -14,7 +14,6 @@ Values are measured ones, (models,) or (models, generations). Their noise is the
 deviations of the replicates from them.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable, Sequence
 
@@ -33,6 +32,10 @@ STEPS = 12
 MAX_DOUBLINGS = 30
 DRAW_LEVELS = 1 << 16
 """Number of values of the two bytes that draw a weight."""
+WEIGHTS = np.searchsorted(
+    pdtr(np.arange(20), 1.0), (np.arange(DRAW_LEVELS) + 0.5) / DRAW_LEVELS
+).astype(float)
+"""(DRAW_LEVELS,) quantiles of Poisson(1) at evenly spaced probabilities."""
 ALIKE = Figure(
     reason="no task tells the models or generations apart, so chance cannot be estimated"
 )
@@ -42,13 +45,6 @@ Path = Callable[[float], Array]
 """Takes a multiple >= 0 and returns a (models, generations) pattern of true moves, 0 for 0."""
 
 
-@functools.cache
-def _weight_quantiles() -> Array:
-    """Returns the (DRAW_LEVELS,) quantiles of Poisson(1) at evenly spaced probabilities."""
-    levels = (np.arange(DRAW_LEVELS) + 0.5) / DRAW_LEVELS
-    return np.searchsorted(pdtr(np.arange(20), 1.0), levels).astype(float)
-
-
 def draw_weights(keys: Sequence[str], replicates: int) -> Array:
     """Returns the (keys, replicates) bootstrap weights of items."""
     digests = b"".join(
@@ -56,7 +52,7 @@ def draw_weights(keys: Sequence[str], replicates: int) -> Array:
         for key in keys
     )
     draws = np.frombuffer(digests, "<u2").reshape(len(keys), replicates)
-    return _weight_quantiles()[draws]
+    return WEIGHTS[draws]
 
 
 def deviations(weighted: Array, weights: Array, counts: Array) -> Array:

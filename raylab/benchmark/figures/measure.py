@@ -1,15 +1,23 @@
 """The four figures of a benchmark with their intervals, from the scores of its tree."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.sparse import csc_array
 
 from raylab.benchmark.config import Layout, QualityConfig
-from raylab.benchmark.figures.intervals import deviations, maximum, mean_deviation, mean_distance
+from raylab.benchmark.figures.intervals import (
+    deviations,
+    draw_weights,
+    maximum,
+    mean_deviation,
+    mean_distance,
+)
 from raylab.benchmark.figures.metrics import (
     METRICS,
     compute_benchmark_consistency,
@@ -20,7 +28,6 @@ from raylab.benchmark.figures.metrics import (
     novelty_warning,
 )
 from raylab.benchmark.figures.record import FileCounts, Quality, SkippedFile
-from raylab.benchmark.logs.accuracies import add_up
 from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.trees import ScoreTree
 from raylab.core.errors import DataError
@@ -29,6 +36,8 @@ from raylab.core.runs.records import Figure
 from raylab.core.stats import Array
 
 LISTED_FILES = 1000
+CHUNK = 1024
+"""Items whose weights are added at once."""
 NAMED = 3
 """Most files, reasons, models or generations that a message names."""
 MIN_TASKS = 20
@@ -50,7 +59,7 @@ IN_STEPS = (
 
 
 @dataclass(frozen=True)
-class _Table:
+class Units:
     """The models of a tree in the generations that all of them have.
 
     Attributes:
@@ -59,7 +68,7 @@ class _Table:
         generations: Names, in order; one empty name without generations.
         dropped: Names of the generations that some model lacks.
         counts: (models, generations) numbers of items.
-        means: (models, generations) mean accuracies.
+        means: (models, generations) weighted mean accuracies.
         noise: (replicates, models, generations) deviations of the bootstrap's means.
     """
 
@@ -94,33 +103,15 @@ def measure(read: Sequence[TreeScores], config: QualityConfig) -> Quality:
         empty = each.table.empty and not each.tree.models
         if empty and isinstance(each.responses, DataError):
             raise each.responses
-    whole = _describe(read, config.strict)
-    try:
-        tables = _tabulate_all(read, config)
-    except DataError as error:
-        if isinstance(read[0].responses, DataError) or config.strict:
-            raise
-        figures = dict.fromkeys(METRICS, Figure(reason=str(error)))
-        return whole.model_copy(update={"figures": figures, "warnings": (f"no figures: {error}",)})
-    return whole.model_copy(update=_measure_tables(tables, config))
-
-
-def _describe(read: Sequence[TreeScores], strict: bool) -> Quality:
-    """Returns the record without its figures: the layout, and the files that were used.
-
-    Raises:
-        DataError: Files are unusable, and `strict` is set.
-    """
     skipped = [[*chain.from_iterable(each.skipped.values())] for each in read]
     every = [*chain.from_iterable(skipped)]
-    if strict and every:
-        explained = _explain_skipped(every)
-        raise DataError(f"{explained}; fix or remove them, or set strict=false")
+    if config.strict and every:
+        raise DataError(f"{_explain_skipped(every)}; fix or remove them, or set strict=false")
     lost = sum(
         len(files) * bool(each.tree.models) + each.left_out * (each.tree.layout is Layout.NAMED)
         for each, files in zip(read, skipped, strict=True)
     )
-    return Quality(
+    whole = Quality(
         figures={},
         layout=read[0].tree.layout,
         layout_reason=read[0].tree.reason,
@@ -128,46 +119,143 @@ def _describe(read: Sequence[TreeScores], strict: bool) -> Quality:
         skipped=tuple(every[:LISTED_FILES]),
         reading=read[0].reading,
     )
-
-
-def _tabulate_all(read: Sequence[TreeScores], config: QualityConfig) -> list[_Table]:
-    """Returns the tables of a benchmark and of earlier ones with the same models."""
-    tables = [
+    try:
         # Priors are not resampled: novelty, which alone reads them, has no interval.
-        _tabulate(each, config, 0 if place else config.bootstrap)
-        for place, each in enumerate(read)
-    ]
-    for prior in tables[1:]:
-        if difference := model_difference(tables[0].models, prior.models):
-            raise DataError(
-                f"prior {prior.tree.location} has other models than {tables[0].tree.location}: "
-                f"{difference}; novelty needs the same models everywhere: add their scores, or "
-                "take the prior out of quality_eval_cfg.prior_datasets"
-            )
-    return tables
+        units, *priors = [
+            add_up(each, config, 0 if place else config.bootstrap)
+            for place, each in enumerate(read)
+        ]
+        for prior in priors:
+            if difference := model_difference(units.models, prior.models):
+                raise DataError(
+                    f"prior {prior.tree.location} has other models than {units.tree.location}: "
+                    f"{difference}; novelty needs the same models everywhere: add their scores, or "
+                    "take the prior out of quality_eval_cfg.prior_datasets"
+                )
+    except DataError as error:
+        if isinstance(read[0].responses, DataError) or config.strict:
+            raise
+        figures = dict.fromkeys(METRICS, Figure(reason=str(error)))
+        return whole.model_copy(update={"figures": figures, "warnings": (f"no figures: {error}",)})
+    return whole.model_copy(update=_measure_units(units, priors, config))
 
 
-def _measure_tables(tables: Sequence[_Table], config: QualityConfig) -> dict[str, Any]:
+def _measure_units(units: Units, priors: Sequence[Units], config: QualityConfig) -> dict[str, Any]:
     """Returns the fields of the record that the accuracies determine."""
-    table, *priors = tables
     # Vector's script takes the mean over all files of a model on an earlier benchmark.
     pooled = bool(config.reference_datasets)
     means = [np.average(p.means, axis=-1, weights=p.counts if pooled else None) for p in priors]
-    figures = compute_figures(table.means, table.noise, int(table.counts.min()), means)
+    figures = compute_figures(units.means, units.noise, int(units.counts.min()), means)
     wanted = config.metrics_to_compute or METRICS
     figures |= dict.fromkeys(set(METRICS) - set(wanted), NOT_WANTED)
     figures |= {name: Figure(reason=NO_METRIC) for name in wanted if name not in METRICS}
-    rows = {} if "" in table.generations else table.by_model(table.means)
+    rows = {} if "" in units.generations else units.by_model(units.means)
+    warnings = list[str]()
+    for each in (units, *priors):
+        location = each.tree.location
+        if count := each.tree.ignored:
+            warnings.append(
+                f"left out of {location}: {pluralize(count, 'score file')} directly under a model, "
+                "beside its generations; layout=flat counts such files"
+            )
+        if each.dropped:
+            warnings.append(
+                f"generations of {location} left out, because not every model has usable scores in "
+                f"them: {join_names(each.dropped, NAMED)}"
+            )
+    if priors and (warning := novelty_warning(len(units.models), len(priors))):
+        warnings.append(warning)
     return {
         "figures": figures,
-        "models": table.by_model(table.means.mean(axis=-1)),
-        "file_counts": table.by_model(table.counts.sum(axis=-1).astype(int)),
+        "models": units.by_model(units.means.mean(axis=-1)),
+        "file_counts": units.by_model(units.counts.sum(axis=-1).astype(int)),
         "generations": {
-            model: dict(zip(table.generations, row, strict=True)) for model, row in rows.items()
+            model: dict(zip(units.generations, row, strict=True)) for model, row in rows.items()
         },
         "priors": {p.tree.location: p.by_model(m) for p, m in zip(priors, means, strict=True)},
-        "warnings": tuple(_warnings(tables)),
+        "warnings": tuple(warnings),
     }
+
+
+def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
+    """Sums the scores of a tree by model and generation, and resamples the items.
+
+    An item has the same bootstrap weights in all models and generations, drawn from its name.
+    Several scores of an item in a unit, such as those of epochs, are averaged.
+
+    Args:
+        scores: The scores of the tree.
+        config: How missing generations are handled.
+        replicates: Bootstrap replicates.
+
+    Raises:
+        DataError: A model has no usable file, or generations differ.
+    """
+    table: Any = scores.table
+    cells = table.groupby(["model", "generation", "item"], observed=True)["score"].mean()
+    codes, names = pd.factorize(cells.index.get_level_values("item"))
+    unit, pairs = pd.factorize(cells.index.droplevel("item"))
+    units = pd.MultiIndex.from_tuples(pairs, names=["model", "generation"])
+    usable = dict[str, set[str]]()
+    for model, generation in units:
+        usable.setdefault(model, set()).add(generation)
+    models, generations, present = _common_units(scores, config, usable)
+    weight = table.drop_duplicates("item").set_index("item")["weight"].reindex(names)
+    shares, size = weight.to_numpy(float)[codes], len(units)
+    both = shares * cells.to_numpy(float), shares
+    matrices = [csc_array((each, (unit, codes)), (size, len(names))) for each in both]
+    sums, weights = (np.bincount(unit, each, size) for each in both)
+    drawn = np.zeros((2, size, replicates))
+    for start in range(0, len(names) if replicates else 0, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        own = draw_weights([f"0/{name}" for name in names[chunk]], replicates)
+        for total, matrix in zip(drawn, matrices, strict=True):
+            total += matrix[:, chunk] @ own
+    wanted = [(model, generation) for model in models for generation in generations]
+    places = units.get_indexer(wanted).reshape(len(models), len(generations))
+    counts = np.bincount(unit, minlength=size).astype(float)[places]
+    weighted, weights_drawn = drawn.transpose(0, 2, 1)[:, :, places]
+    return Units(
+        tree=scores.tree,
+        models=models,
+        generations=generations,
+        dropped=sorted(present - {*generations}),
+        counts=counts,
+        means=(sums / weights)[places],
+        noise=deviations(weighted, weights_drawn, counts),
+    )
+
+
+def _common_units(
+    scores: TreeScores, config: QualityConfig, usable: Mapping[str, set[str]]
+) -> tuple[list[str], list[str], set[str]]:
+    """Returns the models, the generations that all of them have, and all that there are."""
+    tree, skipped = scores.tree, scores.skipped
+    for model in tree.models:
+        if model not in usable:
+            why = f": {_explain_skipped(skipped[model])}" if skipped[model] else ""
+            raise DataError(
+                f"model {model} of {tree.location} has no usable score file{why}; add its scores "
+                "or remove the directory"
+            )
+    every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
+    if common != every and (config.on_missing_generation == "error" or not common):
+        lacking = [
+            f"model {model} has {len(names)} of {len(every)}, without usable scores in "
+            f"{join_names(sorted(every - names), NAMED)}"
+            for model, names in usable.items()
+            if names != every
+        ]
+        raise DataError(
+            f"the models of {tree.location} have different generations: "
+            f"{'; '.join(lacking[:NAMED])}. "
+            f"{_explain_skipped([*chain.from_iterable(skipped.values())])}. Add scores, set "
+            f"on_missing_generation=drop to use the {len(common)} that every model has, "
+            "layout=flat if the directories are not generations, or layout=named if the logs name "
+            "their models"
+        )
+    present = every | {source.generation for source in tree.logs}
+    return sorted(usable), sorted(common), present
 
 
 def compute_figures(
@@ -194,9 +282,20 @@ def compute_figures(
         figures["consistency"] = Figure(value=compute_benchmark_consistency(rows))
     if priors:
         figures["novelty"] = Figure(value=novelty(means, priors), reason=IN_STEPS)
+
+    def best_interval(size: int) -> Figure:
+        """Returns the interval of the best model's accuracy over this many tasks."""
+        best = float(means.max())
+        if size * min(best, 1 - best) >= MIN_WRONG:
+            return Figure(interval=maximum(means, moves))
+        return Figure(
+            reason=f"the best model is right on {size * best:.1f} of {size} tasks: an interval "
+            f"needs {MIN_WRONG} right and {MIN_WRONG} wrong"
+        )
+
     # The differences that an interval is about, and the interval of the spread or of the best.
     estimates: dict[str, tuple[int, Callable[[], Figure]]] = {
-        "difficulty": (0, lambda: _estimate_best(means, moves, tasks * generations)),
+        "difficulty": (0, lambda: best_interval(tasks * generations)),
         "separability": (models - 1, lambda: mean_distance(means, moves, tasks)),
         "consistency": (models * (generations - 1), lambda: mean_deviation(accuracies, noise)),
     }
@@ -225,66 +324,6 @@ def compute_figures(
     return figures
 
 
-def _estimate_best(means: Array, noise: Array, tasks: int) -> Figure:
-    """Returns the interval of the best model's accuracy."""
-    best = float(means.max())
-    if tasks * min(best, 1 - best) < MIN_WRONG:
-        return Figure(
-            reason=f"the best model is right on {tasks * best:.1f} of {tasks} tasks: an interval "
-            f"needs {MIN_WRONG} right and {MIN_WRONG} wrong"
-        )
-    return Figure(interval=maximum(means, noise))
-
-
-def _tabulate(scores: TreeScores, config: QualityConfig, replicates: int) -> _Table:
-    """Arranges the sums of a tree by model and the generations that all models have."""
-    tree, sums, usable = scores.tree, add_up(scores.table, replicates), dict[str, set[str]]()
-    for model, generation in sums.units:
-        usable.setdefault(model, set()).add(generation)
-    for model in tree.models:
-        if model not in usable:
-            skipped = scores.skipped[model]
-            why = f": {_explain_skipped(skipped)}" if skipped else ""
-            raise DataError(
-                f"model {model} of {tree.location} has no usable score file{why}; add its scores "
-                "or remove the directory"
-            )
-    every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
-    if common != every and (config.on_missing_generation == "error" or not common):
-        raise _different_generations(scores, usable, every, len(common))
-    models, generations = sorted(usable), sorted(common)
-    present = every | {source.generation for source in tree.logs}
-    units = [(model, generation) for model in models for generation in generations]
-    places = sums.units.get_indexer(units).reshape(len(models), len(generations))
-    return _Table(
-        tree=tree,
-        models=models,
-        generations=generations,
-        dropped=sorted(present - common),
-        counts=sums.counts[places],
-        means=sums.means[places],
-        noise=deviations(sums.weighted[:, places], sums.weights[:, places], sums.counts[places]),
-    )
-
-
-def _different_generations(
-    scores: TreeScores, usable: Mapping[str, set[str]], every: set[str], common: int
-) -> DataError:
-    lacking = [
-        f"model {model} has {len(names)} of {len(every)}, without usable scores in "
-        f"{join_names(sorted(every - names), NAMED)}"
-        for model, names in usable.items()
-        if names != every
-    ]
-    skipped = list(chain.from_iterable(scores.skipped.values()))
-    return DataError(
-        f"the models of {scores.tree.location} have different generations: "
-        f"{'; '.join(lacking[:NAMED])}. {_explain_skipped(skipped)}. Add scores, set "
-        f"on_missing_generation=drop to use the {common} that every model has, layout=flat if the "
-        "directories are not generations, or layout=named if the logs name their models"
-    )
-
-
 def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
     """Returns the number of files that cannot be used, with the commonest reasons and examples."""
     reasons = Counter(file.reason.partition(":")[0] for file in skipped)
@@ -292,20 +331,3 @@ def _explain_skipped(skipped: Sequence[SkippedFile]) -> str:
     lines = [f"\n  {file.path}: {file.reason}" for file in skipped[:NAMED]]
     examples = f" ({counts}), for example{''.join(lines)}\n" if lines else ""
     return f"{pluralize(len(skipped), 'score file')} cannot be used{examples}"
-
-
-def _warnings(tables: Sequence[_Table]) -> Iterator[str]:
-    for table in tables:
-        location = table.tree.location
-        if count := table.tree.ignored:
-            yield (
-                f"left out of {location}: {pluralize(count, 'score file')} directly under a model, "
-                "beside its generations; layout=flat counts such files"
-            )
-        if table.dropped:
-            yield (
-                f"generations of {location} left out, because not every model has usable scores in "
-                f"them: {join_names(table.dropped, NAMED)}"
-            )
-    if len(tables) > 1 and (warning := novelty_warning(len(tables[0].models), len(tables) - 1)):
-        yield warning

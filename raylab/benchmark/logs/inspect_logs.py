@@ -15,20 +15,24 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from raylab.benchmark.logs.log import Files, Log, Sample, pick, pick_metric
-from raylab.benchmark.logs.trees import Source
-from raylab.benchmark.logs.values import (
+from raylab.benchmark.logs.log import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
     MAX_SAMPLES,
     UNSCORED,
+    Files,
+    Log,
+    Sample,
     as_settings,
     dig,
     entries,
+    pick,
+    pick_metric,
     read_time,
     total,
 )
+from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import decode, elements, open_zip, over, read_member
 from raylab.core.errors import DataError
 from raylab.core.runs.eval_logs import (
@@ -82,15 +86,18 @@ def read_inspect(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds a log to `files`."""
     is_zip = source.place.name.endswith(".eval")
     with open_zip(file, f"not {A_LOG}") if is_zip else nullcontext() as archive:
-        header, samples = _read_json(file) if archive is None else _read_zip(archive)
+        if archive is not None:
+            header, samples = _read_zip(archive)
+        else:
+            header, place = read_json_header(file, _LOG)
+            file.seek(place)
+            # A short log is read whole.
+            samples = elements(file, "the log", SAMPLE_BYTES) if place else header.samples
         if header.status is None and not header.scores and not header.eval:
             raise DataError(f"not {A_LOG}: it has neither status nor results")
         log = _describe(header, source, files)
-        if samples is not None and files.wanted != "headers":
+        if samples is not None and files.samples:
             files.add(log, _read_samples(header, log, samples, files))
-        elif samples is None and files.wanted == "units" and isinstance(log.header, float):
-            log.task = ""
-            files.add(log, [Sample(source.name.removesuffix(".json"), log.header)])
         else:
             log.sampled = samples is not None
             files.add(log)
@@ -185,15 +192,6 @@ def _why_not(sample: _Sample, score: _Score | None, scored: object) -> str | Non
         message = dig(sample.error, "message") or sample.error
         return CANCELLED if "cancel" in str(message).lower() else ERRORED
     return UNSCORED if score is None else None
-
-
-def _read_json(file: BinaryIO) -> tuple[_Log, Iterable[Any] | None]:
-    """Returns the header of a log and its samples; None without samples."""
-    log, place = read_json_header(file, _LOG)
-    if not place:
-        return log, log.samples
-    file.seek(place)
-    return log, elements(file, "the log", SAMPLE_BYTES)
 
 
 def _read_zip(archive: zipfile.ZipFile) -> tuple[_Log, Iterable[Any] | None]:

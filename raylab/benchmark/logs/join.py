@@ -11,16 +11,16 @@ import pandas as pd
 
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs.accuracies import COLUMNS
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import Files, Log
+from raylab.benchmark.logs.log import Column, Files, Log, as_name
 from raylab.benchmark.logs.rows import MAX_NAMED, Rows
-from raylab.benchmark.logs.trees import ScoreTree
-from raylab.benchmark.logs.values import Column, as_name
+from raylab.benchmark.logs.trees import CONFIGURED, ScoreTree
 from raylab.benchmark.responses import Reading, Responses, ScorersUsed
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize, printable
 
+COLUMNS = ("model", "generation", "item", "score", "weight")
+"""Columns of what the four figures take."""
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
 
 
@@ -31,7 +31,7 @@ class TreeScores:
     Attributes:
         tree: The tree, with the layout that its logs show.
         table: What the four figures take: a row for each score that counts, with the columns of
-            `accuracies.COLUMNS`. An item is a log, by its path below its model and generation, or
+            `COLUMNS`. An item is a log, by its path below its model and generation, or
             an item of a `NAMED` tree; `score` lies in [0, 1].
         skipped: What does not count in the table, by model.
         responses: The samples; if there are none, the error that says why.
@@ -68,9 +68,16 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -
         reason = printable(f"{what} ({kind})", breaks=False)
         detail = f"{source.place}: {fault}" if kind != fault else f"{source.place}"
         rows.leave_out(reason, 1, as_name(detail))
-    responses = rows.join()
+    responses, used = rows.join(), defaultdict[tuple[str, str], list[Log]](list)
+    for log in logs:
+        if log.scorer or log.others:
+            used[log.task, log.scorer].append(log)
+    scorers = list[ScorersUsed]()
+    for (task, scorer), own in used.items():
+        others = tuple(map(as_name, dict.fromkeys(name for log in own for name in log.others)))
+        scorers.append(ScorersUsed(task=task, used=as_name(scorer), others=others, logs=len(own)))
     reading = Reading(
-        scorers=tuple(_scorers(logs)),
+        scorers=tuple(scorers),
         notes=(*rows.notes, *_notes_on_logs(rows.about, responses)),
         left_out={model: dict(counts) for model, counts in sorted(rows.by_model.items())},
     )
@@ -97,7 +104,7 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     name none or all the same one, and of logs of a model each with a name like the directory's.
     """
     own = _in_directories(logs)
-    if tree.is_configured or not (tree.models and logs):
+    if tree.reason == CONFIGURED or not (tree.models and logs):
         return tree
     if own and not any(log.sampled for log in own):
         return tree
@@ -154,18 +161,6 @@ def _name_by_settings(
         keys = sorted(differing[getattr(log, name)] & {*own})
         if said := ["=".join(filter(None, (key, own[key]))) for key in keys]:
             setattr(log, name, as_name(f"{getattr(log, name)} ({', '.join(said)})"))
-
-
-def _scorers(logs: Sequence[Log]) -> Iterator[ScorersUsed]:
-    """Yields which scores were read, and which others there are."""
-    used = defaultdict[tuple[str, str], list[Log]](list)
-    for log in logs:
-        if log.scorer or log.others:
-            used[log.task, log.scorer].append(log)
-    for (task, scorer), own in used.items():
-        others = tuple(dict.fromkeys(name for log in own for name in log.others))
-        others = tuple(map(as_name, others))
-        yield ScorersUsed(task=task, used=as_name(scorer), others=others, logs=len(own))
 
 
 def _score_logs(

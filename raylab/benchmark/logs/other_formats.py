@@ -11,22 +11,26 @@ import re
 from collections import defaultdict
 from typing import BinaryIO
 
-from raylab.benchmark.logs.log import Files, Log, Sample, pick, pick_metric
-from raylab.benchmark.logs.trees import EVER_ENDING, HARNESS_NAME, Source
-from raylab.benchmark.logs.values import (
+from raylab.benchmark.logs.log import (
     ERRORED,
     OBJECT,
     OBJECTS,
     UNSCORED,
+    Files,
+    Log,
     Object,
+    Sample,
     as_name,
     as_settings,
     dig,
     entries,
+    pick,
+    pick_metric,
     read_time,
     records,
     total,
 )
+from raylab.benchmark.logs.trees import EVER_ENDING, HARNESS_NAME, Source
 from raylab.core.bounded import decode, read_all
 from raylab.core.files import Place
 

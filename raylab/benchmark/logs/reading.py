@@ -13,7 +13,7 @@ from pyarrow import ArrowException
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.inspect_logs import read_inspect
 from raylab.benchmark.logs.join import TreeScores, join_files
-from raylab.benchmark.logs.log import Files, Wanted
+from raylab.benchmark.logs.log import Files, records
 from raylab.benchmark.logs.other_formats import read_ever, read_harness, read_helm
 from raylab.benchmark.logs.tables import read_table
 from raylab.benchmark.logs.trees import (
@@ -24,7 +24,6 @@ from raylab.benchmark.logs.trees import (
     lasting_fault,
     open_source,
 )
-from raylab.benchmark.logs.values import records
 from raylab.benchmark.responses import Responses
 from raylab.core.bounded import LINE_BYTES
 from raylab.core.config.base import ClusterConfig
@@ -62,7 +61,7 @@ def read_trees(
     trees: Sequence[ScoreTree],
     config: QualityConfig | None = None,
     workers: Workers | None = None,
-    wanted: Wanted = "samples",
+    samples: bool = True,
 ) -> list[TreeScores]:
     """Reads all trees.
 
@@ -70,7 +69,7 @@ def read_trees(
         trees: The trees.
         config: What is read of files with several scores, and how.
         workers: Where files are read; None reads them in this process.
-        wanted: What is read of logs.
+        samples: Whether samples are read, or the headers of logs alone.
 
     Raises:
         DataError: A directory is missing where files are read, or storage fails repeatedly.
@@ -80,7 +79,7 @@ def read_trees(
     for place, tree in enumerate(trees):
         files = len(tree.sources)
         count = min(files, max(PARTS_PER_PLACE * workers.places, -(-files // FILES_PER_PART)))
-        calls |= {(place, n): (tree.sources[n::count], config, wanted) for n in range(count)}
+        calls |= {(place, n): (tree.sources[n::count], config, samples) for n in range(count)}
     parts: list[list[Files]] = [[] for _ in trees]
     ends, total = workers.run(read_files, calls), sum(len(tree.sources) for tree in trees)
     try:
@@ -94,11 +93,7 @@ def read_trees(
 
 
 def read_responses(tree: ScoreTree, config: QualityConfig | None = None) -> Responses:
-    """Reads the scores of models on items from the logs and tables of a tree.
-
-    Raises:
-        DataError: See `read_trees` and `require_responses`.
-    """
+    """Reads the scores of models on items, by `read_trees` and `require_responses`."""
     config = config or QualityConfig()
     (read,) = read_trees([tree], config)
     return require_responses(read, config.strict)
@@ -120,17 +115,15 @@ def require_responses(read: TreeScores, strict: bool) -> Responses:
     return read.responses
 
 
-def read_files(
-    sources: Iterable[Source], config: QualityConfig, wanted: Wanted = "samples"
-) -> Files:
+def read_files(sources: Iterable[Source], config: QualityConfig, samples: bool = True) -> Files:
     """Reads files, and leaves out unusable ones with the reason.
 
     Raises:
         DataError: The directory of a file is missing on the machine where this runs.
         OSError: A file cannot be read for the moment.
     """
-    files = Files(config, wanted)
-    buffer = PREFIX if wanted == "headers" else REQUEST_BYTES
+    files = Files(config, samples)
+    buffer = REQUEST_BYTES if samples else PREFIX
     for source in sources:
         try:
             with closing(open_source(source, buffer)) as file:

@@ -10,14 +10,15 @@ import pandas as pd
 
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs.inspect_logs import INSPECT
-from raylab.benchmark.logs.log import Files, Log
-from raylab.benchmark.logs.values import (
+from raylab.benchmark.logs.log import (
     CODES,
     ERRORED,
     REASONS,
     UNNAMED,
     Codes,
     Column,
+    Files,
+    Log,
     as_names,
     combine,
     firsts,
@@ -72,7 +73,12 @@ class Rows:
             logs += files.logs
         order = sorted(range(len(logs)), key=lambda n: (logs[n].time, logs[n].source.place.path))
         columns = [*frames[0]] if frames else ["log", "wrong"]
-        joined = {name: _concatenate([frame[name] for frame in frames]) for name in columns}
+        joined = dict[str, Any]()
+        for name in columns:
+            own: list[Any] = [frame[name] for frame in frames]
+            is_coded = frames and isinstance(own[0].dtype, pd.CategoricalDtype)
+            join: Any = pd.api.types.union_categoricals if is_coded else np.concatenate
+            joined[name] = join(own) if frames else np.zeros(0, np.int64)
         table: Column = pd.DataFrame(joined, copy=False)
         table["log"] = np.argsort(order)[table["log"]]
         if not table["log"].is_monotonic_increasing:
@@ -293,12 +299,6 @@ class Rows:
                     f"the logs do not hold the texts of the items of {name}: most share one"
                 )
         return items
-
-
-def _concatenate(columns: list[Column]) -> Column:
-    if columns and isinstance(columns[0].dtype, pd.CategoricalDtype):
-        return pd.api.types.union_categoricals(columns)
-    return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
 
 def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]]:

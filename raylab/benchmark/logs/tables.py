@@ -17,19 +17,22 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from raylab.benchmark.config import QualityConfig
-from raylab.benchmark.logs.log import MAX_ROWS, Files, Log, pick
-from raylab.benchmark.logs.trees import Source
-from raylab.benchmark.logs.values import (
+from raylab.benchmark.logs.log import (
+    MAX_ROWS,
     OBJECTS,
     Column,
+    Files,
+    Log,
     as_name,
     as_names,
     as_numbers,
     as_settings,
     combine,
+    pick,
     read_time,
     records,
 )
+from raylab.benchmark.logs.trees import Source
 from raylab.core.bounded import LINE_BYTES, decode, over, read_all
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names

@@ -45,6 +45,7 @@ EVER_ENDING = "_samples.jsonl"
 OTHER_FILES = frozenset({"eval-set.json", "listing.json", "logs.json"})
 """Files that Inspect leaves beside logs."""
 CONFIGURED = "as configured"
+"""The reason for a layout that a user chose."""
 MAX_WAYS = 50
 """Most paths to a directory that are followed."""
 LASTING = frozenset(
@@ -98,11 +99,6 @@ class ScoreTree:
     ignored: int = 0
 
     @property
-    def is_configured(self) -> bool:
-        """True if a user chose the layout."""
-        return self.reason == CONFIGURED
-
-    @property
     def logs(self) -> list[Source]:
         """The logs of Inspect in directories of models."""
         return [each for each in self.sources if each.model and each.name.endswith(LOGS)]
@@ -142,14 +138,11 @@ def configured_trees(config: QualityConfig) -> list[ScoreTree]:
 
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
-    """Finds the tree of a benchmark, then those of its priors, and says what each is.
-
-    Raises:
-        DataError: See `find_tree`.
-    """
-    locations = [root, *priors]
-    others = [[*locations[:place], *locations[place + 1 :]] for place in range(len(locations))]
-    trees = [find_tree(*each, layout) for each in zip(locations, others, strict=True)]
+    """Finds the tree of a benchmark, then those of its priors, and logs their layouts."""
+    locations, trees = [root, *priors], list[ScoreTree]()
+    for place, location in enumerate(locations):
+        others = [*locations[:place], *locations[place + 1 :]]
+        trees.append(find_tree(location, others, layout))
     for tree in trees:
         log_layout(tree)
     return trees

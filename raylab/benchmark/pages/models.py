@@ -1,19 +1,19 @@
 """The sections on models: how good they are, what they cost, and which differences are real."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
-from raylab.benchmark.checks.differences import Differences
-from raylab.benchmark.checks.models import Slice
-from raylab.benchmark.checks.usage import SPENT, Usage
-from raylab.benchmark.pages.pairs import pair_cell, pair_table
+from raylab.benchmark.checks.differences import Difference, Differences
+from raylab.benchmark.checks.models import SPENT, Usage
+from raylab.benchmark.pages.sentences import interval_points, signed_points
 from raylab.core.page.charts import MUTED, SERIES, as_svg, drawing, new_figure
 from raylab.core.page.page import Block, block
-from raylab.core.page.table import BEST, Cell, Column, Table, percent, share_cell, shorten
+from raylab.core.page.table import BEST, Cell, Column, Row, Table, percent, share_cell, shorten
+from raylab.core.stats import Interval
 
 SHOWN_MODELS = 12
 """Most models beside each other in a table: the best ones."""
@@ -22,6 +22,7 @@ COMPARED_MODELS = 5
 NAMED_MODELS = 12
 """Most models that the chart of costs names."""
 MAX_LABEL = 24
+TEST_COLUMNS = ["points", Column("95 % interval", text=True), "p", "p (Holm)"]
 
 
 def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
@@ -43,52 +44,45 @@ def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
         "For 95 % of benchmarks, the possible ranks contain the true ranks of all models.",
     )
     if len(diagnosis.slices) > 1:
-        yield _by_task(diagnosis.slices, [rank.model for rank in differences.ranks[:SHOWN_MODELS]])
-    if diagnosis.usage:
-        yield from _usage(diagnosis.usage)
-
-
-def _by_task(slices: Sequence[Slice], models: Sequence[str]) -> Table:
-    return Table(
-        "Results by task and topic",
-        ["task", "items", *models],
-        [
+        models = [rank.model for rank in differences.ranks[:SHOWN_MODELS]]
+        yield Table(
+            "Results by task and topic",
+            ["task", "items", *models],
             [
-                ": ".join(filter(None, (each.task, each.topic))),
-                f"{each.items:,}",
-                *(share_cell(each.means[m]) if m in each.means else "-" for m in models),
-            ]
-            for each in slices
-        ],
-        "Mean scores of the best models, with 95 % intervals.",
-        dense=True,
-    )
+                [
+                    ": ".join(filter(None, (each.task, each.topic))),
+                    f"{each.items:,}",
+                    *(share_cell(each.means[m]) if m in each.means else "-" for m in models),
+                ]
+                for each in diagnosis.slices
+            ],
+            "Mean scores of the best models, with 95 % intervals.",
+            dense=True,
+        )
+    if diagnosis.usage:
+        yield from _usage_blocks(diagnosis.usage)
 
 
-def _usage(usage: Sequence[Usage]) -> Iterator[Block]:
-    spent = {each.model: {name: getattr(each, name) for name in SPENT} for each in usage}
-    logged = [name for name in SPENT if any(own[name] is not None for own in spent.values())]
+def _usage_blocks(usage: Sequence[Usage]) -> Iterator[Block]:
+    spent = {name: [getattr(each, name) for each in usage] for name in SPENT}
+    logged = {name: own for name, own in spent.items() if any(each is not None for each in own)}
+    formats = {
+        name: ["-" if v is None else f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in own]
+        for name, own in logged.items()
+    }
     yield Table(
         "Score and cost",
         ["model", "mean score", *logged],
         [
-            [
-                Cell(each.model, look=BEST if each.unbeaten else ""),
-                percent(each.mean),
-                *(_spent(spent[each.model][name]) for name in logged),
-            ]
-            for each in usage
+            [Cell(each.model, look=BEST if each.unbeaten else ""), percent(each.mean), *cells]
+            for each, *cells in zip(usage, *formats.values(), strict=True)
         ],
         "Per response, as the logs say. Bold: no other model is as good for less, or better.",
     )
-    name = logged[0]
-    drawn = [(own, each) for each in usage if (own := spent[each.model][name]) is not None]
+    name, own = next(iter(logged.items()))
+    drawn = [(value, each) for value, each in zip(own, usage, strict=True) if value is not None]
     if len({each.mean for _, each in drawn}) > 1:
         yield block("charts", [_cost_chart(drawn, name)], f"Mean score by {name}.")
-
-
-def _spent(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _cost_chart(drawn: Sequence[tuple[float, Usage]], name: str) -> Markup:
@@ -107,6 +101,30 @@ def _cost_chart(drawn: Sequence[tuple[float, Usage]], name: str) -> Markup:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.margins(x=0.2, y=0.1)
         return as_svg(figure, f"Mean score of the models by {name} per response")
+
+
+def pair_table(title: str, pairs: Iterable[Difference], notes: str) -> Table:
+    """Returns differences with their intervals, p-values and decisions, a row each."""
+    rows = list[Row]()
+    for pair in pairs:
+        decision = "yes" if pair.apart else "equivalent" if pair.equivalent else "not shown"
+        tested = test_cells(pair.interval, pair.reason, pair.p, pair.adjusted)
+        rows.append([pair.first, pair.second, _pair_cell(pair), *tested, decision])
+    columns = ["model", Column("less", text=True), *TEST_COLUMNS, Column("real", text=True)]
+    return Table(title, columns, rows, notes)
+
+
+def test_cells(interval: Interval | None, reason: str | None, p: float, adjusted: float) -> Row:
+    """Returns the interval in points, or why there is none, and the p-values of a test."""
+    between = interval_points(interval) or Cell("-", small=reason or "")
+    return [between, f"{p:.2g}", f"{adjusted:.2g}"]
+
+
+def _pair_cell(pair: Difference | None) -> Cell:
+    """Returns a difference in points, bold if it is real; empty if there is none."""
+    if pair is None or pair.difference is None:
+        return Cell("")
+    return Cell(signed_points(pair.difference), look=BEST if pair.apart else "")
 
 
 def best_pairs(differences: Differences) -> Table:
@@ -129,7 +147,7 @@ def difference_blocks(differences: Differences) -> Iterator[Block]:
             "Differences of pairs",
             ["model", *(f"{place}." for place in range(2, len(models) + 1))],
             [
-                [f"{place}. {row}", *(pair_cell(pairs.get((row, model))) for model in models[1:])]
+                [f"{place}. {row}", *(_pair_cell(pairs.get((row, model))) for model in models[1:])]
                 for place, row in enumerate(models, 1)
             ],
             "Points by which a model lies above each model below it, on the items that both "

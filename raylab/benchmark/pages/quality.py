@@ -22,7 +22,6 @@ from raylab.core.page.table import (
     shades,
 )
 from raylab.core.printable import pluralize
-from raylab.core.runs.records import Figure
 
 LOGGED_FILES = 5
 """Most unusable files that the terminal lists."""
@@ -62,6 +61,19 @@ def log_lines(quality: Quality) -> Iterator[str]:
 
 def figures_table(quality: Quality) -> Table:
     """Returns the figures with their 95 % intervals, and explanations on a page."""
+    rows = list[Row]()
+    for name, figure in quality.figures.items():
+        if figure.value is None:
+            missing = Cell(figure.reason or "", look=MISSING)
+            cells: Row = [Cell("not computed", look=MISSING), "-", missing]
+        elif figure.interval is None:
+            cells = [number(figure.value), "-", f"none: {figure.reason}"]
+        else:
+            low, high = figure.interval
+            at = figure.value if figure.corrected is None else figure.corrected
+            interval = Cell(f"{low:.4f} to {high:.4f}", bar=(low, at, high))
+            cells = [number(figure.value), number(figure.corrected), interval]
+        rows.append([name, *cells, Cell(*METRICS.get(name, ("", "")))])
     return Table(
         "Benchmark quality",
         [
@@ -71,10 +83,7 @@ def figures_table(quality: Quality) -> Table:
             Column("95 % interval", text=True),
             Column("what it says", text=True, page_only=True),
         ],
-        [
-            [name, *_figure_cells(figure), Cell(*METRICS.get(name, ("", "")))]
-            for name, figure in quality.figures.items()
-        ],
+        rows,
         "95 % intervals are for the choice of tasks. They lie around the corrected figure, which "
         "is free of the bias from that choice.",
     )
@@ -102,43 +111,29 @@ def quality_section(
         f"These figures describe the tasks, not the models.{lead}",
     ]
     if quality.models:
-        blocks.append(_accuracy_table(name, quality, rules or {}))
+        accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
+        generations = list(dict.fromkeys(chain.from_iterable(quality.generations.values())))
+        depths = iter(shades([row.get(key) for row in accuracies.values() for key in generations]))
+        rows: list[Row] = []
+        for model, row in accuracies.items():
+            cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
+            priors = [percent(prior.get(model)) for prior in quality.priors.values()]
+            rows.append([model, percent(quality.models[model]), *cells, *priors])
+        rows.append(RULE)
+        rules = rules or {}
+        for rule, accuracy in rules.get(name, {}).items():
+            priors = [percent(rules.get(uri, {}).get(rule)) for uri in quality.priors]
+            rows.append([rule, percent(accuracy), *["-"] * len(generations), *priors])
+        accuracy_table = Table(
+            f"Accuracies of {name}",
+            ["model", "accuracy", *generations, *(f"prior: {uri}" for uri in quality.priors)],
+            rows,
+            "Each model's mean over its generations, each generation (darker is higher), and prior "
+            "benchmarks.",
+        )
+        blocks.append(accuracy_table)
     blocks.append(f"Score files: {_count_files(quality)}.")
     return Section(f"quality-{place}", f"Quality of {name} as a benchmark", blocks)
-
-
-def _figure_cells(figure: Figure) -> Row:
-    if figure.value is None:
-        return [Cell("not computed", look=MISSING), "-", Cell(figure.reason or "", look=MISSING)]
-    if figure.interval is None:
-        return [number(figure.value), "-", f"none: {figure.reason}"]
-    low, high = figure.interval
-    at = figure.value if figure.corrected is None else figure.corrected
-    interval = Cell(f"{low:.4f} to {high:.4f}", bar=(low, at, high))
-    return [number(figure.value), number(figure.corrected), interval]
-
-
-def _accuracy_table(name: str, quality: Quality, rules: Mapping[str, Mapping[str, float]]) -> Table:
-    """Returns accuracies by model, generation and prior, shaded over the generations."""
-    accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
-    generations = list(dict.fromkeys(chain.from_iterable(quality.generations.values())))
-    depths = iter(shades([row.get(key) for row in accuracies.values() for key in generations]))
-    rows: list[Row] = []
-    for model, row in accuracies.items():
-        cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
-        priors = [percent(prior.get(model)) for prior in quality.priors.values()]
-        rows.append([model, percent(quality.models[model]), *cells, *priors])
-    rows.append(RULE)
-    for rule, accuracy in rules.get(name, {}).items():
-        priors = [percent(rules.get(uri, {}).get(rule)) for uri in quality.priors]
-        rows.append([rule, percent(accuracy), *["-"] * len(generations), *priors])
-    return Table(
-        f"Accuracies of {name}",
-        ["model", "accuracy", *generations, *(f"prior: {uri}" for uri in quality.priors)],
-        rows,
-        "Each model's mean over its generations, each generation (darker is higher), and prior "
-        "benchmarks.",
-    )
 
 
 def _count_files(quality: Quality) -> str:

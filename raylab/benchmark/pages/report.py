@@ -1,4 +1,4 @@
-"""The statistics section of a paper, as Markdown and as LaTeX, with the figures filled in.
+"""What a paper takes: its statistics section, filled in, and the pairs as CSV and LaTeX.
 
 It answers the recommendations of Miller (Adding Error Bars to Evals, arXiv 2411.00640) and the
 points of BetterBench on statistics (Reuel et al., arXiv 2411.12990), or says what the logs lack.
@@ -6,20 +6,29 @@ points of BetterBench on statistics (Reuel et al., arXiv 2411.12990), or says wh
 
 from collections.abc import Iterable, Iterator
 
+import pandas as pd
+
 from raylab.benchmark.checks.diagnosis import Diagnosis
+from raylab.benchmark.checks.differences import Difference
 from raylab.benchmark.pages.models import best_pairs
-from raylab.benchmark.pages.pairs import LATEX, as_latex
 from raylab.benchmark.pages.sentences import (
     describe_differences,
     describe_forms,
     describe_signal,
+    interval_points,
     points,
+    signed_points,
 )
 from raylab.core.page.table import Cell, Table, share_cell
 from raylab.core.printable import join_names, pluralize
 
 MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_<>|[]#"})
 """The characters that mean something else in Markdown."""
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
+"""The characters that mean something else in LaTeX."""
 MILLER, BETTERBENCH = "Miller 2024", "BetterBench"
 MISSING = "Not possible from these logs: "
 ANSWER, PROSE = "Here", r"lp{0.35\linewidth}p{0.4\linewidth}"
@@ -30,7 +39,30 @@ REPEATED = 1.005
 
 def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
     """Yields the methods, the figures, and what was answered of the recommendations."""
-    yield from _methods(diagnosis)
+    differences = diagnosis.differences
+    models, items = pluralize(diagnosis.models, "model"), pluralize(diagnosis.items, "item")
+    left = [f"{n:,} {reason}" for reason, n in diagnosis.left_out.items()]
+    sentences = [
+        f"We have {pluralize(diagnosis.responses, 'response')} of {models} to {items}.",
+        *([f"Left out: {join_names(left)}."] if left else []),
+        *(f"{sentence}." for sentence in diagnosis.reading.sentences),
+    ]
+    yield " ".join(sentences)
+    clustered = "items vary independently"
+    if differences.clusters is not None:
+        clustered = (
+            f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
+            "freedom for working independence)"
+        )
+    yield (
+        "Intervals are for the choice of items: tasks and topics are fixed strata, and "
+        f"{clustered}. Those of means are Wilson's score intervals, for the effective number of "
+        "items. Two models are compared on the items that both answered, by McNemar's exact test "
+        "with the interval of Bonett and Price (2012) where answers are right or wrong, else by "
+        "the t-test of their paired differences; p-values are adjusted for all "
+        f"{pluralize(differences.pairs, 'pair')} (Holm)."
+    )
+    yield describe_differences(differences)
     yield Table(
         "Mean scores with standard errors and 95 % intervals",
         ["Model", "Mean", "Standard error", "95 % interval", "Items"],
@@ -50,8 +82,9 @@ def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
         "Recommendations on statistics, and what was done",
         ["Source", "Recommendation", ANSWER],
         [
-            *([MILLER, *row] for row in _miller(diagnosis).items()),
-            *([BETTERBENCH, *row] for row in _betterbench(diagnosis).items()),
+            [source, *row]
+            for source, answers in _answer_recommendations(diagnosis).items()
+            for row in answers.items()
         ],
     )
 
@@ -79,7 +112,7 @@ def as_tex(blocks: Iterable[str | Table]) -> str:
         alignment = PROSE if each.head[-1].label == ANSWER else "l" * len(each.head)
         head, *rows = _escape(each, LATEX)
         lines += ["", r"\begin{table}", rf"\caption{{{each.title.translate(LATEX)}}}"]
-        lines += [as_latex(alignment, head, rows) + r"\end{table}"]
+        lines += [_as_latex(alignment, head, rows) + r"\end{table}"]
     return "\n".join([*lines, ""])
 
 
@@ -91,88 +124,80 @@ def _escape(table: Table, escapes: dict[int, str]) -> Iterator[list[str]]:
         yield [(cell.text or cell.small).translate(escapes) for cell in cells]
 
 
-def _methods(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yields what was read, and how means and differences were computed."""
-    differences = diagnosis.differences
-    models, items = pluralize(diagnosis.models, "model"), pluralize(diagnosis.items, "item")
-    left = [f"{n:,} {reason}" for reason, n in diagnosis.left_out.items()]
-    sentences = [
-        f"We have {pluralize(diagnosis.responses, 'response')} of {models} to {items}.",
-        *([f"Left out: {join_names(left)}."] if left else []),
-        *(f"{sentence}." for sentence in diagnosis.reading.sentences),
-    ]
-    yield " ".join(sentences)
-    clustered = "items vary independently"
-    if differences.clusters is not None:
-        clustered = (
-            f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
-            "freedom for working independence)"
-        )
-    yield (
-        "Intervals are for the choice of items: tasks and topics are fixed strata, and "
-        f"{clustered}. Those of means are Wilson's score intervals, for the effective number of "
-        "items. Two models are compared on the items that both answered, by McNemar's exact test "
-        "with the interval of Bonett and Price (2012) where answers are right or wrong, else by "
-        "the t-test of their paired differences; p-values are adjusted for all "
-        f"{pluralize(differences.pairs, 'pair')} (Holm)."
-    )
-    yield describe_differences(differences)
-
-
-def _miller(diagnosis: Diagnosis) -> dict[str, str]:
-    pairs, power = diagnosis.differences, diagnosis.differences.smallest
-    errors = [mean.error for mean in diagnosis.means if mean.error is not None]
+def _answer_recommendations(diagnosis: Diagnosis) -> dict[str, dict[str, str]]:
+    """Returns what was done about each recommendation, or why it is not possible, by source."""
+    means, pairs, chance = diagnosis.means, diagnosis.differences, diagnosis.chance
+    errors = [mean.error for mean in means if mean.error is not None]
     spread = f"{100 * min(errors):.1f} to {points(max(errors))}." if errors else ""
+    ratios = [m.error / m.unclustered for m in means if m.error is not None and m.unclustered]
+    clustered = "No clusters were declared; cluster=KEY names what related items share."
+    if pairs.clusters is not None:
+        widest = f", which changes errors by a factor of up to {max(ratios):.2f}" if ratios else ""
+        clustered = f"{pairs.clusters:,} clusters{widest}."
+    repeats = diagnosis.responses / sum(mean.items for mean in means)
+    repeated = f"{MISSING}each model answered each item once."
+    if repeats >= REPEATED:
+        signal = describe_signal(diagnosis.noise)
+        repeated = f"{repeats:.2g} responses to an item, on average. {signal}"
     paired = f"{pairs.apart:,} of {pluralize(pairs.pairs, 'pair')} differ (Holm)."
-    detected = f"A difference of {points(power.value)} is detected 80 % of the time."
-    unlikely = f"{MISSING}they hold scores of answers, not probabilities."
-    return {
+    power = f"A difference of {points(pairs.smallest.value)} is detected 80 % of the time."
+    if pairs.smallest.value is None:
+        power = f"{MISSING}{pairs.smallest.reason}."
+    miller = {
         "Standard error of each mean": spread or f"{MISSING}there are too few items.",
-        "Clustered errors for related items": _clusters(diagnosis),
-        "Repeated answers, to reduce their chance": _repeats(diagnosis),
-        "Next-token probabilities in place of samples": unlikely,
+        "Clustered errors for related items": clustered,
+        "Repeated answers, to reduce their chance": repeated,
+        "Next-token probabilities in place of samples": (
+            f"{MISSING}they hold scores of answers, not probabilities."
+        ),
         "Paired differences of models": paired if pairs.pairs else f"{MISSING}one model.",
-        "Analysis of power": f"{MISSING}{power.reason}." if power.value is None else detected,
+        "Analysis of power": power,
     }
-
-
-def _betterbench(diagnosis: Diagnosis) -> dict[str, str]:
-    ceiling, guessing = points(max(1 - diagnosis.means[0].adjusted, 0.0)), diagnosis.chance
     ends = (
-        f"Scores lie in [0, 1]. The best model is {ceiling} below the ceiling; all models are "
-        f"right on {pluralize(diagnosis.suspects.all_right, 'item')}."
+        f"Scores lie in [0, 1]. The best model is {points(max(1 - means[0].adjusted, 0.0))} below "
+        f"the ceiling; all models are right on {pluralize(diagnosis.suspects.all_right, 'item')}."
     )
-    chance = f"{MISSING}they do not say how many options items have."
-    if guessing is not None:
-        chance = f"Guessing scores {100 * guessing:.1f} % on average."
-    form = f"{MISSING}they hold one form; forms=[first,second] compares two."
-    return {
+    guessing = "" if chance is None else f"Guessing scores {100 * chance:.1f} % on average."
+    form = describe_forms(diagnosis.forms) if diagnosis.forms else ""
+    betterbench = {
         "Floor and ceiling of the metric": ends,
-        "Level of chance": chance,
+        "Level of chance": guessing or f"{MISSING}they do not say how many options items have.",
         "Level of people": f"{MISSING}they hold models.",
-        "Sensitivity to the form of the input": describe_forms(diagnosis.forms)
-        if diagnosis.forms
-        else form,
+        "Sensitivity to the form of the input": (
+            form or f"{MISSING}they hold one form; forms=[first,second] compares two."
+        ),
         "Uncertainty or significance of results": "95 % intervals and adjusted p-values, above.",
-        "Results over several runs": _repeats(diagnosis),
+        "Results over several runs": repeated,
     }
+    return {MILLER: miller, BETTERBENCH: betterbench}
 
 
-def _clusters(diagnosis: Diagnosis) -> str:
-    clusters = diagnosis.differences.clusters
-    if clusters is None:
-        return "No clusters were declared; cluster=KEY names what related items share."
-    ratios = [
-        mean.error / mean.unclustered
-        for mean in diagnosis.means
-        if mean.error is not None and mean.unclustered
+def pair_frame(pairs: Iterable[Difference]) -> pd.DataFrame:
+    """Returns pairs, a row each, with the fields of `Difference`.
+
+    The interval is in the columns `low` and `high`.
+    """
+    table = pd.DataFrame(map(dict, pairs), columns=[*Difference.model_fields])
+    ends = [pair or (None, None) for pair in table.pop("interval")]
+    return table.join(pd.DataFrame(ends, columns=["low", "high"]))
+
+
+def pair_latex(pairs: Iterable[Difference]) -> str:
+    """Returns pairs as a table of LaTeX, differences in points."""
+    head = ("Model", "Less", "Points", r"95\,\% interval", "$p$", "$p$ (Holm)")
+    rows = [
+        [
+            *(name.translate(LATEX) for name in (pair.first, pair.second)),
+            "--" if pair.difference is None else f"${signed_points(pair.difference)}$",
+            *(interval_points(pair.interval) or "--", f"{pair.p:.3g}", f"{pair.adjusted:.3g}"),
+        ]
+        for pair in pairs
     ]
-    widest = f", which changes errors by a factor of up to {max(ratios):.2f}" if ratios else ""
-    return f"{clusters:,} clusters{widest}."
+    return _as_latex("llrrrr", head, rows)
 
 
-def _repeats(diagnosis: Diagnosis) -> str:
-    repeats = diagnosis.responses / sum(mean.items for mean in diagnosis.means)
-    if repeats < REPEATED:
-        return f"{MISSING}each model answered each item once."
-    return f"{repeats:.2g} responses to an item, on average. {describe_signal(diagnosis.noise)}"
+def _as_latex(alignment: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Returns a table of LaTeX for the package booktabs; cells are LaTeX already."""
+    lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", rf"{' & '.join(head)} \\"]
+    lines += [r"\midrule", *(rf"{' & '.join(row)} \\" for row in rows), r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])

@@ -3,9 +3,8 @@
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Differences
 from raylab.benchmark.checks.forms import Forms
-from raylab.benchmark.checks.noise import RESIDUAL, Component, Noise
+from raylab.benchmark.checks.noise import RESIDUAL, Noise
 from raylab.benchmark.checks.sampling import FEW_CLUSTERS
-from raylab.benchmark.checks.stability import PriorAgreement
 from raylab.benchmark.checks.suspects import Fault, Suspects
 from raylab.benchmark.checks.wrong_keys import SOURCE
 from raylab.core.log import log_line
@@ -14,16 +13,13 @@ from raylab.core.runs.records import Figure
 from raylab.core.stats import LEVEL, Interval
 
 SOURCES = {
-    "models": "models",
     "clusters": "clusters of items",
-    "items": "items",
     "model x cluster": "clusters that suit some models",
     "model x item": "items that suit some models",
-    "generations": "generations",
     "model x generation": "generations that suit some models",
     RESIDUAL: "chance in single answers",
 }
-"""What the components of the variance come from."""
+"""What the components of the variance come from, where their names do not say it."""
 MERGED = "chance and items that suit some models, which single answers cannot tell apart"
 """What the residual comes from where no model answers an item twice."""
 
@@ -133,19 +129,19 @@ def describe_differences(differences: Differences) -> str:
 def describe_noise(noise: Noise) -> str:
     """Says how large the noise is, and where most of the variance comes from."""
     models, *others = noise.components
-    if not (shares := {each.name: each.share for each in others if each.share is not None}):
-        return describe_component(noise, models)
+    shares = {each.name: each.share for each in others if each.share is not None}
+    if not shares:
+        return _missing("The variance of models", models.variance)
     name = max(shares, key=shares.__getitem__)
     most = f"Apart from the models, most variance ({100 * shares[name]:.0f} %) comes from"
-    return f"{describe_signal(noise)} {most} {_source(noise, name)}."
+    return f"{describe_signal(noise)} {most} {describe_source(noise, name)}."
 
 
-def describe_component(noise: Noise, component: Component) -> str:
-    """Says what share of the variance a component is."""
-    return _missing(f"The variance of {component.name}", component.variance) or (
-        f"{100 * (component.share or 0.0):.0f} % of the variance of a score comes from "
-        f"{_source(noise, component.name)}."
-    )
+def describe_source(noise: Noise, name: str) -> str:
+    """Says where a component of the variance comes from."""
+    estimated = {each.name for each in noise.components if each.share is not None}
+    merged = name == RESIDUAL and "model x item" not in estimated
+    return MERGED if merged else SOURCES.get(name, name)
 
 
 def describe_signal(noise: Noise) -> str:
@@ -182,26 +178,6 @@ def describe_forms(forms: Forms) -> str:
     )
 
 
-def describe_correlation(forms: Forms) -> str:
-    """Says how alike the two forms order the models, without the noise of their means."""
-    correlation = forms.correlation
-    if correlation.corrected is None:
-        return f"Without noise it cannot be computed: {correlation.reason}."
-    return f"Without the noise of the means, it would be {correlation.corrected:.2f}."
-
-
-def describe_prior(prior: PriorAgreement) -> str:
-    """Says how an earlier benchmark ranks the models, and which items are in both."""
-    tau = _missing(f"The agreement with {prior.name}", prior.tau) or (
-        f"{prior.name} ranks the {prior.models} common models with a tau of {prior.tau.value:.2f} "
-        "to this one."
-    )
-    return (
-        f"{tau} {pluralize(prior.common_items, 'item')} of this benchmark "
-        f"({100 * prior.overlap:.0f} %) are in {prior.name} too."
-    )
-
-
 def points(share: float | None) -> str:
     """Returns a difference of shares in percentage points, or a dash."""
     return "-" if share is None else f"{100 * share:.1f} points"
@@ -220,8 +196,3 @@ def interval_points(interval: Interval | None) -> str:
 def _missing(name: str, figure: Figure) -> str:
     """Returns why a figure has no value; empty if it has one."""
     return f"{name} cannot be computed: {figure.reason}." if figure.value is None else ""
-
-
-def _source(noise: Noise, name: str) -> str:
-    estimated = {each.name for each in noise.components if each.share is not None}
-    return MERGED if name == RESIDUAL and "model x item" not in estimated else SOURCES[name]

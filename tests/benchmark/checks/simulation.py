@@ -1,16 +1,14 @@
-"""Simulated responses whose truth is computed: scores with random effects, and logistic answers."""
+"""Simulated responses: scores with random effects, and logistic answers."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.polynomial.hermite_e import hermegauss
 
 from raylab.benchmark.responses import Matrix, Responses, make_responses
 from raylab.core.stats import Array
 
 NAMES = ("models", "items", "model x item", "generations", "model x generation", "epochs")
-NODES = (24, 24, 8, 8)
 
 
 def as_matrix(
@@ -68,26 +66,3 @@ def logistic(
     effects = (models, items, 0.0, generations, moves, 0.0)
     logits = random_effects(draw, (*shape[:3], 1), effects) - 0.5
     return (draw.random(shape) < 1 / (1 + np.exp(-logits))).astype(float)
-
-
-def logistic_variances(deviations: Sequence[float]) -> dict[str, float]:
-    """The variance components of logistic answers, by Gauss-Hermite quadrature."""
-    rules = [hermegauss(n) for n in NODES]
-    axes = [s * nodes for s, (nodes, _) in zip(deviations, rules, strict=True)]
-    logits = sum(np.meshgrid(*axes, indexing="ij", sparse=True), np.zeros(NODES))
-    shares = [weights / weights.sum() for _, weights in rules]
-    weights = np.einsum("a,b,c,d->abcd", *shares)
-    chance = 1 / (1 + np.exp(-logits))
-
-    def variance(*kept: int) -> float:
-        away = tuple(axis for axis in range(4) if axis not in kept)
-        joint = weights.sum(axis=away)
-        means = (chance * weights).sum(axis=away) / joint
-        return round(float((joint * means**2).sum() - (joint * means).sum() ** 2), 12)
-
-    single = {name: variance(n) for n, name in enumerate(("models", "items", "generations"))}
-    single["model x item"] = variance(0, 1) - single["models"] - single["items"]
-    single["model x generation"] = variance(0, 2, 3) - single["models"] - single["generations"]
-    total = float((weights * chance).sum())
-    single["epochs"] = total * (1 - total) - sum(single.values())
-    return single

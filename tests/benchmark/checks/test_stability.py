@@ -1,4 +1,4 @@
-"""Stability of the ranking, and what earlier benchmarks have in common."""
+"""Stability of the ranking."""
 
 from typing import Any
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raylab.benchmark.checks.stability import compare_with_priors, measure_stability
-from raylab.benchmark.pages.sentences import describe_prior
+from raylab.benchmark.checks.stability import measure_stability
 from tests.benchmark.checks.simulation import Array, as_matrix, logistic
 
 
@@ -38,22 +37,3 @@ def test_tau_is_that_of_halves_of_the_items(spread: float) -> None:
 def test_figures_that_cannot_be_computed_have_reasons(shape: tuple[int, int], score: float) -> None:
     tau = measure_stability(as_matrix(np.full(shape, score)))
     assert tau.value is None and tau.reason
-
-
-def test_an_earlier_benchmark_is_compared_by_the_models_and_items_that_both_have() -> None:
-    scores, other = answers(7, 9, 120), answers(7, 9, 120)[:6]
-    (same, alone) = compare_with_priors(
-        as_matrix(scores), {"same": as_matrix(other[:, :60]), "alone": as_matrix(scores[:1])}
-    )
-    expected = kendall(scores[:6].mean(axis=1), other[:, :60].mean(axis=1))
-    assert same.tau.value == pytest.approx(expected)
-    assert same.tau.interval is not None
-    assert (same.models, same.common_items, same.overlap) == (6, 60, 0.5)
-    assert alone.tau.reason == "1 model in common"
-    assert describe_prior(same) == (
-        f"same ranks the 6 common models with a tau of {expected:.2f} to this one. "
-        "60 items of this benchmark (50 %) are in same too."
-    )
-    assert describe_prior(alone).startswith(
-        "The agreement with alone cannot be computed: 1 model in common."
-    )

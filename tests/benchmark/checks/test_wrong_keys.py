@@ -69,7 +69,6 @@ def test_the_leads_of_real_items_agree_with_plain_loops() -> None:
     correlations = np.corrcoef((answers.T.to_numpy() == items["key"].to_numpy()).astype(float))
     effective = count_effective(responses.matrix.scores)
     assert effective.value == pytest.approx(10**2 / correlations.sum())
-    assert effective.interval and effective.interval[0] < 10**2 / correlations.sum()
 
 
 def test_people_confirm_doubts_about_real_keys() -> None:
@@ -176,11 +175,6 @@ def test_few_models_or_copies_of_one_state_nothing() -> None:
     effective = count_effective(np.repeat(scores[:1], 8, axis=0))
     assert effective.value == pytest.approx(1)
     assert count_effective(np.ones((3, 9))).value is None
-    # A model that fails on 29 of 300 items.
-    rare = np.vstack([np.arange(300) >= 29, np.arange(300) % 2]).astype(float)
-    assert count_effective(rare).interval is None
-    rare[0, 29] = 0
-    assert count_effective(rare).interval is not None
 
 
 def test_partial_scores_and_missing_answers_count_for_what_they_are() -> None:

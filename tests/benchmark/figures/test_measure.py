@@ -1,19 +1,26 @@
+import hashlib
+import math
 import random
 import re
 import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from raylab.benchmark.config import QualityConfig
-from raylab.benchmark.figures.measure import measure
+from raylab.benchmark.config import Layout, QualityConfig
+from raylab.benchmark.figures.intervals import deviations
+from raylab.benchmark.figures.measure import add_up, measure
 from raylab.benchmark.figures.record import Quality, SkippedFile
+from raylab.benchmark.logs.join import COLUMNS, TreeScores
 from raylab.benchmark.logs.reading import read_trees
-from raylab.benchmark.logs.trees import find_trees
+from raylab.benchmark.logs.trees import ScoreTree, find_trees
+from raylab.benchmark.responses import Reading
 from raylab.core.errors import DataError
 from tests.benchmark.figures.test_metrics import exactly
-from tests.benchmark.logs.test_trees import write
+from tests.benchmark.trees import write
 
 Scores = dict[str, Any]
 """Model to generation to accuracies, or model to accuracies; None is a failed evaluation."""
@@ -190,3 +197,44 @@ def test_figures_that_are_not_wanted_or_not_there_say_so(tmp_path: Path):
     reasons = {name: figure.reason or "" for name, figure in figures.items()}
     assert reasons["difficulty"] == "metrics_to_compute leaves it out"
     assert "scores: difficulty, separability, consistency, novelty" in reasons["mmd"]
+
+
+def poisson(key: str, replicates: int) -> list[int]:
+    """Poisson(1) by inversion, from its definition, two bytes a draw."""
+    digest = hashlib.shake_128(key.encode()).digest(2 * replicates)
+    drawn: list[int] = []
+    for i in range(replicates):
+        probability = (int.from_bytes(digest[2 * i : 2 * i + 2], "little") + 0.5) / 65536
+        count, below = 0, math.exp(-1)
+        while below < probability:
+            count += 1
+            below += math.exp(-1) / math.factorial(count)
+        drawn.append(count)
+    return drawn
+
+
+def test_items_are_drawn_by_hashed_poisson_weights_together_for_all_models(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("raylab.benchmark.figures.measure.CHUNK", 2)
+    rows = [
+        ("m", "g", "a", 0.0, 1.0),
+        ("m", "g", "a", 0.5, 1.0),
+        ("m", "g", "b", 0.5, 2.0),
+        ("n", "g", "b", 1.0, 2.0),
+        ("n", "h", "c", 0.25, 1.0),
+        ("n", "g", "c", 0.25, 1.0),
+    ]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    tree = ScoreTree("tree", Layout.NAMED, "", (), ())
+    scores = TreeScores(tree, table, {}, DataError(""), Reading(), 0)
+    units = add_up(scores, QualityConfig(on_missing_generation="drop"), replicates=300)
+    assert (units.models, units.generations, units.dropped) == (["m", "n"], ["g"], ["h"])
+    assert units.counts.tolist() == [[2], [2]]
+    # Epochs of a are averaged to .25, and b counts twice.
+    assert units.means.tolist() == [[pytest.approx((0.25 + 2 * 0.5) / 3)], [2.25 / 3]]
+    a, b, c = (np.array(poisson(f"0/{item}", 300)) for item in "abc")
+    weighted = np.stack([0.25 * a + b, 2 * b + 0.25 * c], axis=1)[..., None]
+    weights = np.stack([a + 2 * b, 2 * b + c], axis=1)[..., None]
+    expected = deviations(weighted * 1.0, weights * 1.0, units.counts)
+    np.testing.assert_allclose(units.noise, expected, atol=1e-15)

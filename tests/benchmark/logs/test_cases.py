@@ -538,6 +538,10 @@ def test_a_tree_is_read_as_its_owner_would(tmp_path: Path, name: str) -> None:
     assert means == pytest.approx(dict(case.means))
     assert (len(matrix.items), rows["run"].max()) == (case.items, case.runs)
     assert len(set(matrix.strata)) == case.tasks
+    # Items of several tasks are told apart.
+    several = rows["task"].nunique() > 1
+    tasks = (f"{task}/" if several else "" for task in rows["task"])
+    assert all(item.startswith(task) for item, task in zip(rows["item"], tasks, strict=True))
     left = result.responses.left_out
     assert len(left) == len(case.left), left
     for beginning, count in case.left.items():

@@ -13,9 +13,7 @@ import pytest
 
 from raylab.benchmark.config import QualityConfig
 from raylab.benchmark.logs import inspect_logs, log
-from raylab.benchmark.logs.reading import read_responses
-from raylab.benchmark.logs.trees import find_tree
-from raylab.benchmark.logs.values import (
+from raylab.benchmark.logs.log import (
     CANCELLED,
     ERRORED,
     INVALIDATED,
@@ -23,6 +21,8 @@ from raylab.benchmark.logs.values import (
     UNNAMED,
     UNSCORED,
 )
+from raylab.benchmark.logs.reading import read_responses
+from raylab.benchmark.logs.trees import find_tree
 from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
 from raylab.together import frames
@@ -171,17 +171,6 @@ def test_long_texts_are_the_same_in_summaries_and_samples(tmp_path: Path) -> Non
     read = read_from(tmp_path)
     assert not read.left_out and read.items["choices"].tolist() == [2, 2]
     assert [text[-6:] for text in read.items["text"]] == ["0?\nx\ny", "1?\nx\ny"]
-
-
-def test_items_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
-    for task in ("sums", "words"):
-        for model in ("m", "n"):
-            inspect_file(tmp_path / f"{task}-{model}.eval", model, [sample(1, {"match": 1})], task)
-    table = read_from(tmp_path).table
-    assert set(table["item"]) == {"sums/1", "words/1"}
-    assert set(table["task"]) == {"sums", "words"} and set(table["group"]) == {""}
-    inspect_file(tmp_path / "other" / "one.eval", "n", [sample(2, {"match": 1})], "sums")
-    assert len(read_from(tmp_path).table) == 5
 
 
 # Trees with a directory per model
@@ -388,11 +377,3 @@ def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
     table(tmp_path / "b.parquet", model=many, item=[*range(4)], score=[1] * 4)
     read = read_from(tmp_path)
     assert cells(read) == {("m", "1"): 1.0} and len(read.left_out) == 1
-
-
-def test_a_place_without_responses_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is missing"):
-        read_from(tmp_path / "absent")
-    (tmp_path / "log.json").write_text("{}")
-    with pytest.raises(DataError, match=r"no response .*\(1 files \(not a log or table"):
-        read_from(tmp_path)

@@ -1,35 +1,21 @@
 """The directories of score trees, their files, broken ones among them, and sums over these."""
 
-import hashlib
-import json
-import math
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from raylab.benchmark.config import Layout, QualityConfig
 from raylab.benchmark.figures.record import SkippedFile
-from raylab.benchmark.logs import accuracies, reading
-from raylab.benchmark.logs.accuracies import COLUMNS, add_up
+from raylab.benchmark.logs import reading
 from raylab.benchmark.logs.join import TreeScores
 from raylab.benchmark.logs.reading import read_files, read_trees
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees
 from raylab.core.errors import DataError
-
-
-def write(path: Path, accuracy: float | None) -> Path:
-    """A score log; without an accuracy it is one of a failed evaluation."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scores = [{"metrics": {"accuracy": {"value": accuracy}}}]
-    status = "error" if accuracy is None else "success"
-    path.write_text(json.dumps({"status": status, "results": {"scores": scores}}))
-    return path
+from tests.benchmark.trees import write
 
 
 def units(tree: ScoreTree) -> list[str]:
@@ -175,38 +161,3 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     shutil.rmtree(tmp_path / "m" / "g")
     with pytest.raises(DataError, match=f"{tmp_path}/m/g is missing on"):
         read_files(tree.sources, QualityConfig())
-
-
-def poisson(key: str, replicates: int) -> list[int]:
-    """Poisson(1) by inversion, from its definition, two bytes a draw."""
-    digest = hashlib.shake_128(key.encode()).digest(2 * replicates)
-    drawn: list[int] = []
-    for i in range(replicates):
-        probability = (int.from_bytes(digest[2 * i : 2 * i + 2], "little") + 0.5) / 65536
-        count, below = 0, math.exp(-1)
-        while below < probability:
-            count += 1
-            below += math.exp(-1) / math.factorial(count)
-        drawn.append(count)
-    return drawn
-
-
-def test_items_are_drawn_by_hashed_poisson_weights_together_for_all_models(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(accuracies, "CHUNK", 2)
-    rows = [
-        ("m", "g", "a", 0.0, 1.0),
-        ("m", "g", "a", 0.5, 1.0),
-        ("m", "g", "b", 0.5, 2.0),
-        ("n", "g", "b", 1.0, 2.0),
-        ("n", "h", "c", 0.25, 1.0),
-    ]
-    sums = add_up(pd.DataFrame(rows, columns=list(COLUMNS)), replicates=300)
-    assert [*sums.units] == [("m", "g"), ("n", "g"), ("n", "h")]
-    assert sums.counts.tolist() == [2, 1, 1]
-    # Epochs of a are averaged to .25, and b counts twice.
-    assert sums.means.tolist() == [pytest.approx((0.25 + 2 * 0.5) / 3), 1.0, 0.25]
-    a, b, c = (np.array(poisson(f"0/{item}", 300)) for item in "abc")
-    np.testing.assert_array_equal(sums.weights.T, [a + 2 * b, 2 * b, c])
-    np.testing.assert_array_equal(sums.weighted.T, [0.25 * a + b, 2 * b, 0.25 * c])

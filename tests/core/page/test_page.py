@@ -139,7 +139,7 @@ def diagnosis(storage: Path) -> content_of.Page:
     responses = make_responses(table, items, logs, left_out={HOSTILE: 1})
     # The second form loses what the hostile item has.
     second = make_responses(table.assign(score=table["score"] * (table["item"] != "item-1")))
-    return diagnosis_page(run, diagnose(responses, form=second), quality())
+    return diagnosis_page(run, diagnose(responses, form=second).diagnosis, quality())
 
 
 def attempt(task: str, *models: str) -> Example:
