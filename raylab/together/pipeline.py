@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.split import Sides
 from raylab.arc.evaluation.scores import score_plan
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import summary_table
-from raylab.arc.prize.answering import Exam, solve
-from raylab.arc.prize.pictures import (
+from raylab.arc.pages.pictures import (
     choose_pictures,
     contrast,
     keep_one_question,
     picture_attempts,
 )
+from raylab.arc.prize.answering import Exam, solve
 from raylab.arc.records import (
     Examples,
     PipelineMetrics,
