@@ -196,7 +196,8 @@ class ArcModule(pl.LightningModule):
                 ]
                 break
         if dist.is_available() and dist.is_initialized():
-            own, messages = messages[0], [None] * dist.get_world_size()
+            own = messages[0]
+            messages = [None] * dist.get_world_size()
             dist.all_gather_object(messages, own)
         # All workers raise it, so that none waits for the others.
         for message in filter(None, messages):

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging.handlers import QueueHandler
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import ray
 import ray.train
@@ -19,6 +19,9 @@ from raylab.core.errors import RaylabError, RunError
 from raylab.core.on_ray.session import cpus_here
 from raylab.core.runs.run import Run
 from raylab.core.tracking import Figures
+
+if TYPE_CHECKING:
+    from raylab.arc.training.loop import Experiment
 
 SETTINGS = "settings"
 """Key of the settings in the configuration that Ray Train hands to its workers."""
@@ -98,10 +101,9 @@ def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
     workers again.
     """
     import torch
-    import torch.distributed as dist
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
-    from raylab.arc.training.loop import Experiment, train_epochs
+    from raylab.arc.training.loop import train_epochs
 
     settings, context = loop_config[SETTINGS], ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
@@ -110,24 +112,10 @@ def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
         logger.addHandler(QueueHandler(cast("Any", settings.queue)))
         logger.propagate = False
     torch.set_num_threads(cpus_here() or 1)
-    experiment, error = None, None
     try:
-        sides, start = cast("tuple[Any, Any]", ray.get([settings.sides, settings.start]))
-        experiment = Experiment(
-            settings.config, sides, start, run_id=settings.run.id, rank=rank, world=world
-        )
-    except RaylabError as caught:
-        error = caught
-    errors: list[RaylabError | None] = [None] * world
-    dist.all_gather_object(errors, error)
-    try:
-        # If one worker cannot build its share, all raise its error instead of waiting.
-        for error in filter(None, errors):
-            raise error
-        assert experiment is not None
         train_epochs(
             settings.run,
-            experiment,
+            _build_together(settings, rank, world),
             ToDriver(settings.queue, rank),
             accelerator="auto",
             devices="auto",
@@ -140,3 +128,26 @@ def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
     except RaylabError as error:
         return error
     return None
+
+
+def _build_together(settings: WorkerSettings, rank: int, world: int) -> "Experiment":
+    """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
+    import torch.distributed as dist
+
+    from raylab.arc.training.loop import Experiment
+
+    experiment, error = None, None
+    try:
+        sides, start = cast("tuple[Any, Any]", ray.get([settings.sides, settings.start]))
+        experiment = Experiment(
+            settings.config, sides, start, run_id=settings.run.id, rank=rank, world=world
+        )
+    except RaylabError as caught:
+        error = caught
+    errors: list[RaylabError | None] = [None] * world
+    dist.all_gather_object(errors, error)
+    for error in errors:
+        if error is not None:
+            raise error
+    assert experiment is not None
+    return experiment

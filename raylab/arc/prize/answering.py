@@ -74,45 +74,39 @@ def solve(
     checkpoint: Checkpoint,
     share: ClusterConfig,
 ) -> list[Solved]:
-    """Answers tasks of a generation in this process."""
+    """Answers tasks of a generation in this process, each after training on its demonstrations.
+
+    Without `test_time_training` there is no training, and with its `before` both are answered.
+    """
     device, scoring = use_share(share), exam.scoring
     import_model_classes(scoring.model_classes)
     posed = [exam.tasks[pair[1]][task] for task in tasks]
-    if scoring.test_time_training is not None:
-        return [_specialise(checkpoint, pair, task, scoring, device) for task in posed]
-    model, shown = model_on(checkpoint, device), checkpoint.model.context_pairs
-    return [(own, None) for own in answer_tasks(model.answers, posed, scoring, shown, device)]
-
-
-def _specialise(
-    checkpoint: Checkpoint,
-    pair: ModelOnGeneration,
-    task: Task,
-    scoring: ScoringConfig,
-    device: torch.device,
-) -> Solved:
-    """Answers a task after training on its demonstrations, and with `before` also without it."""
     training, shown = scoring.test_time_training, checkpoint.model.context_pairs
-    assert training is not None
-    model, before = model_on(checkpoint, device), tuple[QuestionAnswers, ...]()
-    if training.before:
-        (own,) = answer_tasks(model.answers, [task], scoring, shown, device)
-        before = own.questions
-    advance(0.0)
-    start, steps, kept, file = time.monotonic(), 0, None, None
-    if training.specialists is not None:
-        file = Place.at(training.specialists) / unit_file(SPECIALISTS, pair, task.id, "pt")
-    if file is not None and file.exists():
-        become_specialist(model, file)
-    elif task.demonstrations:
-        steps = train_on_task(
-            model, task, training, scoring.votes, demonstrations=shown, device=device
-        )
-        kept = specialist_file(model) if training.keep else None
-    seconds = time.monotonic() - start
-    (after,) = answer_tasks(model.answers, [task], scoring, shown, device)
-    trained = TaskTraining(steps=steps, seconds=seconds, before=before)
-    return after.model_copy(update={"trained": trained}), kept
+    if training is None:
+        model = model_on(checkpoint, device)
+        return [(own, None) for own in answer_tasks(model.answers, posed, scoring, shown, device)]
+    solved: list[Solved] = []
+    for task in posed:
+        model, before = model_on(checkpoint, device), tuple[QuestionAnswers, ...]()
+        if training.before:
+            (own,) = answer_tasks(model.answers, [task], scoring, shown, device)
+            before = own.questions
+        advance(0.0)
+        start, steps, kept, file = time.monotonic(), 0, None, None
+        if training.specialists is not None:
+            file = Place.at(training.specialists) / unit_file(SPECIALISTS, pair, task.id, "pt")
+        if file is not None and file.exists():
+            become_specialist(model, file)
+        elif task.demonstrations:
+            steps = train_on_task(
+                model, task, training, scoring.votes, demonstrations=shown, device=device
+            )
+            kept = specialist_file(model) if training.keep else None
+        seconds = time.monotonic() - start
+        (after,) = answer_tasks(model.answers, [task], scoring, shown, device)
+        trained = TaskTraining(steps=steps, seconds=seconds, before=before)
+        solved.append((after.model_copy(update={"trained": trained}), kept))
+    return solved
 
 
 @torch.inference_mode()
